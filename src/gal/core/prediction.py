@@ -1,0 +1,48 @@
+"""Adding up: from the organizations' answers to outputs, by round and by organization."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.replies import Answers
+from gal.core.state import Ensemble
+
+Floats = NDArray[np.float64]
+
+
+def first_output(ensemble: Ensemble, n_rows: int, initial: Floats | None) -> Floats:
+    """F^0 of these rows, shape (n, K)."""
+    constant = np.asarray(ensemble.initial, dtype=np.float64) if ensemble.initial is not None else initial
+    return np.broadcast_to(np.asarray(constant), (n_rows, ensemble.n_outputs)).astype(np.float64)
+
+
+def staged_outputs(ensemble: Ensemble, answers: Answers, initial: Floats | None = None) -> Iterator[Floats]:
+    """F^1, F^2, ... F^T of the rows answered, with the coefficients of the final model."""
+    output = first_output(ensemble, len(answers.degraded), initial)
+    for index, counts in enumerate(ensemble.coefficients):
+        output = output.copy()
+        for name in sorted(counts):
+            output += counts[name] * answers.values[name][index]
+        yield output
+
+
+def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = None) -> Floats:
+    """F^T, shape (n, K)."""
+    output = first_output(ensemble, len(answers.degraded), initial)
+    for index, counts in enumerate(ensemble.coefficients):
+        for name in sorted(counts):
+            output += counts[name] * answers.values[name][index]
+    return output
+
+
+def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, Floats]:
+    """What each organization adds to F^T, shape (n, K): with F^0 they sum to the output exactly."""
+    shape = (len(answers.degraded), ensemble.n_outputs)
+    parts = {name: np.zeros(shape) for name in ensemble.organizations}
+    for index, counts in enumerate(ensemble.coefficients):
+        for name, count in counts.items():
+            parts[name] += count * answers.values[name][index]
+    return parts

@@ -1,0 +1,115 @@
+"""What comes back, checked: nothing an organization sends can spoil a round of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gal.core.requests import FitRequest, PredictRequest
+from gal.core.state import Ensemble
+from gal.core.task import Task
+from gal.errors import NobodyAnsweredError
+
+Floats32 = NDArray[np.float32]
+Reply = ArrayLike | Exception
+"""Fitted values, or what went wrong at the organization."""
+
+ABSURD = 1e6
+"""Fitted values this many times larger than the largest residual cannot be meant."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions of the organizations that count, with gaps filled by their mean answers."""
+
+    values: Mapping[str, Floats32]
+    """By organization, shape (rounds, n, K)."""
+    missing: Mapping[str, str]
+    """Organizations that did not answer at all, and why."""
+    degraded: NDArray[np.bool_]
+    """Rows (n,) for which at least one organization did not answer."""
+
+
+def accept_fitted(
+    task: Task, request: FitRequest, replies: Mapping[str, Reply]
+) -> tuple[dict[str, Floats32], dict[str, str]]:
+    """Usable fitted values by organization, ordered by name, and who was left out and why."""
+    limit = ABSURD * float(np.abs(request.residual).max())
+    fitted: dict[str, Floats32] = {}
+    left_out: dict[str, str] = {}
+    for name in request.organizations:
+        values, problem = _read(replies.get(name), (task.rows.n, task.loss.n_outputs), limit)
+        if values is None:
+            left_out[name] = problem
+        else:
+            fitted[name] = values
+    if not fitted and request.round == 1:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise NobodyAnsweredError(
+            f"round 1: no organization gave usable fitted values ({reasons}). "
+            "Check the local models and views of these organizations."
+        )
+    return fitted, left_out
+
+
+def accept_predicted(
+    ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Reply], n_rows: int
+) -> Answers:
+    """Predictions by organization; a row or organization without any gets the mean answer."""
+    shape = (len(request.rounds), n_rows, ensemble.n_outputs)
+    values: dict[str, Floats32] = {}
+    missing: dict[str, str] = {}
+    degraded = np.zeros(n_rows, dtype=np.bool_)
+    for name in request.organizations:
+        means = np.array(
+            [_mean(ensemble, index, name) for index in request.rounds], dtype=np.float32
+        ).reshape(len(request.rounds), 1, ensemble.n_outputs)
+        answer, problem = _read(replies.get(name), shape, limit=np.inf, gaps=True)
+        if answer is None:
+            missing[name] = problem
+            values[name] = np.broadcast_to(means, shape)
+            degraded[:] = True
+            continue
+        unknown = ~np.isfinite(answer).all(axis=(0, 2))
+        if unknown.any():
+            answer = np.where(unknown[None, :, None], means, answer)
+            degraded |= unknown
+        values[name] = answer
+    return Answers(values, missing, degraded)
+
+
+def _mean(ensemble: Ensemble, round: int, name: str) -> tuple[float, ...]:
+    # An organization that missed this round has no model of it; its coefficient is 0 anyway.
+    return ensemble.rounds[round - 1].mean_fitted.get(name, (0.0,) * ensemble.n_outputs)
+
+
+def _read(
+    reply: Reply | None, shape: tuple[int, ...], limit: float, *, gaps: bool = False
+) -> tuple[Floats32 | None, str]:
+    """The reply as float32 of this shape, or None and what is wrong with it."""
+    if reply is None:
+        return None, "did not answer"
+    if isinstance(reply, Exception):
+        return None, f"failed: {reply}"
+    try:
+        with np.errstate(over="ignore"):
+            values = np.asarray(reply, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        return None, f"answered with something that is not numbers: {error}"
+    if values.shape != shape:
+        return None, f"answered with shape {values.shape}, expected {shape}"
+    if gaps or values.size == 0:
+        return values, ""
+    # min and max see NaN and infinities too, and need no array of flags.
+    largest = max(-float(values.min()), float(values.max()))
+    if not np.isfinite(largest) or np.isnan(values.min()):
+        return None, f"answered with NaN or infinite values in {int((~np.isfinite(values)).sum())} places"
+    if largest > limit:
+        return (
+            None,
+            f"answered with absurd values, up to {largest:.3g} where residuals reach {limit / ABSURD:.3g}",
+        )
+    return values, ""

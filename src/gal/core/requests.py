@@ -1,0 +1,52 @@
+"""What goes out: the only things an organization ever receives from the label holder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.rows import Rows
+
+Track = Literal["assisted", "alone"]
+"""Which of the label holder's two models a request belongs to; other organizations see only the first."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Agreed once, before the first round: what every organization knows of the task."""
+
+    rows: Rows
+    n_outputs: int
+    rounds: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """Fit these residuals and answer with fitted values for all rows, float32 of shape (n, K)."""
+
+    round: int
+    """1, 2, ...: t"""
+    residual: NDArray[np.float32]
+    """r_1^t of the fit rows, divided by its scale; shape (n_fit, K)."""
+    organizations: tuple[str, ...]
+    """Who is asked."""
+    sample_weight: NDArray[np.float64] | None = None
+    """Importance of the fit rows, where the label holder shares it."""
+    track: Track = "assisted"
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """Predict these rounds; answer with float32 of shape (len(rounds), n, K)."""
+
+    rounds: tuple[int, ...]
+    organizations: tuple[str, ...]
+    track: Track = "assisted"
+
+
+class EndLearning(Exception):  # noqa: N818: a signal, not an error
+    """Thrown into ``learn`` by a driver to end it now and keep the finished rounds."""

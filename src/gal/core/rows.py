@@ -1,0 +1,124 @@
+"""Row roles: which rows are fitted, which choose weights and rate, which validate.
+
+Residuals go out for the *fit* rows only. Every reply covers all rows: fit rows with fitted (or
+out-of-fold) values, the others with predictions, because they are never fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import InvalidOptionError
+
+FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
+FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
+
+BLOCK_ENTRIES = 1 << 16
+"""Entries of one array handled at a time: a working set that stays in the cache."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The role of each of ``n`` rows, as sorted positions.
+
+    ``search`` are the rows on which weights and rate are chosen: the fit rows themselves, or
+    held-out ones. ``folds`` (one number per fit row) asks for out-of-fold values: a fit row gets the
+    prediction of a model that was not fitted on its fold.
+    """
+
+    n: int
+    fit: NDArray[np.intp]
+    search: NDArray[np.intp]
+    validation: NDArray[np.intp]
+    folds: NDArray[np.intp] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.fit) == 0:
+            raise InvalidOptionError(f"no rows are left to fit: {self.n} rows, all of them held out")
+        if self.folds is not None and len(self.folds) != len(self.fit):
+            raise InvalidOptionError(f"{len(self.folds)} fold numbers for {len(self.fit)} fit rows")
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds; 1 where fitted values are not out-of-fold."""
+        return 1 if self.folds is None else int(self.folds.max()) + 1
+
+
+def all_rows(n: int) -> Rows:
+    """Every row is fitted, and weights and rate are chosen on the same rows."""
+    rows = np.arange(n)
+    return Rows(n, rows, rows, rows[:0])
+
+
+def assign_rows(
+    n: int,
+    rng: np.random.Generator,
+    *,
+    fitted: FittedValues = "in-sample",
+    validation_fraction: float = 0.0,
+    held_out_fraction: float = 0.1,
+    n_folds: int = 5,
+    groups: NDArray[np.intp] | None = None,
+) -> Rows:
+    """Draw row roles at random; ``groups`` (class codes) keep their shares in every part.
+
+    >>> rows = assign_rows(100, np.random.default_rng(0), fitted="held-out", validation_fraction=0.2)
+    >>> len(rows.fit), len(rows.search), len(rows.validation)
+    (70, 10, 20)
+    """
+    if fitted not in FITTED_VALUES:
+        raise InvalidOptionError(f"fitted must be one of {', '.join(FITTED_VALUES)}, got {fitted!r}")
+    order = _shuffled(n, rng, groups)
+    validation, rest = _split(order, validation_fraction, "validation_fraction")
+    if fitted == "held-out":
+        search, fit = _split(rest, held_out_fraction * n / max(len(rest), 1), "held_out_fraction")
+        if len(search) == 0:
+            raise InvalidOptionError(
+                f"held_out_fraction={held_out_fraction} of {n} rows is not one whole row: "
+                f"use fitted='in-sample' or more rows"
+            )
+        return Rows(n, np.sort(fit), np.sort(search), np.sort(validation))
+    fit = np.sort(rest)
+    if fitted == "in-sample":
+        return Rows(n, fit, fit, np.sort(validation))
+    if not 2 <= n_folds <= len(fit):
+        raise InvalidOptionError(
+            f"out-of-fold values of {len(fit)} rows need 2 to {len(fit)} folds, got {n_folds}"
+        )
+    number = np.empty(n, dtype=np.intp)
+    number[rest] = np.arange(len(rest)) % n_folds
+    return Rows(n, fit, fit, np.sort(validation), number[fit])
+
+
+def blocks(n_rows: int, n_outputs: int = 1) -> Iterator[slice]:
+    """Consecutive row slices, each with about ``BLOCK_ENTRIES`` entries."""
+    step = max(1, BLOCK_ENTRIES // n_outputs)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def _shuffled(n: int, rng: np.random.Generator, groups: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    """A random order in which every stretch has about the same mix of groups."""
+    order = rng.permutation(n)
+    if groups is None:
+        return order
+    grouped = order[np.argsort(groups[order], kind="stable")]
+    rank = np.empty(n)
+    for code in np.unique(groups):
+        members = grouped[groups[grouped] == code]
+        rank[members] = (np.arange(len(members)) + rng.random()) / len(members)
+    return np.argsort(rank, kind="stable")
+
+
+def _split(
+    order: NDArray[np.intp], fraction: float, option: str
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    if not 0 <= fraction < 1:
+        raise InvalidOptionError(f"{option} must be at least 0 and below 1, got {fraction!r}")
+    count = round(fraction * len(order))
+    return order[:count], order[count:]

@@ -1,0 +1,94 @@
+"""State as plain frozen data: what a round found, what has been learned, what resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.requests import Track
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+
+def frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A read-only copy, ordered by name."""
+    return MappingProxyType({name: mapping[name] for name in sorted(mapping)})
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one assistance round found; mappings are by organization, ordered by name."""
+
+    round: int
+    weights: Mapping[str, float]
+    """Gradient assistance weights; 0 for an organization that missed the round."""
+    rate: float
+    """Gradient assisted learning rate, for fitted values as they were sent."""
+    scale: float
+    """What the residual was divided by before it was broadcast."""
+    train_loss: float
+    """Mean loss on the rows that chose weights and rate, after this round."""
+    validation_loss: float
+    """Mean loss on the validation rows, after this round; NaN without any."""
+    contributions: Mapping[str, float]
+    """Each organization's share of the fall in train loss; they add up to all of it."""
+    mean_fitted: Mapping[str, tuple[float, ...]]
+    """Mean answer per output: stands in for an organization that cannot be asked."""
+    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Who did not take part, and why."""
+    refit: bool = False
+    """Whether all coefficients so far were refitted after this round."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """What prediction needs of the label holder: F^T = initial + sum of coefficient * f_m^t."""
+
+    organizations: tuple[str, ...]
+    label_holder: str | None
+    initial: tuple[float, ...] | None
+    """F^0, one number per output; None where the caller gives it row by row."""
+    n_outputs: int
+    coefficients: tuple[Mapping[str, float], ...]
+    """Per round: weight times rate by organization (only those that count)."""
+    rounds: tuple[Round, ...]
+    """All rounds learned, also those after the best validated one."""
+    initial_train_loss: float
+    initial_validation_loss: float
+    track: Track = "assisted"
+    """"alone" where assistance did not help on the validation rows and is not used."""
+    alone_validation_loss: float = float("nan")
+    """The label holder's own best on the validation rows; NaN without any."""
+    stopped: str = ""
+    """Why learning ended."""
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds the model uses: the best validated ones."""
+        return len(self.coefficients)
+
+    def asked(self, rounds: int | None = None) -> tuple[str, ...]:
+        """Organizations whose answers count in the first ``rounds`` rounds (default: all)."""
+        return tuple(sorted({name for counts in self.coefficients[:rounds] for name in counts}))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Everything needed to go on after a finished round, as plain arrays and numbers."""
+
+    output: Floats
+    """F^t of all rows, shape (n, K)."""
+    rounds: tuple[Round, ...] = ()
+    coefficients: tuple[Mapping[str, float], ...] = ()
+    history: tuple[tuple[Mapping[str, float], ...], ...] = ()
+    """``coefficients`` as they were after each round: a refit changes past ones."""
+    fitted: tuple[Mapping[str, Floats32], ...] = ()
+    """All replies so far; kept only where coefficients are refitted."""
+    initial_train_loss: float = float("nan")
+    initial_validation_loss: float = float("nan")

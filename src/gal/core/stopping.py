@@ -1,0 +1,63 @@
+"""When to end before T, and which round to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gal.core.state import Progress, Round
+from gal.errors import InvalidOptionError
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Three rules, each off at its None; whichever holds first ends the learning.
+
+    - ``min_rate``: the rate, for the residual as it is, is not above this (the paper's rule).
+    - ``patience``: the validation loss has not been at its lowest for this many rounds.
+    - ``plateau``: the train loss fell by less than this fraction in the last round.
+    """
+
+    min_rate: float | None = 1e-6
+    patience: int | None = 3
+    plateau: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("min_rate", "plateau"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise InvalidOptionError(f"{name} must be None or at least 0, got {value!r}")
+        if self.patience is not None and self.patience < 1:
+            raise InvalidOptionError(f"patience must be None or at least 1, got {self.patience!r}")
+
+    def reason(self, progress: Progress) -> str:
+        """Why learning should end now; empty where it should go on."""
+        if not progress.rounds:
+            return ""
+        last = progress.rounds[-1]
+        if self.min_rate is not None and abs(last.rate) <= self.min_rate * last.scale:
+            return f"round {last.round}: the rate fell to {last.rate:.3g}, no step helps any more"
+        losses = validation_losses(progress.initial_validation_loss, progress.rounds)
+        if self.patience is not None and len(losses) - 1 - int(np.argmin(losses)) >= self.patience:
+            if not np.isnan(losses[-1]):
+                return f"round {last.round}: no better on the validation rows for {self.patience} rounds"
+        if self.plateau is not None:
+            before = (
+                progress.rounds[-2].train_loss if len(progress.rounds) > 1 else progress.initial_train_loss
+            )
+            if before - last.train_loss <= self.plateau * abs(before):
+                return f"round {last.round}: the train loss fell by less than {self.plateau:g} of itself"
+        return ""
+
+
+def validation_losses(initial: float, rounds: Sequence[Round]) -> list[float]:
+    """Validation loss before the first round and after each."""
+    return [initial, *(done.validation_loss for done in rounds)]
+
+
+def best_round(progress: Progress) -> int:
+    """How many rounds to keep: the lowest validation loss, or all where nothing validates."""
+    losses = validation_losses(progress.initial_validation_loss, progress.rounds)
+    return len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))

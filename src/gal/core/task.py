@@ -1,0 +1,103 @@
+"""A task: everything the label holder decides before the first round."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.line_search import ExactSearch, LineSearch
+from gal.core.losses import Loss
+from gal.core.requests import Terms
+from gal.core.rows import Rows
+from gal.core.stopping import Stopping
+from gal.core.weights import AssistanceWeights, ExactWeights
+from gal.errors import InvalidInputError, InvalidOptionError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Labels, loss, who takes part, and how each step of Algorithm 1 is done."""
+
+    y: Floats
+    """Labels as the loss wants them, shape (n, K) or, for class codes, (n, 1)."""
+    loss: Loss
+    organizations: tuple[str, ...]
+    rows: Rows
+    label_holder: str | None = None
+    """Her own organization's name; None where she holds labels only."""
+    rounds: int = 10
+    initial: Floats | None = None
+    """F^0: shape (1, K), or (n, K) where it differs by row; None: the loss's best constant."""
+    sample_weight: Floats | None = None
+    weights: AssistanceWeights = field(default_factory=ExactWeights)
+    line_search: LineSearch = field(default_factory=ExactSearch)
+    stopping: Stopping = field(default_factory=Stopping)
+    scale_residual: bool = True
+    """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
+    fully_corrective: bool = False
+    guard: bool = True
+    """With validation rows: also learn alone, and use assistance only where it is better there."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if tuple(sorted(set(self.organizations))) != self.organizations or not self.organizations:
+            raise InvalidInputError(
+                f"organizations must be distinct names in order, got {self.organizations}"
+            )
+        if self.label_holder is not None and self.label_holder not in self.organizations:
+            raise InvalidOptionError(
+                f"label holder {self.label_holder!r} is none of the organizations {', '.join(self.organizations)}"
+            )
+        if self.rounds < 1:
+            raise InvalidOptionError(f"rounds must be at least 1, got {self.rounds!r}")
+        if len(self.y) != self.rows.n:
+            raise InvalidInputError(f"{len(self.y)} labels for {self.rows.n} rows")
+        self.loss.check(self.y)
+        self._check_sample_weight()
+        if self.initial is not None and (
+            self.initial.shape not in {(1, self.loss.n_outputs), (len(self.y), self.loss.n_outputs)}
+            or not np.isfinite(self.initial).all()
+        ):
+            raise InvalidInputError(
+                f"initial outputs must be finite with shape (1, {self.loss.n_outputs}) or "
+                f"({len(self.y)}, {self.loss.n_outputs}), got shape {self.initial.shape}"
+            )
+
+    def _check_sample_weight(self) -> None:
+        weight = self.sample_weight
+        if weight is None:
+            return
+        if weight.shape != (len(self.y),) or not np.isfinite(weight).all() or (weight < 0).any():
+            raise InvalidInputError(f"sample_weight must be {len(self.y)} finite numbers >= 0")
+        for role in ("fit", "search", "validation"):
+            rows = getattr(self.rows, role)
+            if len(rows) and not weight[rows].sum() > 0:
+                raise InvalidInputError(f"sample_weight is 0 on all {role} rows: nothing to learn from there")
+
+    @property
+    def terms(self) -> Terms:
+        """What the organizations are told."""
+        return Terms(self.rows, self.loss.n_outputs, self.rounds, self.seed)
+
+    @property
+    def first_output(self) -> Floats:
+        """F^0, shape (1, K) or (n, K)."""
+        if self.initial is not None:
+            return self.initial
+        weight = None if self.sample_weight is None else self.sample_weight[self.rows.fit]
+        return self.loss.initial(self.y[self.rows.fit], weight)[None, :]
+
+
+def local_seed(task_seed: int, organization: str, round: int) -> int:
+    """The seed of one local fit: it depends on nothing but these three.
+
+    >>> local_seed(0, "bank", 1) == local_seed(0, "bank", 1) != local_seed(0, "bank", 2)
+    True
+    """
+    text = f"{task_seed}\x00{organization}\x00{round}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1

@@ -1,0 +1,282 @@
+"""Gradient assistance weights: how much each organization's fitted values count in a round.
+
+``argmin over the probability simplex of E_N l_1(residual, sum_m w_m fitted_m)``, solved exactly: for
+least squares from the M x M Gram matrix, which takes one pass over the data; for other convex
+losses by a sequence of such quadratic problems, until the duality gap is below ``GAP``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.residual_losses import LocalLoss, PowerLoss, local_loss
+from gal.core.rows import blocks
+from gal.errors import InvalidOptionError
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+GAP = 1e-6
+"""Stated tolerance: the loss at the weights found is at most this fraction above the minimum."""
+
+EVEN = 1e-10
+"""Ridge, relative to the Gram matrix: among equally good weights (duplicates) the even ones win."""
+
+
+class AssistanceWeights(Protocol):
+    """Finds the weights of one round; ``residual`` and each of ``fitted`` have shape (n, K)."""
+
+    def __call__(
+        self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
+    ) -> Floats:
+        """Weights in the order of ``fitted``: not negative, summing to 1."""
+
+
+@dataclass(frozen=True)
+class UniformWeights:
+    """Everybody counts the same: the paper's "direct average"."""
+
+    def __call__(
+        self,
+        residual: Floats32,  # noqa: ARG002
+        fitted: Sequence[Floats32],
+        sample_weight: Floats | None = None,  # noqa: ARG002
+    ) -> Floats:
+        return np.full(len(fitted), 1 / len(fitted))
+
+
+@dataclass(frozen=True)
+class ExactWeights:
+    """The minimiser of the label holder's local loss over the simplex."""
+
+    loss: LocalLoss = PowerLoss(2.0)
+
+    def __call__(
+        self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
+    ) -> Floats:
+        gram = gram_matrix([*fitted, residual], sample_weight)
+        start = simplex_least_squares(gram)
+        if self.loss == PowerLoss(2.0) or len(fitted) == 1:
+            return start
+        return _convex_on_simplex(self.loss, residual, fitted, sample_weight, start)
+
+
+@dataclass(frozen=True)
+class SoftmaxAdamWeights:
+    """The authors' way: softmax of logits, 100 full-batch Adam steps; stalls on small residuals."""
+
+    loss: LocalLoss = PowerLoss(2.0)
+    steps: int = 100
+    learning_rate: float = 0.1
+    weight_decay: float = 5e-4
+
+    def __call__(
+        self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
+    ) -> Floats:
+        m = len(fitted)
+        logits = np.full(m, 1 / m)
+        momentum, variance = np.zeros(m), np.zeros(m)
+        power = self.loss.q if isinstance(self.loss, PowerLoss) else 1.0  # theirs lacks our 1/q
+        for step in range(1, self.steps + 1):
+            weights = _softmax(logits)
+            _, slope, _ = _loss_on_simplex(
+                self.loss, residual, fitted, sample_weight, weights, smoothing=None
+            )
+            slope *= power / residual.shape[1]  # theirs is a mean over entries
+            gradient = weights * (slope - weights @ slope) + self.weight_decay * logits
+            momentum = 0.9 * momentum + 0.1 * gradient
+            variance = 0.999 * variance + 0.001 * gradient**2
+            scaled = np.sqrt(variance / (1 - 0.999**step)) + 1e-8
+            logits = logits - self.learning_rate * momentum / (1 - 0.9**step) / scaled
+        return _softmax(logits)
+
+
+def assistance_weights(method: str | AssistanceWeights, loss: str | LocalLoss = "l2") -> AssistanceWeights:
+    """The weight finder of this name, minimising the label holder's local loss."""
+    made = local_loss(loss)
+    if method == "exact":
+        return ExactWeights(made)
+    if method == "uniform":
+        return UniformWeights()
+    if method == "softmax_adam":
+        return SoftmaxAdamWeights(made)
+    if isinstance(method, str) or not callable(method):
+        raise InvalidOptionError(f"weights must be exact, uniform or softmax_adam, got {method!r}")
+    return method
+
+
+def combine(weights: Floats, fitted: Sequence[Floats32]) -> Floats:
+    """The direction ``sum_m weights[m] * fitted[m]``, shape (n, K), summed in float64."""
+    direction = np.zeros(fitted[0].shape)
+    used = [(weight, values) for weight, values in zip(weights, fitted, strict=True) if weight != 0]
+    for block in blocks(*direction.shape):
+        for weight, values in used:
+            direction[block] += weight * values[block].astype(np.float64)
+    return direction
+
+
+def gram_matrix(columns: Sequence[Floats32], sample_weight: Floats | None = None) -> Floats:
+    """Inner products of all pairs of columns (each (n, K)) in float64, in one pass over the data."""
+    n, n_outputs = columns[0].shape
+    gram = np.zeros((len(columns), len(columns)))
+    for block in blocks(n, n_outputs):
+        part = np.empty((len(columns), (block.stop - block.start) * n_outputs))
+        for row, column in zip(part, columns, strict=True):
+            row[:] = column[block].reshape(-1)
+        if sample_weight is not None:
+            part *= np.repeat(np.sqrt(sample_weight[block]), n_outputs)
+        gram += part @ part.T
+    return gram
+
+
+def simplex_least_squares(gram: Floats) -> Floats:
+    """Minimise ``|target - sum_m w_m column_m|^2`` over the simplex; the target is the last of gram.
+
+    >>> simplex_least_squares(np.array([[1.0, 0.0, 0.9], [0.0, 1.0, 0.1], [0.9, 0.1, 1.0]]))
+    array([0.9, 0.1])
+    """
+    m = len(gram) - 1
+    return simplex_quadratic(gram[:m, :m], gram[:m, m])
+
+
+def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
+    """Minimise ``w'Hw/2 - linear'w`` over the simplex with a primal active-set method.
+
+    Finite and exact: every pass solves the equality-constrained problem on the current support,
+    steps towards it until a weight reaches 0, and otherwise adds the organization whose gradient
+    is the most promising; it ends when none is.
+    """
+    m = len(linear)
+    scale = float(np.trace(hessian)) / m
+    if not scale > 0:  # everybody answered 0: nothing to choose by
+        return np.full(m, 1 / m)
+    hessian = hessian / scale + EVEN * np.eye(m)
+    linear = linear / scale
+    weights = np.zeros(m)
+    weights[int(np.argmin(np.diag(hessian) / 2 - linear))] = 1.0
+    support = weights > 0
+    for _ in range(20 * m + 20):
+        target, level = _on_support(hessian, linear, support)
+        if (target[support] > 0).all():
+            weights = target
+            gradient = hessian @ weights - linear
+            gradient[support] = np.inf
+            best = int(np.argmin(gradient))
+            if not gradient[best] < level - 1e-12 * (1 + np.abs(linear).max()):
+                break
+            support[best] = True
+        else:
+            shrinking = support & (target <= 0)
+            share = np.full(m, np.inf)
+            share[shrinking] = weights[shrinking] / (weights[shrinking] - target[shrinking])
+            step = min(1.0, float(share.min()))
+            weights = weights + step * (target - weights)
+            support &= share > step
+            weights[~support] = 0.0
+    weights = np.maximum(weights, 0.0)
+    return weights / weights.sum()
+
+
+def _on_support(hessian: Floats, linear: Floats, support: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Minimiser with the weights off the support at 0 and the sum at 1, and the common gradient."""
+    chosen = np.flatnonzero(support)
+    block = hessian[np.ix_(chosen, chosen)]
+    both = np.linalg.solve(block, np.column_stack([linear[chosen], np.ones(len(chosen))]))
+    level = (both[:, 0].sum() - 1) / both[:, 1].sum()
+    target = np.zeros(len(linear))
+    target[chosen] = both[:, 0] - level * both[:, 1]
+    return target, -level
+
+
+def _convex_on_simplex(
+    loss: LocalLoss,
+    residual: Floats32,
+    fitted: Sequence[Floats32],
+    sample_weight: Floats | None,
+    weights: Floats,
+) -> Floats:
+    """Sequential quadratic programming with kinks rounded off less and less.
+
+    For a rounding s the value lies within s of the true one (losses with a kink have slope 1
+    there), so the duality gap of the rounded problem plus s bounds the distance to the minimum.
+    """
+    size, _, _ = _loss_on_simplex(loss, residual, fitted, sample_weight, weights, smoothing=0.0)
+    if not size > 0:
+        return weights
+    spread = float(np.sqrt(np.mean(np.square(residual, dtype=np.float64)))) or 1.0
+    for smoothing in spread * np.array([1e-2, 1e-4, 1e-6, 1e-8]):
+        for _ in range(50):
+            value, slope, curvature = _loss_on_simplex(
+                loss, residual, fitted, sample_weight, weights, smoothing=float(smoothing)
+            )
+            gap = float(slope @ weights - slope.min())
+            if gap <= 0.1 * GAP * size:
+                break
+            damped = curvature + 1e-12 * np.trace(curvature) * np.eye(len(weights))
+            target = simplex_quadratic(damped, damped @ weights - slope)
+            weights, moved = _backtrack(
+                loss, residual, fitted, sample_weight, weights, target, value, slope, float(smoothing)
+            )
+            if not moved:
+                break
+    return weights
+
+
+def _backtrack(
+    loss: LocalLoss,
+    residual: Floats32,
+    fitted: Sequence[Floats32],
+    sample_weight: Floats | None,
+    weights: Floats,
+    target: Floats,
+    value: float,
+    slope: Floats,
+    smoothing: float,
+) -> tuple[Floats, bool]:
+    """Halve the step towards ``target`` until the rounded loss falls enough."""
+    decrease = float(slope @ (target - weights))
+    step = 1.0
+    while decrease < 0 and step > 1e-10:
+        trial = weights + step * (target - weights)
+        reached, _, _ = _loss_on_simplex(loss, residual, fitted, sample_weight, trial, smoothing=smoothing)
+        if reached <= value + 1e-4 * step * decrease:
+            return trial, True
+        step *= 0.5
+    return weights, False
+
+
+def _loss_on_simplex(
+    loss: LocalLoss,
+    residual: Floats32,
+    fitted: Sequence[Floats32],
+    sample_weight: Floats | None,
+    weights: Floats,
+    *,
+    smoothing: float | None,
+) -> tuple[float, Floats, Floats]:
+    """Mean loss per row, its gradient and Hessian in the weights; ``smoothing=None``: no Hessian."""
+    n, n_outputs = residual.shape
+    total, slope, curvature = 0.0, np.zeros(len(weights)), np.zeros((len(weights), len(weights)))
+    mass = float(n) if sample_weight is None else float(sample_weight.sum())
+    for block in blocks(n, n_outputs):
+        part = np.array([values[block].reshape(-1) for values in fitted], dtype=np.float64)
+        error = residual[block].reshape(-1).astype(np.float64) - weights @ part
+        row_weight = 1.0 if sample_weight is None else np.repeat(sample_weight[block], n_outputs)
+        if smoothing is None or smoothing == 0:
+            total += float(np.sum(row_weight * loss.value(error)))
+            slope -= part @ (row_weight * loss.gradient(error))
+            continue
+        total += float(np.sum(row_weight * loss.value(np.hypot(error, smoothing))))
+        slope -= part @ (row_weight * loss.multiplier(error, smoothing) * error)
+        curvature += (part * (row_weight * loss.curvature(error, smoothing))) @ part.T
+    return total / mass, slope / mass, curvature / mass
+
+
+def _softmax(logits: Floats) -> Floats:
+    exponent = np.exp(logits - logits.max())
+    return np.asarray(exponent / exponent.sum())

@@ -1,0 +1,201 @@
+"""Any regressor as a local model: fits and predicts residuals (n, K), whatever it was made for.
+
+scikit-learn's tags tell which regressors take several outputs at once; the others are copied, one
+copy per output. The user's own object is never fitted: only copies of it are.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from gal.errors import LocalModelError
+
+
+class LocalModel(Protocol):
+    """Fits residuals (n, K) or (n,) from an organization's columns, and predicts the same shape."""
+
+    def fit(self, X: Any, residual: Any, /) -> Any:
+        """Forget what was learned before, and learn this."""
+
+    def predict(self, X: Any, /) -> Any:
+        """The fitted values for these rows."""
+
+
+def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> LocalModel:
+    """A fresh copy of ``model`` that fits and predicts residuals of shape (n, ``n_outputs``).
+
+    An object without scikit-learn tags is taken to have one output.
+
+    >>> from sklearn.svm import SVR
+    >>> as_local_model(SVR(), 3, "bank")
+    PerOutput(estimator=SVR(), organization='bank')
+    """
+    if isinstance(model, type):
+        raise LocalModelError(
+            f"organization {organization!r}: expected a model object, got the class {model.__name__}; "
+            f"write {model.__name__}()"
+        )
+    if not (hasattr(model, "fit") and hasattr(model, "predict")):
+        raise LocalModelError(
+            f"organization {organization!r}: a local model needs fit and predict, got {type(model).__name__}"
+        )
+    local: LocalModel
+    if isinstance(model, PerOutput | AllOutputs):
+        local = copy_unfitted(model).set_params(organization=organization)
+    elif outputs_taken(model).several or (n_outputs == 1 and not outputs_taken(model).one):
+        local = AllOutputs(copy_unfitted(model), organization)
+    else:
+        local = PerOutput(copy_unfitted(model), organization)
+    return local
+
+
+class Outputs(NamedTuple):
+    """Which shapes of ``y`` a model's ``fit`` takes."""
+
+    several: bool  # (n, K) with K > 1
+    one: bool  # (n,)
+
+
+def outputs_taken(model: Any) -> Outputs:
+    """What scikit-learn's tags say; (n,) only for an object without tags."""
+    if not hasattr(model, "__sklearn_tags__"):
+        return Outputs(several=False, one=True)
+    # A pipeline hands on one of its last step's target tags only, so ask that step.
+    tags = get_tags(model.steps[-1][1] if isinstance(model, Pipeline) else model).target_tags
+    return Outputs(several=bool(tags.multi_output), one=bool(tags.single_output))
+
+
+def copy_unfitted(model: Any) -> Any:
+    """A copy that shares nothing: scikit-learn's clone, or a deep copy of what cannot be cloned."""
+    return clone(model) if hasattr(model, "get_params") else copy.deepcopy(model)
+
+
+def set_seed(model: Any, seed: int) -> None:
+    """Give every ``random_state`` in ``model`` that is None its own seed; others stay as they are.
+
+    Changes ``model``; the seeds follow from ``seed`` and the sorted names of the parameters.
+    """
+    if isinstance(model, PerOutput | AllOutputs):
+        set_seed(model.estimator, seed)  # also reaches one without get_params
+        return
+    if not hasattr(model, "get_params"):
+        if getattr(model, "random_state", 0) is None:
+            model.random_state = _derived_seed(seed, 0)
+        return
+    parameters = model.get_params(deep=True)
+    unset = sorted(
+        name
+        for name, value in parameters.items()
+        if (name == "random_state" or name.endswith("__random_state")) and value is None
+    )
+    if unset:
+        model.set_params(**{name: _derived_seed(seed, index) for index, name in enumerate(unset)})
+
+
+def supports_sample_weight(model: Any) -> bool:
+    """Whether ``fit`` of this model (of the last step of a pipeline) takes ``sample_weight``."""
+    if isinstance(model, Pipeline):
+        return supports_sample_weight(model.steps[-1][1])
+    if isinstance(model, PerOutput | AllOutputs | MultiOutputRegressor):
+        return supports_sample_weight(model.estimator)
+    return bool(has_fit_parameter(model, "sample_weight"))
+
+
+def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
+    """Fit ``model`` with weights, or without if they are None; returns what was fitted."""
+    if sample_weight is None:
+        model.fit(X, y)
+    elif not supports_sample_weight(model):
+        raise LocalModelError(f"{type(model).__name__} takes no sample_weight: fit it without one")
+    else:
+        model.fit(X, y, **{_weight_parameter(model): sample_weight})
+    return model
+
+
+class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """One copy of a single-output regressor for each column of the residual.
+
+    Each copy gets its column as (n,); ``predict`` returns (n, K).
+    """
+
+    def __init__(self, estimator: Any, organization: str = "?") -> None:
+        self.estimator = estimator
+        self.organization = organization
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> PerOutput:
+        """Fit one copy per column of ``y``."""
+        columns = np.asarray(y).reshape(len(np.asarray(y)), -1).T
+        self.estimators_ = [
+            fit_weighted(copy_unfitted(self.estimator), X, column.copy(), sample_weight) for column in columns
+        ]
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The fitted values (n, K)."""
+        check_is_fitted(self)
+        return np.column_stack(
+            [
+                _as_columns(fitted.predict(X), 1, self.estimator, self.organization)
+                for fitted in self.estimators_
+            ]
+        )
+
+
+class AllOutputs(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A regressor that takes all columns of the residual at once, or the only one as (n,).
+
+    ``predict`` returns (n, K).
+    """
+
+    def __init__(self, estimator: Any, organization: str = "?") -> None:
+        self.estimator = estimator
+        self.organization = organization
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> AllOutputs:
+        """Fit a copy to all columns of ``y``."""
+        residual = np.asarray(y)
+        residual = residual.reshape(len(residual), -1)
+        self.n_outputs_ = residual.shape[1]
+        if (
+            self.n_outputs_ == 1 and outputs_taken(self.estimator).one
+        ):  # most regressors warn about a column vector
+            residual = residual.ravel()
+        self.estimator_ = fit_weighted(copy_unfitted(self.estimator), X, residual, sample_weight)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The fitted values (n, K)."""
+        check_is_fitted(self)
+        return _as_columns(self.estimator_.predict(X), self.n_outputs_, self.estimator, self.organization)
+
+
+def _as_columns(fitted: Any, n_outputs: int, model: Any, organization: str) -> NDArray[Any]:
+    values = np.asarray(fitted)
+    shaped = values[:, None] if values.ndim == 1 else values
+    if shaped.ndim != 2 or shaped.shape[1] != n_outputs:
+        raise LocalModelError(
+            f"organization {organization!r}: {type(model).__name__}.predict returned shape {values.shape}, "
+            f"expected {n_outputs} output(s) per row"
+        )
+    return shaped
+
+
+def _weight_parameter(model: Any) -> str:
+    """The name under which ``fit`` takes the weights: pipelines hand them to their last step."""
+    if isinstance(model, Pipeline):
+        name, last = model.steps[-1]
+        return f"{name}__{_weight_parameter(last)}"
+    return "sample_weight"
+
+
+def _derived_seed(seed: int, index: int) -> int:
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])

@@ -1,0 +1,232 @@
+"""The contract of a local model, as checks that users can run on their own.
+
+>>> from sklearn.linear_model import Ridge
+>>> check_local_model(Ridge())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import LocalModelError
+from gal.models.adapters import as_local_model, copy_unfitted, outputs_taken, set_seed, supports_sample_weight
+
+Check = Callable[[Any], None]
+_CHECKS: list[tuple[str, Check]] = []
+
+
+def check_local_model(model: Any) -> None:
+    """Run every check on ``model``: AssertionError or LocalModelError says what is wrong with it.
+
+    ``model`` itself is not changed. Takes about thirty fits on 60 rows or fewer.
+    """
+    for _, check in iter_local_model_checks():
+        check(model)
+
+
+def iter_local_model_checks() -> list[tuple[str, Check]]:
+    """Names and checks, for ``pytest.mark.parametrize``; each check takes the model."""
+    return list(_CHECKS)
+
+
+def _check(function: Check) -> Check:
+    """Register a check; errors that are not about the contract are told with the check's name."""
+    name = function.__name__.removeprefix("_")
+
+    @wraps(function)
+    def checked(model: Any) -> None:
+        try:
+            function(model)
+        except (AssertionError, LocalModelError):
+            raise
+        except Exception as error:
+            raise LocalModelError(
+                f"{type(model).__name__} failed the check {name!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    _CHECKS.append((name, checked))
+    return checked
+
+
+def _data(
+    n: int = 60, d: int = 4, n_outputs: int = 3, seed: int = 0
+) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Columns (n, d) and a residual (n, K) that depends on them, with unit RMS as it is broadcast."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    residual = X @ rng.normal(size=(d, n_outputs)) + 0.1 * rng.normal(size=(n, n_outputs))
+    return X, (residual / np.sqrt(np.mean(residual**2))).astype(np.float32)
+
+
+def _seeded(model: Any, n_outputs: int) -> Any:
+    local = as_local_model(model, n_outputs, "check")
+    set_seed(local, 7)
+    return local
+
+
+def _fitted(model: Any, X: Any, residual: Any, sample_weight: Any = None) -> Any:
+    local = _seeded(model, residual.shape[1])
+    if sample_weight is None:
+        local.fit(X, residual)
+    else:
+        local.fit(X, residual, sample_weight=sample_weight)
+    return local
+
+
+def _predicted(local: Any, X: Any, n_outputs: int, case: str) -> NDArray[np.float32]:
+    fitted = np.asarray(local.predict(X))
+    assert fitted.shape == (len(X), n_outputs), (
+        f"{case}: predict returned shape {fitted.shape}, expected {(len(X), n_outputs)}"
+    )
+    values = fitted.astype(np.float32)
+    assert np.all(np.isfinite(values)), f"{case}: predict returned values that are not finite in float32"
+    return values
+
+
+def _state(model: Any) -> list[str]:
+    """What can be seen of the model and of the models inside it, fitted or not."""
+    inner = model.get_params(deep=True).values() if hasattr(model, "get_params") else ()
+    return [repr(getattr(part, "__dict__", part)) for part in (model, *inner)]
+
+
+def _name(model: Any) -> str:
+    return type(model).__name__
+
+
+@_check
+def _fitting_leaves_the_given_model_unchanged(model: Any) -> None:
+    before = _state(model)
+    X, residual = _data()
+    _fitted(model, X, residual)
+    assert _state(model) == before, (
+        f"fitting a copy of {_name(model)} changed the given model: copies share state with it"
+    )
+
+
+@_check
+def _one_output(model: Any) -> None:
+    X, residual = _data(n_outputs=1)
+    _predicted(_fitted(model, X, residual), X, 1, f"{_name(model)} fitted to a residual (n, 1)")
+
+
+@_check
+def _three_outputs(model: Any) -> None:
+    X, residual = _data(n_outputs=3)
+    _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted to a residual (n, 3)")
+
+
+@_check
+def _float64_residual(model: Any) -> None:
+    X, residual = _data()
+    local = _fitted(model, X, residual.astype(np.float64))
+    _predicted(local, X, 3, f"{_name(model)} fitted to a residual of float64")
+
+
+@_check
+def _predict_before_fit_raises(model: Any) -> None:
+    X, _ = _data()
+    copied = copy_unfitted(model)
+    try:
+        copied.predict(X)
+    except Exception:
+        return
+    raise AssertionError(f"{_name(model)}.predict returned something before fit; it must raise an error")
+
+
+@_check
+def _same_seed_gives_the_same_predictions(model: Any) -> None:
+    X, residual = _data()
+    first, second = (_fitted(model, X, residual).predict(X) for _ in range(2))
+    assert np.array_equal(first, second), (
+        f"{_name(model)} fitted twice with the same seed predicts differently: "
+        "draw all randomness from a parameter named random_state"
+    )
+
+
+@_check
+def _permuted_rows_permute_the_predictions(model: Any) -> None:
+    X, residual = _data()
+    local = _fitted(model, X, residual)
+    order = np.random.default_rng(1).permutation(len(X))
+    expected, got = np.asarray(local.predict(X))[order], np.asarray(local.predict(X[order]))
+    assert np.allclose(got, expected, rtol=1e-4, atol=1e-5), (
+        f"{_name(model)}: the prediction for a row depends on the order of the rows"
+    )
+
+
+@_check
+def _a_single_row(model: Any) -> None:
+    X, residual = _data()
+    local = _fitted(model, X, residual)
+    alone = _predicted(local, X[:1], 3, f"{_name(model)} asked for a single row")
+    assert np.allclose(alone, np.asarray(local.predict(X))[:1], rtol=1e-4, atol=1e-5), (
+        f"{_name(model)}: the prediction for a row depends on the other rows asked for"
+    )
+
+
+@_check
+def _constant_residual(model: Any) -> None:
+    X, residual = _data()
+    for value in (0.0, 1.0):
+        local = _fitted(model, X, np.full_like(residual, value))
+        _predicted(local, X, 3, f"{_name(model)} fitted to a residual of {value} everywhere")
+
+
+@_check
+def _one_column(model: Any) -> None:
+    X, residual = _data(d=1)
+    _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted to one column")
+
+
+@_check
+def _five_rows(model: Any) -> None:
+    X, residual = _data(n=5)
+    _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted to five rows")
+
+
+@_check
+def _inputs_are_not_modified(model: Any) -> None:
+    for n_outputs in (1, 3):
+        X, residual = _data(n_outputs=n_outputs)
+        X_before, residual_before = X.copy(), residual.copy()
+        _fitted(model, X, residual).predict(X)
+        assert np.array_equal(X, X_before), f"{_name(model)} modified the columns it was given"
+        assert np.array_equal(residual, residual_before), f"{_name(model)} modified the residual it was given"
+
+
+@_check
+def _sample_weight_is_honoured(model: Any) -> None:
+    if not supports_sample_weight(model):
+        return
+    X, residual = _data()
+    wrong = np.arange(len(X)) % 2 == 0
+    residual[wrong] = -residual[wrong]
+    plain = _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted without weights")
+    weight = np.where(wrong, 0.0, 1.0)
+    weighted = _predicted(_fitted(model, X, residual, weight), X, 3, f"{_name(model)} fitted with weights")
+    assert not np.allclose(plain, weighted, rtol=1e-4, atol=1e-5), (
+        f"{_name(model)}.fit takes sample_weight but ignores it"
+    )
+
+
+@_check
+def _refitting_forgets_the_first_fit(model: Any) -> None:
+    X, residual = _data()
+    X_other, residual_other = _data(n=50, seed=1)
+    first = np.s_[:, 0] if outputs_taken(model).one else np.s_[:, :1]
+    # Copies of the model itself: adapters fit a fresh copy every time, and would hide what is kept.
+    once, twice = copy_unfitted(model), copy_unfitted(model)
+    set_seed(once, 7)
+    set_seed(twice, 7)
+    once.fit(X, residual[first])
+    twice.fit(X_other, residual_other[first])
+    twice.fit(X, residual[first])
+    assert np.allclose(once.predict(X), twice.predict(X), rtol=1e-4, atol=1e-5), (
+        f"{_name(model)} fitted a second time predicts otherwise than one fitted once: "
+        "fit must forget what was learned before"
+    )

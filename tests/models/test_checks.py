@@ -1,0 +1,207 @@
+"""The contract suite passes on sound models, and names what is wrong with broken ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
+
+from gal.errors import LocalModelError
+from gal.models import (
+    LinearModel,
+    PaperLinear,
+    PerOutput,
+    ReweightedRegressor,
+    check_local_model,
+    iter_local_model_checks,
+)
+
+SOUND = [
+    Ridge(),
+    SVR(),
+    HistGradientBoostingRegressor(max_iter=10),
+    GradientBoostingRegressor(n_estimators=10),
+    make_pipeline(StandardScaler(), Ridge()),
+    KNeighborsRegressor(),
+    LinearModel(),
+    LinearModel("l1"),
+    PaperLinear(),
+    ReweightedRegressor(Ridge(), "l1.5"),
+    PerOutput(Ridge()),
+    MultiOutputRegressor(SVR()),
+]
+
+
+@pytest.mark.parametrize(("name", "check"), iter_local_model_checks())
+@pytest.mark.parametrize("model", SOUND, ids=lambda model: type(model).__name__)
+def test_sound_models_pass(model: Any, name: str, check: Any) -> None:
+    check(model)
+
+
+class Duck:
+    """Least squares without scikit-learn, and the base of the broken models below."""
+
+    def fit(self, X: Any, y: Any) -> None:
+        self.coef = np.linalg.lstsq(X, y, rcond=None)[0]
+
+    def predict(self, X: Any) -> Any:
+        return X @ self.coef
+
+
+class ChangesParameter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    def __init__(self, values: Any = ()) -> None:
+        self.values = list(values)
+
+    def fit(self, X: Any, y: Any) -> ChangesParameter:
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return np.zeros(len(X))
+
+
+class SharesState(Duck):
+    seen: list[int]
+
+    def __init__(self) -> None:
+        self.seen = []
+
+    def __deepcopy__(self, memo: Any) -> SharesState:
+        copied = SharesState()
+        copied.seen = self.seen
+        return copied
+
+    def fit(self, X: Any, y: Any) -> None:
+        super().fit(X, y)
+        self.seen.append(len(X))
+
+
+class PredictsBeforeFit(Duck):
+    coef: Any = 0.0
+
+    def predict(self, X: Any) -> Any:
+        return (X * self.coef).sum(axis=1)
+
+
+class WrongShape(Duck):
+    def predict(self, X: Any) -> Any:
+        return np.column_stack([super().predict(X)] * 2)
+
+
+class NotFinite(Duck):
+    def predict(self, X: Any) -> Any:
+        return super().predict(X) * np.nan
+
+
+class Random(Duck):
+    def fit(self, X: Any, y: Any) -> None:
+        super().fit(X, y)
+        self.coef += np.random.default_rng().normal(size=self.coef.shape)
+
+
+class DependsOnOrder(Duck):
+    def predict(self, X: Any) -> Any:
+        return super().predict(X) + np.arange(len(X))
+
+
+class DependsOnOthers(Duck):
+    def predict(self, X: Any) -> Any:
+        return super().predict(X) - super().predict(X).mean()
+
+
+class ModifiesColumns(Duck):
+    def fit(self, X: Any, y: Any) -> None:
+        X -= X.mean(axis=0)
+        super().fit(X, y)
+
+
+class ModifiesResidual(Ridge):  # type: ignore[misc]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ModifiesResidual:
+        super().fit(X, y, sample_weight)
+        y -= y.mean()
+        return self
+
+
+class IgnoresWeights(Duck):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:
+        super().fit(X, y)
+
+
+class Remembers(Duck):
+    def fit(self, X: Any, y: Any) -> None:
+        before = getattr(self, "coef", 0.0)
+        super().fit(X, y)
+        self.coef = self.coef + before
+
+
+class NeedsManyRows(Duck):
+    def fit(self, X: Any, y: Any) -> None:
+        if len(X) < 10:
+            raise RuntimeError("too few rows")
+        super().fit(X, y)
+
+
+class NeedsTwoColumns(Duck):
+    def fit(self, X: Any, y: Any) -> None:
+        self.column = X[:, 1].mean()
+        super().fit(X, y)
+
+
+class DividesByTheSpread(Duck):
+    def fit(self, X: Any, y: Any) -> None:
+        if y.std() == 0:
+            raise ZeroDivisionError
+        super().fit(X, y)
+
+
+class NoPredict:
+    def fit(self, X: Any, y: Any) -> None: ...
+
+
+def test_a_model_without_scikit_learn_passes() -> None:
+    check_local_model(Duck())
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "message"),
+    [
+        (ChangesParameter(), "fitting_leaves_the_given_model_unchanged", "clone"),
+        (SharesState(), "fitting_leaves_the_given_model_unchanged", "share state"),
+        (PredictsBeforeFit(), "predict_before_fit_raises", "before fit"),
+        (WrongShape(), "one_output", r"shape \(60, 2\)"),
+        (WrongShape(), "three_outputs", r"shape \(60, 2\)"),
+        (NotFinite(), "one_output", "not finite"),
+        (NotFinite(), "float64_residual", "not finite"),
+        (Random(), "same_seed_gives_the_same_predictions", "random_state"),
+        (DependsOnOrder(), "permuted_rows_permute_the_predictions", "order of the rows"),
+        (DependsOnOthers(), "a_single_row", "other rows"),
+        (ModifiesColumns(), "inputs_are_not_modified", "modified the columns"),
+        (ModifiesResidual(), "inputs_are_not_modified", "modified the residual"),
+        (IgnoresWeights(), "sample_weight_is_honoured", "ignores it"),
+        (Remembers(), "refitting_forgets_the_first_fit", "forget"),
+        (NeedsManyRows(), "five_rows", "too few rows"),
+        (NeedsTwoColumns(), "one_column", "IndexError"),
+        (DividesByTheSpread(), "constant_residual", "ZeroDivisionError"),
+        (NoPredict(), "one_output", "fit and predict"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_broken_models_fail(model: Any, name: str, message: str) -> None:
+    check = dict(iter_local_model_checks())[name]
+    with pytest.raises((AssertionError, LocalModelError), match=message):
+        check(model)
+    with pytest.raises((AssertionError, LocalModelError)):
+        check_local_model(model)
+
+
+def test_names_are_unique() -> None:
+    names = [name for name, _ in iter_local_model_checks()]
+    assert len(set(names)) == len(names) == 14

@@ -1,0 +1,237 @@
+"""LinearModel against oracles: linear programming, a general minimiser, lstsq, ridge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize
+from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss, local_loss
+from gal.errors import InvalidOptionError
+from gal.models import LinearModel
+
+Floats = NDArray[np.float64]
+LOSSES: list[str | LocalLoss] = [
+    "l1",
+    "l1.5",
+    "l2",
+    "l4",
+    "huber",
+    PowerLoss(1.2),
+    PowerLoss(3.0),
+    HuberLoss(0.1),
+]
+
+
+def objective(model: LinearModel, X: Any, y: Floats, weight: Floats | None = None) -> float:
+    values = local_loss(model.local_loss).value(y - model.predict(X))
+    return float(
+        np.sum(values if weight is None else weight * values) + model.alpha / 2 * np.sum(model.coef_**2)
+    )
+
+
+def sample(kind: str, n: int = 120, d: int = 4, seed: int = 0) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    noise = {
+        "normal": rng.normal(size=n),
+        "cauchy": rng.standard_cauchy(n),
+        "ties": rng.integers(-2, 3, size=n).astype(float),
+        "sparse": rng.normal(size=n) * (rng.random(n) < 0.2),
+    }[kind]
+    if kind == "ties":
+        X = np.round(X)
+    return X, X @ np.arange(1.0, d + 1) + 3 + noise
+
+
+def least_absolute_deviations(X: Floats, y: Floats) -> float:
+    """The lowest possible sum of absolute errors, by linear programming."""
+    n, d = X.shape
+    equal = np.column_stack([X, np.ones(n), np.eye(n), -np.eye(n)])
+    cost = np.append(np.zeros(d + 1), np.ones(2 * n))
+    bounds = [(None, None)] * (d + 1) + [(0, None)] * (2 * n)
+    return float(linprog(cost, A_eq=equal, b_eq=y, bounds=bounds, method="highs").fun)
+
+
+def general_minimum(X: Floats, y: Floats, loss: LocalLoss, alpha: float, weight: Floats) -> float:
+    design = np.column_stack([X, np.ones(len(X))])
+
+    def value_and_gradient(theta: Floats) -> tuple[float, Floats]:
+        error = y - design @ theta
+        penalised = np.append(theta[:-1], 0.0)
+        value = weight @ loss.value(error) + alpha / 2 * penalised @ penalised
+        return value, alpha * penalised - design.T @ (weight * loss.gradient(error))
+
+    start = np.linalg.lstsq(design, y, rcond=None)[0]
+    options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 50}
+    return float(minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options).fun)
+
+
+@pytest.mark.parametrize("kind", ["normal", "cauchy", "ties", "sparse"])
+@pytest.mark.parametrize("shape", [(12, 2), (120, 4), (300, 12)])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_l1_reaches_the_linear_program(kind: str, shape: tuple[int, int], scale: float) -> None:
+    X, y = sample(kind, *shape)
+    optimum = least_absolute_deviations(X, y)
+    model = LinearModel("l1").fit(X, scale * y)
+    assert objective(model, X, scale * y) <= scale * optimum * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss", ["l1.5", "l2", "l4", "huber", PowerLoss(1.2), PowerLoss(3.0), HuberLoss(0.1)]
+)
+@pytest.mark.parametrize("kind", ["normal", "cauchy", "ties", "sparse"])
+@pytest.mark.parametrize("alpha", [0.0, 5.0])
+def test_other_losses_reach_a_general_minimiser(loss: str | LocalLoss, kind: str, alpha: float) -> None:
+    X, y = sample(kind)
+    weight = np.random.default_rng(1).uniform(0.2, 2, size=len(y))
+    model = LinearModel(loss, alpha).fit(X, y, sample_weight=weight)
+    lowest = general_minimum(X, y, local_loss(loss), alpha, weight)
+    assert objective(model, X, y, weight) <= lowest * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+@pytest.mark.parametrize("loss", ["l1", "l1.5", "l2", "l4"])
+def test_the_scale_of_the_residual_does_not_matter(loss: str, scale: float) -> None:
+    X, y = sample("normal")
+    plain, scaled = LinearModel(loss).fit(X, y), LinearModel(loss).fit(X, scale * y)
+    assert objective(scaled, X, scale * y) / scale ** float(loss[1:]) == pytest.approx(
+        objective(plain, X, y), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_huber_is_squared_for_small_and_absolute_for_large_residuals(scale: float) -> None:
+    X, y = sample("normal")
+    huber, limit = (
+        LinearModel("huber").fit(X, scale * y),
+        LinearModel("l2" if scale < 1 else "l1").fit(X, scale * y),
+    )
+    assert np.allclose(huber.predict(X), limit.predict(X), atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_units_of_columns_do_not_matter(loss: str | LocalLoss) -> None:
+    X, y = sample("normal")
+    units = np.array([1e-9, 1.0, 1e6, 1e12])
+    plain, scaled = LinearModel(loss).fit(X, y), LinearModel(loss).fit(X * units + 100 * units, y)
+    assert np.allclose(plain.predict(X), scaled.predict(X * units + 100 * units), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_never_worse_than_least_squares_nor_than_no_columns(loss: str | LocalLoss) -> None:
+    X, y = sample("cauchy", seed=3)
+    model = LinearModel(loss).fit(X, y)
+    found = objective(model, X, y)
+    squares = LinearRegression().fit(X, y).predict(X)
+    assert found <= np.sum(local_loss(loss).value(y - squares)) * (1 + 1e-9)
+    assert found <= np.sum(local_loss(loss).value(y - np.median(y))) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_collinear_constant_and_too_many_columns(loss: str | LocalLoss) -> None:
+    X, y = sample("normal")
+    wide = np.column_stack([X, X[:, 0] + X[:, 1], 2 * X[:, 2], np.full(len(X), 1e8 + 0.1)])
+    expected, got = LinearModel(loss).fit(X, y), LinearModel(loss).fit(wide, y)
+    assert np.allclose(expected.predict(X), got.predict(wide), atol=1e-3)
+    few = LinearModel(loss).fit(wide[:4], y[:4])
+    assert np.allclose(few.predict(wide[:4]), y[:4], atol=1e-6)
+
+
+def test_minimum_norm_on_standardised_columns() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 10)), rng.normal(size=6)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    expected = np.linalg.lstsq(X, y - y.mean(), rcond=None)[0]
+    assert np.allclose(LinearModel().fit(X, y).coef_, expected)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_l2_is_least_squares_and_ridge(fit_intercept: bool) -> None:
+    X, y = sample("normal")
+    weight = np.random.default_rng(0).uniform(size=len(y))
+    for alpha, oracle in ((0.0, LinearRegression), (3.0, lambda **options: Ridge(3.0, **options))):
+        model = LinearModel(alpha=alpha, fit_intercept=fit_intercept).fit(X, y, weight)
+        expected = oracle(fit_intercept=fit_intercept).fit(X, y, weight)
+        assert np.allclose(model.coef_, expected.coef_)
+        assert np.allclose(model.intercept_, expected.intercept_)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_intercept(loss: str | LocalLoss) -> None:
+    X, y = sample("normal")
+    model = LinearModel(loss, fit_intercept=False).fit(X, y)
+    assert model.intercept_ == 0
+    nudged = model.coef_ + 1e-3 * np.eye(4)
+    at = [np.sum(local_loss(loss).value(y - X @ coef)) for coef in (model.coef_, *nudged)]
+    assert min(at) == at[0]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_outputs_are_fitted_apart(loss: str | LocalLoss) -> None:
+    X, y = sample("normal")
+    both = np.column_stack([y, 1e4 * np.sin(y)]).astype(np.float32)
+    together = LinearModel(loss).fit(X, both)
+    assert together.coef_.shape == (2, 4)
+    for output in range(2):
+        alone = LinearModel(loss).fit(X, both[:, output])
+        assert np.allclose(together.predict(X)[:, output], alone.predict(X), rtol=1e-9)
+    assert LinearModel(loss).fit(X, both[:, :1]).predict(X).shape == (len(X), 1)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_zero_weights_drop_rows(loss: str | LocalLoss) -> None:
+    X, y = sample("normal")
+    weight = (np.arange(len(y)) < 80).astype(float)
+    weighted, dropped = LinearModel(loss).fit(X, y, weight), LinearModel(loss).fit(X[:80], y[:80])
+    assert np.allclose(weighted.predict(X), dropped.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_constant_and_exactly_linear_targets(loss: str | LocalLoss, value: float) -> None:
+    X, _ = sample("normal")
+    assert np.allclose(LinearModel(loss).fit(X, np.full(len(X), value)).predict(X), value)
+    assert np.allclose(LinearModel(loss).fit(X, X[:, 0] - value).predict(X), X[:, 0] - value)
+
+
+def test_data_frames_keep_their_names() -> None:
+    frame, y = load_diabetes(return_X_y=True, as_frame=True)
+    model = LinearModel("l1").fit(frame, y)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[frame.columns[::-1]])
+
+
+def test_many_rows() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50_000, 20))
+    truth = rng.normal(size=20)
+    y = X @ truth + rng.standard_cauchy(50_000)
+    assert np.allclose(LinearModel("l1").fit(X, y).coef_, truth, atol=0.05)
+
+
+def test_options_out_of_range() -> None:
+    X, y = sample("normal")
+    with pytest.raises(InvalidOptionError, match="alpha >= 0"):
+        LinearModel(alpha=-1).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="unknown local loss"):
+        LinearModel("l7").fit(X, y)
+    with pytest.raises(InvalidOptionError, match="negative"):
+        LinearModel().fit(X, y, -np.ones(len(y)))
+    with pytest.raises(ValueError, match="zero"):
+        LinearModel().fit(X, y, np.zeros(len(y)))
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        LinearModel("l1", max_iter=2).fit(X, y)
+
+
+@parametrize_with_checks([LinearModel(), LinearModel("l1.5", alpha=0.1)])  # type: ignore[untyped-decorator]
+def test_is_a_scikit_learn_estimator(estimator: Any, check: Any) -> None:
+    check(estimator)
