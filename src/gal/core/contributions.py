@@ -54,7 +54,7 @@ def aumann_shapley(
 def _sum(pieces: Sequence[tuple[float, Floats32]], block: slice) -> Floats:
     step = pieces[0][0] * pieces[0][1][block].astype(np.float64)
     for coefficient, values in pieces[1:]:
-        step += coefficient * values[block]
+        step += coefficient * values[block].astype(np.float64)
     return step
 
 

@@ -8,7 +8,7 @@ search rows where there are none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ def refit(
     keys = [(t, name) for t, replies in enumerate(fitted) for name in replies]
     columns = [fitted[t][name] for t, name in keys]
     start = np.array([coefficients[t].get(name, 0.0) for t, name in keys])
+    if sample_weight is not None:  # a part of the cross-validation must not weigh nothing
+        search = search[sample_weight[search] > 0]
 
     def solve(rows: Rows) -> Floats:
         return _minimise(loss, y, initial, columns, start, rows, sample_weight)
@@ -64,15 +66,17 @@ def refit(
     return tuple(result)
 
 
-def _cross_validates(solve: object, score: object, start: Floats, search: Rows) -> bool:
+def _cross_validates(
+    solve: Callable[[Rows], Floats], score: Callable[[Floats, Rows], float], start: Floats, search: Rows
+) -> bool:
     parts = np.arange(len(search)) % CROSS_VALIDATION
     if len(search) < 2 * CROSS_VALIDATION:
         return False
     gain = []
     for part in range(CROSS_VALIDATION):
         left_out = search[parts == part]
-        values = solve(search[parts != part])  # type: ignore[operator]
-        gain.append(score(start, left_out) - score(values, left_out))  # type: ignore[operator]
+        values = solve(search[parts != part])
+        gain.append(score(start, left_out) - score(values, left_out))
     return bool(np.mean(gain) > 0)
 
 
@@ -106,13 +110,21 @@ def _minimise(
             slope -= np.tensordot(part, pull, axes=2)
         return total / mass, slope / mass / sizes
 
+    # Its stopping rules are absolute: measure the loss in units of its size at the start, and do
+    # not stop by the slope, whose size depends on the unit of the labels.
+    unit = abs(objective(np.maximum(start * sizes, 0.0))[0]) or 1.0
+
+    def in_units(scaled: Floats) -> tuple[float, Floats]:
+        value, slope = objective(scaled)
+        return value / unit, slope / unit
+
     found = minimize(
-        objective,
+        in_units,
         start * sizes,
         jac=True,
         method="L-BFGS-B",
         bounds=[(0, None)] * len(start),
-        options={"maxiter": 200},
+        options={"maxiter": 200, "ftol": 1e-12, "gtol": 0.0},
     )
     return np.asarray(found.x / sizes)
 

@@ -12,7 +12,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import AbsoluteError, Loss, QuantileError, SquaredError
+from gal.core.losses import (
+    AbsoluteError,
+    BinaryLogLoss,
+    Huber,
+    Loss,
+    MultinomialLogLoss,
+    Poisson,
+    QuantileError,
+    SquaredError,
+)
 from gal.core.rows import blocks
 from gal.errors import InvalidOptionError
 
@@ -205,24 +214,25 @@ def _newton(line: Line, tolerance: float, max_passes: int) -> float:
         return -slope / curvature if curvature else 0.0
     target = tolerance * abs(slope)
     sign = -np.sign(slope)
-    inner, outer, inner_slope = 0.0, np.inf, slope  # distances along the way down: root in between
+    inner, outer = 0.0, np.inf  # distances along the way down: the root is in between
+    last, last_slope = 0.0, slope
     at = -slope / curvature * sign if curvature else 1.0
     for _ in range(max_passes - 1):
         slope, curvature = line.slope(float(sign * at))
         if not np.isfinite(slope):
             outer, at = at, 0.5 * (inner + at)
             continue
-        downhill = slope * sign < 0
-        secant = at - slope * (at - inner) / (slope - inner_slope) if slope != inner_slope else np.inf
-        if downhill:
-            inner, inner_slope = at, slope
+        secant = at - slope * (at - last) / (slope - last_slope) if slope != last_slope else np.inf
+        last, last_slope = at, slope
+        if slope * sign < 0:
+            inner = at
         else:
             outer = at
         if abs(slope) <= target or outer - inner <= 1e-12 * at:
             break
         guess = at - slope * sign / curvature if curvature else secant
         at = _inside(guess, inner, outer)
-    return float(sign * at) if abs(slope) <= target or downhill else float(sign * inner)
+    return float(sign * (last if abs(slope) <= target else inner))
 
 
 def _inside(guess: float, inner: float, outer: float) -> float:
@@ -262,7 +272,7 @@ def _best_breakpoint(line: Line, slopes: tuple[float, float]) -> float:
 
 
 def _convex(loss: Loss) -> bool:
-    return loss.name != "custom"
+    return isinstance(loss, SquaredError | Huber | Poisson | BinaryLogLoss | MultinomialLogLoss)
 
 
 def _two_loops(slope: float, pairs: list[tuple[float, float]], hessian_inverse: float) -> float:

@@ -70,7 +70,7 @@ class SquaredError:
 
     def value(self, y: Floats, output: Floats) -> Floats:
         error = y - output
-        return 0.5 * np.einsum("ij,ij->i", error, error)
+        return np.asarray(0.5 * np.einsum("ij,ij->i", error, error))
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
         return y - output
@@ -109,7 +109,7 @@ class QuantileError:
     def value(self, y: Floats, output: Floats) -> Floats:
         low, high = self.slopes
         error = y - output
-        return np.where(error > 0, low * error, -high * error).sum(axis=1)
+        return np.asarray(np.where(error > 0, low * error, -high * error).sum(axis=1))
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
         low, high = self.slopes
@@ -141,7 +141,7 @@ class AbsoluteError:
         return weighted_quantile(y, 0.5, sample_weight)
 
     def value(self, y: Floats, output: Floats) -> Floats:
-        return np.abs(y - output).sum(axis=1)
+        return np.asarray(np.abs(y - output).sum(axis=1))
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
         return np.sign(y - output)
@@ -198,7 +198,7 @@ class Huber:
     def value(self, y: Floats, output: Floats) -> Floats:
         size = np.abs(y - output)
         linear = self._delta * (size - 0.5 * self._delta)
-        return np.where(size <= self._delta, 0.5 * size**2, linear).sum(axis=1)
+        return np.asarray(np.where(size <= self._delta, 0.5 * size**2, linear).sum(axis=1))
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
         return np.clip(y - output, -self._delta, self._delta)
@@ -223,10 +223,12 @@ class Poisson:
     name: str = field(default="poisson", init=False)
 
     def initial(self, y: Floats, sample_weight: Floats | None = None) -> Floats:
-        return np.asarray(np.log(np.average(y, axis=0, weights=sample_weight)))
+        mean = np.average(y, axis=0, weights=sample_weight)
+        # The fitting part may hold zeros only: half an event in it keeps the log finite.
+        return np.asarray(np.log(np.where(mean > 0, mean, 0.5 / len(y))))
 
     def value(self, y: Floats, output: Floats) -> Floats:
-        return (_exp(output) - y * output).sum(axis=1)
+        return np.asarray((_exp(output) - y * output).sum(axis=1))
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
         return y - _exp(output)
@@ -252,7 +254,8 @@ class BinaryLogLoss:
     name: str = field(default="log_loss", init=False)
 
     def initial(self, y: Floats, sample_weight: Floats | None = None) -> Floats:
-        share = np.average(y, axis=0, weights=sample_weight)
+        # The fitting part may hold one class only: half a row of the other keeps the log finite.
+        share = np.clip(np.average(y, axis=0, weights=sample_weight), 0.5 / len(y), 1 - 0.5 / len(y))
         return np.asarray(np.log(share / (1 - share)))
 
     def value(self, y: Floats, output: Floats) -> Floats:
@@ -432,6 +435,9 @@ def _check_finite(y: Floats) -> None:
 
 def _check_classes(y: Floats, n_classes: int) -> None:
     _check_finite(y)
+    if not np.isin(y, np.arange(n_classes)).all():
+        wrong = y[~np.isin(y, np.arange(n_classes))][0]
+        raise InvalidLabelsError(f"class codes must be 0 to {n_classes - 1}, got {wrong:g}")
     if n_classes < 2 or len(np.unique(y)) < 2:
         raise InvalidLabelsError(
             "all labels are of one class: learning to tell classes apart needs at least two"

@@ -93,10 +93,13 @@ class HuberLoss:
         return np.clip(error, -self.delta, self.delta)
 
     def curvature(self, error: Floats, smoothing: float) -> Floats:
-        return (np.abs(error) <= self.delta).astype(np.float64)
+        size = np.hypot(error, smoothing)
+        return np.where(
+            size <= self.delta, 1.0, self.delta * smoothing**2 / np.maximum(size, self.delta) ** 3
+        )
 
     def multiplier(self, error: Floats, smoothing: float) -> Floats:
-        return self.delta / np.maximum(np.abs(error), self.delta)
+        return self.delta / np.maximum(np.hypot(error, smoothing), self.delta)
 
 
 LOCAL_LOSSES: dict[str, LocalLoss] = {

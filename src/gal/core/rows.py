@@ -91,7 +91,8 @@ def assign_rows(
             f"out-of-fold values of {len(fit)} rows need 2 to {len(fit)} folds, got {n_folds}"
         )
     number = np.empty(n, dtype=np.intp)
-    number[rest] = np.arange(len(rest)) % n_folds
+    # Stretches, not every n-th row: those can meet the same group each time.
+    number[rest] = np.arange(len(rest)) * n_folds // len(rest)
     return Rows(n, fit, fit, np.sort(validation), number[fit])
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,31 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 
-def frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A read-only copy, ordered by name."""
-    return MappingProxyType({name: mapping[name] for name in sorted(mapping)})
+Value = TypeVar("Value")
+
+
+class ByName(Mapping[str, Value]):
+    """A read-only mapping by organization, ordered by name; unlike MappingProxyType it pickles."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Value]) -> None:
+        self._items = {name: items[name] for name in sorted(items)}
+
+    def __getitem__(self, name: str) -> Value:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._items))
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,7 @@ class Round:
     """Each organization's share of the fall in train loss; they add up to all of it."""
     mean_fitted: Mapping[str, tuple[float, ...]]
     """Mean answer per output: stands in for an organization that cannot be asked."""
-    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    left_out: Mapping[str, str] = field(default_factory=lambda: ByName({}))
     """Who did not take part, and why."""
     refit: bool = False
     """Whether all coefficients so far were refitted after this round."""

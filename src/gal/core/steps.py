@@ -14,7 +14,7 @@ from gal.core.corrective import refit
 from gal.core.line_search import mean_loss
 from gal.core.requests import Track
 from gal.core.rows import blocks
-from gal.core.state import Ensemble, Progress, Round, frozen
+from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import best_round, validation_losses
 from gal.core.task import Task
 
@@ -80,27 +80,27 @@ def advance(
     counts = {name: count for name, count in counts.items() if count != 0}
     output = _moved(progress.output, [(counts[name], fitted[name]) for name in counts])
     kept = (*progress.fitted, dict(fitted)) if task.fully_corrective else ()
-    coefficients: tuple[Mapping[str, float], ...] = (*progress.coefficients, frozen(counts))
+    coefficients: tuple[Mapping[str, float], ...] = (*progress.coefficients, ByName(counts))
     steps = {name: [(counts.get(name, 0.0), values)] for name, values in fitted.items()}
     refitted = _refit(task, kept, coefficients) if task.fully_corrective and len(kept) > 1 else None
     if refitted is not None:
         steps = _changes(kept, progress.coefficients, refitted)
         moves = [piece for pieces in steps.values() for piece in pieces]
-        output, coefficients = _moved(progress.output, moves), tuple(frozen(counts) for counts in refitted)
+        output, coefficients = _moved(progress.output, moves), tuple(ByName(counts) for counts in refitted)
     losses = _loss_on(task, task.rows.search, output), _loss_on(task, task.rows.validation, output)
     before = progress.rounds[-1].train_loss if progress.rounds else progress.initial_train_loss
     record = Round(
         round=len(progress.rounds) + 1,
-        weights=frozen(
+        weights=ByName(
             dict.fromkeys(task.organizations, 0.0) | dict(zip(fitted, map(float, weights), strict=True))
         ),
         rate=rate,
         scale=scale,
         train_loss=losses[0],
         validation_loss=losses[1],
-        contributions=frozen(_contributions(task, progress.output, steps, before - losses[0])),
-        mean_fitted=frozen({name: tuple(_mean(values)) for name, values in fitted.items()}),
-        left_out=frozen(left_out),
+        contributions=ByName(_contributions(task, progress.output, steps, before - losses[0])),
+        mean_fitted=ByName({name: tuple(_mean(values)) for name, values in fitted.items()}),
+        left_out=ByName(left_out),
         refit=refitted is not None,
     )
     return replace(

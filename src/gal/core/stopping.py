@@ -40,9 +40,9 @@ class Stopping:
         if self.min_rate is not None and abs(last.rate) <= self.min_rate * last.scale:
             return f"round {last.round}: the rate fell to {last.rate:.3g}, no step helps any more"
         losses = validation_losses(progress.initial_validation_loss, progress.rounds)
-        if self.patience is not None and len(losses) - 1 - int(np.argmin(losses)) >= self.patience:
-            if not np.isnan(losses[-1]):
-                return f"round {last.round}: no better on the validation rows for {self.patience} rounds"
+        since_best = 0 if np.isnan(losses[-1]) else len(losses) - 1 - int(np.argmin(losses))
+        if self.patience is not None and since_best >= self.patience:
+            return f"round {last.round}: no better on the validation rows for {self.patience} rounds"
         if self.plateau is not None:
             before = (
                 progress.rounds[-2].train_loss if len(progress.rounds) > 1 else progress.initial_train_loss

@@ -21,11 +21,13 @@ from gal.errors import InvalidOptionError
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
+LEAST_SQUARES = PowerLoss(2.0)
+
 GAP = 1e-6
 """Stated tolerance: the loss at the weights found is at most this fraction above the minimum."""
 
 EVEN = 1e-10
-"""Ridge, relative to the Gram matrix: among equally good weights (duplicates) the even ones win."""
+"""Ridge, relative to each organization's own square: among equally good weights the even ones win."""
 
 
 class AssistanceWeights(Protocol):
@@ -54,23 +56,23 @@ class UniformWeights:
 class ExactWeights:
     """The minimiser of the label holder's local loss over the simplex."""
 
-    loss: LocalLoss = PowerLoss(2.0)
+    loss: LocalLoss = LEAST_SQUARES
 
     def __call__(
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
         gram = gram_matrix([*fitted, residual], sample_weight)
-        start = simplex_least_squares(gram)
-        if self.loss == PowerLoss(2.0) or len(fitted) == 1:
-            return start
-        return _convex_on_simplex(self.loss, residual, fitted, sample_weight, start)
+        weights = simplex_least_squares(gram)
+        if self.loss != LEAST_SQUARES and len(fitted) > 1:
+            weights = _convex_on_simplex(self.loss, residual, fitted, sample_weight, weights)
+        return _share_among_duplicates(weights, gram[:-1, :-1])
 
 
 @dataclass(frozen=True)
 class SoftmaxAdamWeights:
     """The authors' way: softmax of logits, 100 full-batch Adam steps; stalls on small residuals."""
 
-    loss: LocalLoss = PowerLoss(2.0)
+    loss: LocalLoss = LEAST_SQUARES
     steps: int = 100
     learning_rate: float = 0.1
     weight_decay: float = 5e-4
@@ -112,9 +114,10 @@ def assistance_weights(method: str | AssistanceWeights, loss: str | LocalLoss = 
 
 def combine(weights: Floats, fitted: Sequence[Floats32]) -> Floats:
     """The direction ``sum_m weights[m] * fitted[m]``, shape (n, K), summed in float64."""
-    direction = np.zeros(fitted[0].shape)
+    n, n_outputs = fitted[0].shape
+    direction = np.zeros((n, n_outputs))
     used = [(weight, values) for weight, values in zip(weights, fitted, strict=True) if weight != 0]
-    for block in blocks(*direction.shape):
+    for block in blocks(n, n_outputs):
         for weight, values in used:
             direction[block] += weight * values[block].astype(np.float64)
     return direction
@@ -152,10 +155,11 @@ def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
     is the most promising; it ends when none is.
     """
     m = len(linear)
-    scale = float(np.trace(hessian)) / m
-    if not scale > 0:  # everybody answered 0: nothing to choose by
+    sizes = np.diag(hessian)
+    if not sizes.max() > 0:  # everybody answered 0: nothing to choose by
         return np.full(m, 1 / m)
-    hessian = hessian / scale + EVEN * np.eye(m)
+    scale = float(sizes[sizes > 0].min())
+    hessian = (hessian + np.diag(_ridge(hessian))) / scale
     linear = linear / scale
     weights = np.zeros(m)
     weights[int(np.argmin(np.diag(hessian) / 2 - linear))] = 1.0
@@ -165,9 +169,10 @@ def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
         if (target[support] > 0).all():
             weights = target
             gradient = hessian @ weights - linear
-            gradient[support] = np.inf
-            best = int(np.argmin(gradient))
-            if not gradient[best] < level - 1e-12 * (1 + np.abs(linear).max()):
+            rounding = 1e-12 * (np.abs(hessian) @ weights + np.abs(linear))
+            promise = np.where(support, np.inf, gradient + rounding)
+            best = int(np.argmin(promise))
+            if not promise[best] < level - rounding[support].min():
                 break
             support[best] = True
         else:
@@ -179,7 +184,14 @@ def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
             support &= share > step
             weights[~support] = 0.0
     weights = np.maximum(weights, 0.0)
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
+
+
+def _ridge(hessian: Floats) -> Floats:
+    """What ``simplex_quadratic`` adds to the diagonal, so that duplicates leave one minimiser."""
+    sizes = np.diag(hessian)
+    positive = sizes[sizes > 0]
+    return EVEN * np.where(sizes > 0, sizes, positive.min() if len(positive) else 0.0)
 
 
 def _on_support(hessian: Floats, linear: Floats, support: NDArray[np.bool_]) -> tuple[Floats, float]:
@@ -191,6 +203,14 @@ def _on_support(hessian: Floats, linear: Floats, support: NDArray[np.bool_]) -> 
     target = np.zeros(len(linear))
     target[chosen] = both[:, 0] - level * both[:, 1]
     return target, -level
+
+
+def _share_among_duplicates(weights: Floats, gram: Floats) -> Floats:
+    """The same weight for the same answers: the loss does not care, the organizations do."""
+    sizes = np.diag(gram)[:, None] + np.diag(gram)
+    alike = sizes - 2 * gram <= 1e-12 * sizes
+    shared = alike @ weights / alike.sum(axis=1)
+    return np.asarray(shared / shared.sum())
 
 
 def _convex_on_simplex(
@@ -209,18 +229,19 @@ def _convex_on_simplex(
     if not size > 0:
         return weights
     spread = float(np.sqrt(np.mean(np.square(residual, dtype=np.float64)))) or 1.0
-    for smoothing in spread * np.array([1e-2, 1e-4, 1e-6, 1e-8]):
+    for rounding in [1e-2, 1e-4, 1e-6, 1e-8]:
+        smoothing = rounding * spread
         for _ in range(50):
             value, slope, curvature = _loss_on_simplex(
-                loss, residual, fitted, sample_weight, weights, smoothing=float(smoothing)
+                loss, residual, fitted, sample_weight, weights, smoothing=smoothing
             )
             gap = float(slope @ weights - slope.min())
-            if gap <= 0.1 * GAP * size:
+            if gap <= 0.1 * max(GAP, rounding) * size:
                 break
-            damped = curvature + 1e-12 * np.trace(curvature) * np.eye(len(weights))
-            target = simplex_quadratic(damped, damped @ weights - slope)
+            # The ridge must hold the weights where they are, not draw them to even ones.
+            target = simplex_quadratic(curvature, curvature @ weights + _ridge(curvature) * weights - slope)
             weights, moved = _backtrack(
-                loss, residual, fitted, sample_weight, weights, target, value, slope, float(smoothing)
+                loss, residual, fitted, sample_weight, weights, target, value, slope, smoothing
             )
             if not moved:
                 break

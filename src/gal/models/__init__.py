@@ -5,16 +5,20 @@ from gal.models.checks import check_local_model, iter_local_model_checks
 from gal.models.linear import LinearModel
 from gal.models.local_losses import ReweightedRegressor, with_local_loss
 from gal.models.paper_linear import PaperLinear
+from gal.models.tabular import TabularModel, default_model, takes_missing_values
 
 __all__ = [
     "LinearModel",
     "PaperLinear",
     "PerOutput",
     "ReweightedRegressor",
+    "TabularModel",
     "as_local_model",
     "check_local_model",
+    "default_model",
     "iter_local_model_checks",
     "set_seed",
     "supports_sample_weight",
+    "takes_missing_values",
     "with_local_loss",
 ]

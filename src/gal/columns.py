@@ -1,0 +1,121 @@
+"""Which columns of a pooled table belong to which organization."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
+from gal.warnings import SharedColumnsWarning
+
+Columns = Iterable[str] | Iterable[int] | str | int | slice | Callable[[Any], Any]
+
+ONLY = "all"
+"""The name of the only organization where none are given."""
+
+
+def columns_by_organization(
+    organizations: Mapping[str, Columns] | None, X: Any, names: list[str] | None
+) -> dict[str, list[int]]:
+    """Positions of each organization's columns, as the user's mapping describes them.
+
+    Columns are given by name, by position, as a slice, or by a callable or scikit-learn selector
+    that gets the table. A column claimed twice belongs to both, with a warning.
+    """
+    n_columns = int(X.shape[1])
+    if organizations is None:
+        return {ONLY: list(range(n_columns))}
+    if not isinstance(organizations, Mapping):
+        raise InvalidOptionError(
+            f"organizations must map names to columns, got {type(organizations).__name__}: "
+            "for example {'bank': ['income'], 'shop': ['basket']}"
+        )
+    if not organizations:
+        raise InvalidInputError("organizations is empty: name at least one, or leave it out")
+    found = {}
+    for name, columns in organizations.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(f"an organization's name must be text, got {name!r}")
+        found[name] = _positions(name, columns, X, names, n_columns)
+    _warn_of_shared(found, names)
+    return found
+
+
+def view_of(X: Any, positions: list[int], column_names: list[str] | None = None) -> Any:
+    """These columns of the table, by name where the table has names."""
+    if column_names is not None and hasattr(X, "columns"):
+        return _safe_indexing(X, column_names, axis=1)
+    return _safe_indexing(X, positions, axis=1)
+
+
+def missing_columns(X: Any, column_names: list[str] | None) -> list[str]:
+    """Which of these columns a table with named columns lacks."""
+    if column_names is None or not hasattr(X, "columns"):
+        return []
+    present = {str(column) for column in X.columns}
+    return [name for name in column_names if name not in present]
+
+
+def _positions(name: str, columns: Columns, X: Any, names: list[str] | None, n_columns: int) -> list[int]:
+    if callable(columns):
+        columns = columns(X)
+    if isinstance(columns, slice):
+        columns = list(range(n_columns))[columns]
+    if isinstance(columns, str | int | np.integer):
+        columns = [columns]  # type: ignore[assignment,list-item]
+    chosen = np.asarray(columns)
+    if chosen.dtype == np.bool_:
+        if len(chosen) != n_columns:
+            raise InvalidColumnsError(
+                f"organization {name!r}: a mask of {len(chosen)} for {n_columns} columns"
+            )
+        chosen = np.flatnonzero(chosen)
+    positions = [_position(name, column, names, n_columns) for column in chosen.tolist()]
+    if not positions:
+        raise InvalidColumnsError(f"organization {name!r} has no columns: give it some or leave it out")
+    if len(set(positions)) < len(positions):
+        raise InvalidColumnsError(f"organization {name!r} lists a column twice: {chosen.tolist()}")
+    return positions
+
+
+def _position(organization: str, column: Any, names: list[str] | None, n_columns: int) -> int:
+    if isinstance(column, str):
+        if names is None:
+            raise InvalidColumnsError(
+                f"organization {organization!r} names column {column!r}, but the table has no column names: "
+                "pass a data frame, or give positions"
+            )
+        if column not in names:
+            raise InvalidColumnsError(
+                f"organization {organization!r}: no column {column!r} in the table; it has {', '.join(names[:20])}"
+                + (", ..." if len(names) > 20 else "")
+            )
+        return names.index(column)
+    if not isinstance(column, int) or not -n_columns <= column < n_columns:
+        raise InvalidColumnsError(
+            f"organization {organization!r}: no column at position {column!r} in a table of {n_columns} columns"
+        )
+    return column % n_columns
+
+
+def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> None:
+    owners: dict[int, list[str]] = {}
+    for organization, positions in found.items():
+        for position in positions:
+            owners.setdefault(position, []).append(organization)
+    shared = {position: who for position, who in owners.items() if len(who) > 1}
+    if shared:
+        said = "; ".join(
+            f"{names[position] if names else position!r} by {' and '.join(who)}"
+            for position, who in list(shared.items())[:5]
+        )
+        warnings.warn(
+            f"{len(shared)} column(s) are claimed by more than one organization ({said}): "
+            "each of them gets it",
+            SharedColumnsWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,189 @@
+"""Drivers: who carries the requests of Algorithm 1 to the organizations.
+
+A driver runs the same work for several organizations: one after another, in threads or in
+processes. Results do not depend on which one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from gal.core.algorithm import learn, predict
+from gal.core.prediction import final_output
+from gal.core.replies import Answers
+from gal.core.requests import EndLearning, FitRequest, PredictRequest
+from gal.core.state import Ensemble, Progress
+from gal.core.task import Task
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, NothingLearnedError
+from gal.organization import Organization, fit_locally, predict_locally
+
+T = TypeVar("T")
+Observer = Callable[[Progress], None]
+
+
+class Driver(Protocol):
+    """Runs jobs, in any order and at any place; results in the order of the jobs."""
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """The result of each job."""
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One job after another."""
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return [job() for job in jobs]
+
+
+@contextmanager
+def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
+    """The driver of this name, for one task: in-process, threads, processes, or joblib's choice.
+
+    ``joblib`` is processes unless the caller has chosen another backend with
+    ``joblib.parallel_config``; its workers live as long as the task.
+    """
+    if not isinstance(driver, str):
+        yield driver
+        return
+    settings: dict[str, dict[str, Any]] = {
+        "in-process": {},
+        "threads": {"backend": "threading"},
+        "processes": {"backend": "loky"},
+        "joblib": {},
+    }
+    if driver not in settings:
+        raise InvalidOptionError(f"driver must be one of {', '.join(settings)}, got {driver!r}")
+    if driver == "in-process" or (driver == "joblib" and n_jobs in (None, 1)):
+        yield InProcess()
+        return
+    # max_nbytes: large views are shared as memory maps, once, not copied with every request.
+    with Parallel(n_jobs=-1 if n_jobs is None else n_jobs, max_nbytes="1M", **settings[driver]) as pool:
+        yield lambda jobs: list(pool(delayed(job)() for job in jobs))
+
+
+def drive_learning(
+    task: Task,
+    organizations: Mapping[str, Organization],
+    driver: Driver,
+    *,
+    progress: Progress | None = None,
+    on_round: Observer | None = None,
+) -> Ensemble:
+    """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds."""
+    steps = learn(task, progress=progress, on_round=on_round)
+    try:
+        request = next(steps)
+        while True:
+            try:
+                replies = ask_to_fit(task, organizations, driver, request)
+            except KeyboardInterrupt:
+                request = steps.throw(EndLearning())
+            else:
+                request = steps.send(replies)
+    except StopIteration as end:
+        ensemble: Ensemble = end.value
+    if not ensemble.rounds and "on request" in ensemble.stopped:
+        raise NothingLearnedError("learning was interrupted before its first round was finished")
+    return ensemble
+
+
+def ask_to_fit(
+    task: Task, organizations: Mapping[str, Organization], driver: Driver, request: FitRequest
+) -> dict[str, Any]:
+    """One round trip: every organization's fitted values, or what went wrong there."""
+    asked = [organizations[name] for name in request.organizations]
+    jobs = [
+        partial(_or_error, partial(fit_locally, one.name, one.view, one.model, request, task.terms))
+        for one in asked
+    ]
+    replies: dict[str, Any] = {}
+    for one, result in zip(asked, driver(jobs), strict=True):
+        if isinstance(result, GALError):
+            replies[one.name] = result
+        else:
+            replies[one.name], one.models[request.track, request.round] = result
+    return replies
+
+
+def drive_prediction(
+    ensemble: Ensemble,
+    organizations: Mapping[str, Organization],
+    views: Mapping[str, Any],
+    n_rows: int,
+    driver: Driver,
+    unknown: Mapping[str, NDArray[np.bool_]] | None = None,
+) -> Answers:
+    """Run ``predict``; who has no view here does not answer, nor do ``unknown`` rows."""
+    steps = predict(ensemble, n_rows)
+    try:
+        request = next(steps)
+        steps.send(ask_to_predict(ensemble, organizations, views, driver, request, unknown or {}))
+    except StopIteration as end:
+        answers: Answers = end.value
+    return answers
+
+
+def ask_to_predict(
+    ensemble: Ensemble,
+    organizations: Mapping[str, Organization],
+    views: Mapping[str, Any],
+    driver: Driver,
+    request: PredictRequest,
+    unknown: Mapping[str, NDArray[np.bool_]],
+) -> dict[str, Any]:
+    """One round trip: every organization's predictions of all rounds."""
+    asked = [name for name in request.organizations if name in views]
+    jobs = [
+        partial(
+            _or_error,
+            partial(
+                predict_locally, name, views[name], organizations[name].models, request, ensemble.n_outputs
+            ),
+        )
+        for name in asked
+    ]
+    replies: dict[str, Any] = dict(zip(asked, driver(jobs), strict=True))
+    for name, rows in unknown.items():
+        if isinstance(replies.get(name), np.ndarray):
+            replies[name][:, rows] = np.nan
+    return replies
+
+
+def by_name(organizations: Sequence[Organization]) -> dict[str, Organization]:
+    """Organizations by name, in order of their names: the order in which they were given is nothing."""
+    found: dict[str, Organization] = {}
+    for one in organizations:
+        if one.name in found:
+            raise InvalidInputError(f"two organizations are called {one.name!r}: names must differ")
+        found[one.name] = one
+    if not found:
+        raise InvalidInputError("no organizations: at least one is needed")
+    return {name: found[name] for name in sorted(found)}
+
+
+def _or_error(job: Callable[[], T]) -> T | GALError:
+    """Errors travel as values, so that one organization's failure is not the round's."""
+    try:
+        return job()
+    except GALError as error:
+        return type(error)(*error.args)
+
+
+__all__ = [
+    "Driver",
+    "InProcess",
+    "by_name",
+    "drive_learning",
+    "drive_prediction",
+    "final_output",
+    "open_driver",
+]

@@ -1,0 +1,128 @@
+"""GAL in parts: learn and predict with organizations that each bring their own view and model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.prediction import final_output
+from gal.core.state import Ensemble, Progress
+from gal.drivers import Driver, by_name, drive_learning, drive_prediction, open_driver
+from gal.errors import InvalidInputError
+from gal.organization import Organization, check_view
+from gal.progress import show_progress
+from gal.tasks import Options, class_labels, make_task, regression_labels
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the label holder gets for a batch of rows."""
+
+    output: Floats
+    """F^T in link space, shape (n, K)."""
+    missing: Mapping[str, str]
+    """Organizations that did not answer, and why; their mean contribution stands in."""
+    degraded: NDArray[np.bool_]
+    """Rows for which at least one organization did not answer."""
+
+
+def learn(
+    y: Any,
+    organizations: Sequence[Organization],
+    *,
+    kind: Literal["auto", "regression", "classification"] = "auto",
+    label_holder: str | None = None,
+    initial: Any = "auto",
+    sample_weight: Any = None,
+    seed: int = 0,
+    driver: str | Driver = "in-process",
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+    on_round: Callable[[Progress], None] | None = None,
+    show: bool = False,
+    **options: Any,
+) -> Ensemble:
+    """Learn ``y`` with the assistance of these organizations; options as in ``gal.tasks.Options``.
+
+    The fitted models stay in the organizations; the ensemble holds what the label holder needs to
+    add their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
+    ``on_round`` after each round) resumes a task; ``show`` draws a progress bar.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 4))
+    >>> bank, shop = Organization("bank", X[:, :2]), Organization("shop", X[:, 2:])
+    >>> ensemble = learn(X.sum(axis=1), [bank, shop], rounds=20)
+    >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
+    True
+    """
+    chosen = Options(**options)
+    members = by_name(organizations)
+    labels = (class_labels if _is_classes(y, kind) else regression_labels)(y, chosen)
+    holder = organizations[0].name if label_holder is None else label_holder
+    for one in members.values():
+        if one.view.shape[0] != len(labels.y):
+            raise InvalidInputError(
+                f"organization {one.name!r} has {one.view.shape[0]} rows, the labels {len(labels.y)}: "
+                "rows must be the same, in the same order, everywhere"
+            )
+    task = make_task(
+        labels,
+        list(members),
+        chosen,
+        label_holder=holder,
+        label_holder_loss=members[holder].local_loss if holder in members else None,
+        initial=initial,
+        sample_weight=sample_weight,
+        seed=seed,
+    )
+    with open_driver(driver, n_jobs) as run, show_progress(task.rounds, on_round, show=show) as observer:
+        return drive_learning(task, members, run, progress=progress, on_round=observer)
+
+
+def predict(
+    ensemble: Ensemble,
+    organizations: Sequence[Organization],
+    views: Mapping[str, Any] | None = None,
+    *,
+    initial: Any = None,
+    driver: str | Driver = "in-process",
+    n_jobs: int | None = None,
+) -> Prediction:
+    """Outputs for new rows: ``views`` has each organization's columns of them.
+
+    Without ``views`` the organizations answer for the rows they hold. One that has no view here
+    does not answer: its mean contribution stands in, and the rows are marked ``degraded``.
+    """
+    members = by_name(organizations)
+    given = {name: one.view for name, one in members.items()} if views is None else dict(views)
+    checked = {name: check_view(name, view) for name, view in given.items() if name in members}
+    sizes = {name: int(view.shape[0]) for name, view in checked.items()}
+    if len(set(sizes.values())) > 1:
+        raise InvalidInputError(f"the views have different numbers of rows: {sizes}")
+    if not sizes:
+        raise InvalidInputError(f"no view belongs to any of the organizations {', '.join(members)}")
+    n_rows = next(iter(sizes.values()))
+    if ensemble.initial is None and initial is None:
+        raise InvalidInputError(
+            "this model starts from outputs given row by row: pass initial= for these rows"
+        )
+    with open_driver(driver, n_jobs) as run:
+        answers = drive_prediction(ensemble, members, checked, n_rows, run)
+    return Prediction(final_output(ensemble, answers, initial), answers.missing, answers.degraded)
+
+
+def _is_classes(y: Any, kind: str) -> bool:
+    if kind != "auto":
+        return kind == "classification"
+    labels = np.asarray(y)
+    return (
+        labels.ndim == 1
+        and labels.dtype.kind in "bOUSiu"
+        and len(np.unique(labels)) <= max(2, len(labels) // 5)
+    )

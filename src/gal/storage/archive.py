@@ -1,0 +1,100 @@
+"""A model as one file: a zip of JSON (what the label holder knows) and skops (fitted models).
+
+Nothing in it is executed. On reading, skops builds objects of trusted types only:
+scikit-learn's, GAL's own, and those the reader names.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import skops.io
+
+from gal.core.state import ByName, Ensemble, Round
+from gal.errors import StoredModelError
+
+FORMAT = 1
+TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
+
+
+def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble, objects: Any) -> None:
+    """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new."""
+    target = Path(path)
+    content = {"format": FORMAT, "facts": dict(facts), "ensemble": _plain(ensemble)}
+    try:
+        text = json.dumps(content)
+        models = skops.io.dumps(objects)
+    except Exception as error:
+        raise StoredModelError(
+            f"this model cannot be saved: {error}. Local models, losses and parameters that are functions "
+            "or come from __main__ cannot be stored without pickle; move them to an importable module."
+        ) from error
+    draft = target.with_name(target.name + ".part")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("gal.json", text)
+        archive.writestr("models.skops", models)
+    draft.replace(target)
+
+
+def read_archive(path: str | Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any], Ensemble, Any]:
+    """Read back facts, ensemble and objects; types outside ``TRUSTED`` must be named in ``trusted``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            content = json.loads(archive.read("gal.json"))
+            models = archive.read("models.skops")
+    except FileNotFoundError as error:
+        raise StoredModelError(f"there is no file {str(path)!r}") from error
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise StoredModelError(f"{str(path)!r} is not a saved GAL model: {error}") from error
+    if content.get("format") != FORMAT:
+        raise StoredModelError(
+            f"{str(path)!r} has format {content.get('format')!r}, this version reads {FORMAT}: "
+            "read it with the version of gal-learn that wrote it"
+        )
+    needed = [name for name in skops.io.get_untrusted_types(data=models) if not name.startswith(TRUSTED)]
+    unknown = sorted(set(needed) - set(trusted))
+    if unknown:
+        raise StoredModelError(
+            f"{str(path)!r} holds objects of types that are not trusted: {', '.join(unknown)}. If you know "
+            f"where the file comes from, load it with trusted={unknown}."
+        )
+    allowed = skops.io.get_untrusted_types(data=models)
+    return content["facts"], _ensemble(content["ensemble"]), skops.io.loads(models, trusted=allowed)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and mappings as plain JSON values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _ensemble(plain: dict[str, Any]) -> Ensemble:
+    rounds = tuple(
+        Round(**{name: _restored(value) for name, value in done.items()}) for done in plain.pop("rounds")
+    )
+    coefficients = tuple(ByName(counts) for counts in plain.pop("coefficients"))
+    initial = plain.pop("initial")
+    organizations = tuple(plain.pop("organizations"))
+    return Ensemble(
+        organizations=organizations,
+        initial=None if initial is None else tuple(initial),
+        coefficients=coefficients,
+        rounds=rounds,
+        **plain,
+    )
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ByName({name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
+    return value

@@ -1,0 +1,97 @@
+"""Shares of the fall in loss: they add up, idlers earn nothing, duplicates earn the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_problems import LOSSES, Floats, problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gal.core.contributions import aumann_shapley
+from gal.core.line_search import mean_loss
+from gal.core.losses import BinaryLogLoss, Loss, SquaredError
+
+both = pytest.mark.parametrize("loss", [SquaredError(), BinaryLogLoss()])
+
+
+def steps_of(
+    loss: Loss, seed: int, n: int = 200
+) -> tuple[Floats, Floats, dict[str, list[tuple[float, np.ndarray]]]]:
+    """Labels, outputs and the steps of a good, a poor and an idle organization."""
+    y, output, direction = problem(loss, n, seed)
+    noise = np.random.default_rng(seed + 1).normal(size=output.shape).astype(np.float32)
+    good = direction.astype(np.float32)
+    return y, output, {"good": [(0.4, good)], "idle": [(0.0, noise)], "poor": [(0.2, noise), (0.1, good)]}
+
+
+def reduction_of(loss: Loss, y: Floats, output: Floats, parts: dict, weight: Floats | None = None) -> float:  # type: ignore[type-arg]
+    moved = output + sum(
+        count * values.astype(float) for pieces in parts.values() for count, values in pieces
+    )
+    return mean_loss(loss, y, output, weight) - mean_loss(loss, y, moved, weight)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), weighted=st.booleans())
+def test_shares_add_up_to_the_reduction(name: str, seed: int, weighted: bool) -> None:
+    loss = LOSSES[name]
+    y, output, parts = steps_of(loss, seed)
+    weight = np.random.default_rng(seed).uniform(size=len(y)) if weighted else None
+    reduction = reduction_of(loss, y, output, parts, weight)
+    shares = aumann_shapley(loss, y, output, parts, reduction, weight)
+    assert sum(shares.values()) == pytest.approx(reduction, abs=1e-12)
+    assert shares["idle"] == 0
+
+
+@both
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_integral_is_exact_before_anything_is_spread(loss: Loss, weighted: bool) -> None:
+    y, output, parts = steps_of(loss, 0)
+    weight = np.random.default_rng(0).uniform(size=len(y)) if weighted else None
+    reduction = reduction_of(loss, y, output, parts, weight)
+    parts["alone"] = parts.pop("good") + parts.pop("poor")
+    alone = aumann_shapley(loss, y, output, parts, 0.0, weight)  # all that is missing is spread back
+    honest = aumann_shapley(loss, y, output, parts, reduction, weight)
+    assert alone["alone"] == pytest.approx(0, abs=1e-12)
+    assert honest["alone"] == pytest.approx(reduction, abs=1e-12)
+
+
+def test_squared_error_shares_are_the_known_ones() -> None:
+    """Half the product of an organization's step with the residuals before and after."""
+    y, output, parts = steps_of(SquaredError(), 1)
+    steps = {name: sum(c * v.astype(float) for c, v in pieces) for name, pieces in parts.items()}
+    after = y - output - sum(steps.values())
+    shares = aumann_shapley(SquaredError(), y, output, parts, reduction_of(SquaredError(), y, output, parts))
+    for name, step in steps.items():
+        assert shares[name] == pytest.approx(float(np.mean(step * (y - output + after) / 2)), abs=1e-12)
+
+
+@both
+def test_who_moves_at_random_earns_about_nothing(loss: Loss) -> None:
+    y, output, parts = steps_of(loss, 2, n=20_000)
+    noise = parts["idle"][0][1]
+    parts = {"good": parts["good"], "useless": [(0.01, noise)]}
+    shares = aumann_shapley(loss, y, output, parts, reduction_of(loss, y, output, parts))
+    assert abs(shares["useless"]) < 0.01 * shares["good"]
+
+
+@both
+def test_duplicates_share_equally(loss: Loss) -> None:
+    y, output, parts = steps_of(loss, 3)
+    parts = {"first": parts["good"], "other": parts["poor"], "second": parts["good"]}
+    shares = aumann_shapley(loss, y, output, parts, reduction_of(loss, y, output, parts))
+    assert shares["first"] == shares["second"] > 0
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, output, parts = steps_of(SquaredError(), 4)
+    whole = aumann_shapley(SquaredError(), y, output, parts, 1.0)
+    monkeypatch.setattr("gal.core.rows.BLOCK_ENTRIES", 7)
+    assert aumann_shapley(SquaredError(), y, output, parts, 1.0) == pytest.approx(whole, rel=1e-12)
+
+
+def test_nobody_moved() -> None:
+    y, output, parts = steps_of(SquaredError(), 4)
+    assert aumann_shapley(SquaredError(), y, output, {"idle": parts["idle"]}, 0.0) == {"idle": 0.0}

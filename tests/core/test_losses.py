@@ -1,0 +1,221 @@
+"""Every loss keeps its contract: gradients, best constants, links, labels it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_problems import LOSSES, PIECEWISE_LINEAR, SMOOTH, Floats, labels, problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from gal.core.losses import (
+    BinaryLogLoss,
+    CustomLoss,
+    Huber,
+    Loss,
+    MultinomialLogLoss,
+    Poisson,
+    QuantileError,
+    SquaredError,
+    classification_loss,
+    own_loss,
+    regression_loss,
+)
+from gal.errors import InvalidLabelsError, InvalidOptionError
+
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+seeds = given(seed=st.integers(0, 10_000))
+STEP = 1e-6
+
+
+def away_from_kinks(name: str, y: Floats, output: Floats) -> Floats:
+    """Outputs moved off the points where a piecewise loss has no derivative."""
+    error = y - output
+    kinks = {"huber": 0.7}.get(name, 0.0)
+    close = np.abs(np.abs(error) - kinks) < 1e-3
+    return np.where(close, output + 0.01, output) if name in (*PIECEWISE_LINEAR, "huber") else output
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_the_residual_is_minus_the_derivative_of_the_value(name: str, seed: int) -> None:
+    loss = LOSSES[name]
+    y, output, _ = problem(loss, 12, seed)
+    output = away_from_kinks(name, y, output)
+    residual = loss.pseudo_residual(y, output)
+    assert residual.shape == output.shape
+    for k in range(loss.n_outputs):
+        move = STEP * np.eye(loss.n_outputs)[k]
+        slope = (loss.value(y, output + move) - loss.value(y, output - move)) / (2 * STEP)
+        np.testing.assert_allclose(residual[:, k], -slope, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_along_gives_the_derivatives_on_the_way(name: str, seed: int) -> None:
+    loss = LOSSES[name]
+    y, output, direction = problem(loss, 12, seed)
+    output = away_from_kinks(name, y, output)
+    first, second = loss.along(y, output, direction)
+    assert first.shape == (12,)
+    ahead, behind = output + STEP * direction, output - STEP * direction
+    slope = (loss.value(y, ahead) - loss.value(y, behind)) / (2 * STEP)
+    np.testing.assert_allclose(first, slope, rtol=1e-5, atol=1e-6)
+    if second is not None:
+        bend = (loss.along(y, ahead, direction)[0] - loss.along(y, behind, direction)[0]) / (2 * STEP)
+        np.testing.assert_allclose(second, bend, rtol=1e-5, atol=1e-6)
+
+
+def test_which_losses_know_their_curvature() -> None:
+    known = {name for name, loss in LOSSES.items() if loss.along(*problem(loss, 5, 0))[1] is not None}
+    assert known == set(SMOOTH) - {"custom"}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "custom"])
+@settings(max_examples=10, deadline=None)
+@seeds
+def test_initial_is_the_best_constant(name: str, weighted: bool, seed: int) -> None:
+    loss = LOSSES[name]
+    rng = np.random.default_rng(seed)
+    y = labels(loss, 31, rng)
+    weight = rng.uniform(0.1, 2.0, size=31) if weighted else np.ones(31)
+
+    def mean(constant: Floats) -> float:
+        return float(loss.value(y, np.tile(constant, (31, 1))) @ weight / weight.sum())
+
+    start = loss.initial(y, weight if weighted else None)
+    assert start.shape == (loss.n_outputs,)
+    best = minimize(mean, start + 0.1, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13})
+    assert mean(start) <= best.fun + 1e-10
+    for move in np.vstack([np.eye(loss.n_outputs), -np.eye(loss.n_outputs)]):
+        assert mean(start) <= mean(start + 1e-3 * move) + 1e-12
+
+
+@every_loss
+@settings(max_examples=10, deadline=None)
+@seeds
+def test_an_integer_weight_is_a_repetition(loss: Loss, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = labels(loss, 15, rng)
+    times = rng.integers(1, 4, size=15)
+    np.testing.assert_allclose(
+        loss.initial(y, times.astype(float)), loss.initial(np.repeat(y, times, axis=0)), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_the_best_huber_constant_is_found_far_from_the_median() -> None:
+    y = np.concatenate([np.zeros(60), np.full(40, 100.0)])[:, None]
+    loss = Huber(delta=1.0)  # 60 * c = 40 * 1 in the quadratic part around 0
+    np.testing.assert_allclose(loss.initial(y), 40 / 60, rtol=1e-9)
+
+
+def test_initial_stays_finite_where_the_fitted_rows_lack_a_class_or_an_event() -> None:
+    zeros = np.zeros((10, 1))
+    assert loss_of_constant(BinaryLogLoss(), zeros) < 0.1
+    assert loss_of_constant(BinaryLogLoss(), zeros + 1) < 0.1
+    assert loss_of_constant(MultinomialLogLoss(3), zeros) < 0.2
+    assert loss_of_constant(Poisson(), zeros) < 0.1
+
+
+def loss_of_constant(loss: Loss, y: Floats) -> float:
+    return float(loss.value(y, np.tile(loss.initial(y), (len(y), 1))).mean())
+
+
+@every_loss
+def test_extreme_outputs_stay_finite(loss: Loss) -> None:
+    y, output, direction = problem(loss, 20, 0)
+    for extreme in (-1e3, 1e3, 1e3 * np.sign(output)):
+        far = np.zeros_like(output) + extreme
+        results = [loss.value(y, far), loss.pseudo_residual(y, far), loss.inverse_link(far)]
+        results += [part for part in loss.along(y, far, direction) if part is not None]
+        assert all(np.isfinite(result).all() for result in results)
+
+
+def test_the_far_tails_of_the_log_losses_are_exact() -> None:
+    assert BinaryLogLoss().value(np.array([[0.0]]), np.array([[1e3]])) == pytest.approx(1e3)
+    far = np.array([[1e3, 0.0, 0.0]])
+    assert MultinomialLogLoss(3).value(np.array([[1.0]]), far) == pytest.approx(1e3)
+
+
+def test_links_give_probabilities_and_means() -> None:
+    output = np.array([[-30.0], [0.0], [2.0]])
+    two = BinaryLogLoss().inverse_link(output)
+    assert two.shape == (3, 2)
+    np.testing.assert_allclose(two[:, 1], 1 / (1 + np.exp(-output[:, 0])))
+    many = MultinomialLogLoss(3).inverse_link(np.random.default_rng(0).normal(size=(4, 3)) * 50)
+    assert many.shape == (4, 3)
+    for probabilities in (two, many):
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+        assert ((probabilities >= 0) & (probabilities <= 1)).all()
+    np.testing.assert_allclose(Poisson().inverse_link(output), np.exp(output))
+    assert SquaredError().inverse_link(output) is output
+    assert CustomLoss(np.subtract, np.subtract, link=np.exp).inverse_link(output)[1] == 1
+
+
+@every_loss
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_labels_must_be_finite(loss: Loss, bad: float) -> None:
+    y = labels(loss, 9, np.random.default_rng(0))
+    loss.check(y)
+    y[4, -1] = bad
+    y[6, 0] = bad
+    with pytest.raises(InvalidLabelsError, match=r"2 of 9 labels are NaN or infinite \(first at row 4\)"):
+        loss.check(y)
+
+
+@pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(3)])
+def test_one_class_is_not_enough_and_unknown_codes_are_named(loss: Loss) -> None:
+    with pytest.raises(InvalidLabelsError, match="one class"):
+        loss.check(np.ones((5, 1)))
+    with pytest.raises(InvalidLabelsError, match=r"class codes must be 0 to \d, got 7"):
+        loss.check(np.array([[0.0], [1.0], [7.0]]))
+
+
+@pytest.mark.parametrize("y", [[[1.0], [-0.1]], [[0.0], [0.0]]])
+def test_poisson_wants_counts(y: list[list[float]]) -> None:
+    with pytest.raises(InvalidLabelsError, match="labels >= 0 with a positive sum; use squared_error"):
+        Poisson().check(np.array(y))
+
+
+def test_options_out_of_range_are_refused() -> None:
+    for quantile in (0.0, 1.0, np.nan):
+        with pytest.raises(InvalidOptionError, match="strictly between 0 and 1"):
+            QuantileError(quantile)
+    for delta in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(InvalidOptionError, match="delta > 0"):
+            Huber(delta)
+
+
+def test_losses_by_name() -> None:
+    y = np.array([[0.0], [1.0], [2.0], [10.0]])
+    assert regression_loss("squared_error", np.hstack([y, y])) == SquaredError(n_outputs=2)
+    huber = regression_loss("huber", y)
+    assert isinstance(huber, Huber)
+    assert huber.delta == pytest.approx(np.quantile(np.abs(y - 1.5), 0.9))
+    assert classification_loss("log_loss", 2) == BinaryLogLoss()
+    assert classification_loss("log_loss", 2, one_output=False) == MultinomialLogLoss(2)
+    assert classification_loss("log_loss", 4) == MultinomialLogLoss(4)
+    with pytest.raises(InvalidOptionError, match=r"unknown loss 'mse': choose one of squared_error"):
+        regression_loss("mse", y)
+    with pytest.raises(InvalidOptionError, match="choose log_loss"):
+        classification_loss("hinge", 2)
+
+
+def test_losses_of_the_users_own() -> None:
+    pair = own_loss((np.subtract, np.subtract), 2)
+    assert pair.n_outputs == 2
+    assert own_loss(Poisson(), 1) == Poisson()
+    with pytest.raises(InvalidOptionError, match="has 1 outputs, these labels need 2"):
+        own_loss(Poisson(), 2)
+    with pytest.raises(InvalidOptionError, match="a pair"):
+        own_loss(42, 1)
+    one = np.zeros((3, 1))
+    wrong = CustomLoss(lambda y, output: y - output, lambda y, output: (y - output)[:, 0])
+    with pytest.raises(InvalidOptionError, match=r"must return shape \(3,\), got \(3, 1\)"):
+        wrong.value(one, one)
+    with pytest.raises(InvalidOptionError, match=r"must have shape \(3, 1\), got \(3,\)"):
+        wrong.pseudo_residual(one, one)

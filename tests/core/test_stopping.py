@@ -1,0 +1,100 @@
+"""Each stopping rule, and which round is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gal.core.state import Progress, Round
+from gal.core.stopping import Stopping, best_round, validation_losses
+from gal.errors import InvalidOptionError
+
+NAN = float("nan")
+OFF = Stopping(min_rate=None, patience=None, plateau=None)
+
+
+def progress_of(
+    validation: list[float] | None = None,
+    train: list[float] | None = None,
+    *,
+    rate: float = 1.0,
+    scale: float = 1.0,
+) -> Progress:
+    """A learning whose losses were these: the first before any round."""
+    count = len(validation or train or [])
+    validation, train = validation or [NAN] * count, train or list(np.linspace(2, 1, count))
+    rounds = tuple(
+        Round(t, {}, rate, scale, train[t], validation[t], contributions={}, mean_fitted={})
+        for t in range(1, count)
+    )
+    return Progress(
+        np.zeros((1, 1)),
+        rounds,
+        initial_train_loss=train[0],
+        initial_validation_loss=validation[0],
+    )
+
+
+def test_nothing_stops_before_the_first_round_or_with_all_rules_off() -> None:
+    assert Stopping(plateau=1.0).reason(progress_of([1.0])) == ""
+    assert OFF.reason(progress_of([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5, rate=0.0)) == ""
+    assert Stopping().reason(progress_of([3.0, 2.0, 1.0])) == ""
+
+
+@pytest.mark.parametrize(
+    ("rate", "scale", "stops"), [(0.0, 1.0, True), (-1e-3, 1.0, True), (0.1, 1.0, False)]
+)
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_min_rate_is_for_the_residual_as_it_is(rate: float, scale: float, stops: bool, unit: float) -> None:
+    rule = Stopping(min_rate=1e-2, patience=None)
+    reason = rule.reason(progress_of([2.0, 1.0], rate=rate * unit, scale=scale * unit))
+    assert ("round 1: the rate fell to" in reason) == stops
+
+
+@pytest.mark.parametrize(
+    ("losses", "stops"),
+    [
+        ([5.0, 4.0, 3.0, 3.5], False),
+        ([5.0, 4.0, 3.0, 3.5, 3.2], True),
+        ([5.0, 6.0, 7.0], True),  # not even the first round helped
+        ([5.0, 4.0, 4.0, 4.0], True),  # as low as before is not lower
+        ([5.0, 6.0, 4.0, 4.5], False),
+        ([NAN, NAN, NAN, NAN], False),
+    ],
+)
+def test_patience(losses: list[float], stops: bool) -> None:
+    reason = Stopping(patience=2).reason(progress_of(losses))
+    assert ("no better on the validation rows for 2 rounds" in reason) == stops
+
+
+@pytest.mark.parametrize(
+    ("losses", "stops"),
+    [
+        ([10.0, 9.8], False),
+        ([10.0, 9.95], True),
+        ([10.0, 5.0, 4.99], True),
+        ([10.0, 5.0, 5.0], True),
+        ([-1.0, -1.5], False),  # Poisson losses may be negative
+        ([-1.0, -1.001], True),
+    ],
+)
+def test_plateau(losses: list[float], stops: bool) -> None:
+    reason = Stopping(plateau=0.01).reason(progress_of(train=losses))
+    assert ("the train loss fell by less than 0.01" in reason) == stops
+
+
+def test_which_round_is_kept() -> None:
+    assert best_round(progress_of([3.0, 2.0, 1.0, 1.5])) == 2
+    assert best_round(progress_of([1.0, 2.0])) == 0
+    assert best_round(progress_of([2.0, 1.0, 1.0])) == 1  # the shorter of two as good
+    assert best_round(progress_of([NAN, NAN, NAN])) == 2
+    assert validation_losses(3.0, progress_of([3.0, 2.0, 1.0]).rounds) == [3.0, 2.0, 1.0]
+
+
+def test_options_out_of_range_are_refused() -> None:
+    for name in ("min_rate", "plateau"):
+        for value in (-1.0, NAN):
+            with pytest.raises(InvalidOptionError, match=f"{name} must be None or at least 0"):
+                Stopping(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="patience must be None or at least 1, got 0"):
+        Stopping(patience=0)

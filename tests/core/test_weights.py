@@ -1,0 +1,260 @@
+"""Gradient assistance weights: laws, and other solvers as oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize
+
+from gal.core.residual_losses import LOCAL_LOSSES, HuberLoss, LocalLoss, PowerLoss, local_loss
+from gal.core.weights import (
+    GAP,
+    AssistanceWeights,
+    ExactWeights,
+    SoftmaxAdamWeights,
+    UniformWeights,
+    assistance_weights,
+    combine,
+    gram_matrix,
+)
+from gal.errors import InvalidOptionError
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+local_losses = pytest.mark.parametrize("loss", LOCAL_LOSSES)
+seeds = given(seed=st.integers(0, 10_000))
+
+
+def answers(
+    seed: int, *, n: int = 60, n_outputs: int = 1, m: int | None = None
+) -> tuple[Floats32, list[Floats32]]:
+    """A residual and fitted values of mixed quality: better, worse, shrunk, alike."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(2, 9)) if m is None else m
+    residual = rng.standard_t(3, size=(n, n_outputs))
+    common = rng.normal(size=residual.shape)
+    fitted = [
+        rng.uniform(0, 1.5) * residual
+        + rng.uniform(0, 1) * common
+        + rng.uniform(0, 1) * rng.normal(size=(n, 1))
+        for _ in range(m)
+    ]
+    return residual.astype(np.float32), [values.astype(np.float32) for values in fitted]
+
+
+def objective(
+    loss: LocalLoss,
+    residual: Floats32,
+    fitted: Sequence[Floats32],
+    weights: Floats,
+    rows: Floats | None = None,
+) -> float:
+    error = residual.astype(float) - np.tensordot(weights, np.array(fitted, dtype=float), axes=1)
+    per_row = loss.value(error).sum(axis=1)
+    return float(np.average(per_row, weights=rows))
+
+
+def slsqp(
+    loss: LocalLoss, residual: Floats32, fitted: Sequence[Floats32], rows: Floats | None = None
+) -> float:
+    """The lowest value another solver finds, from several starts."""
+    part = np.array(fitted, dtype=float)
+    weight = np.ones(len(residual)) if rows is None else rows
+    weight = weight / weight.sum()
+
+    def slope(weights: Floats) -> Floats:
+        error = residual.astype(float) - np.tensordot(weights, part, axes=1)
+        return np.asarray(-np.tensordot(part, weight[:, None] * loss.gradient(error), axes=2))
+
+    m = len(fitted)
+    found = [
+        minimize(
+            lambda weights: objective(loss, residual, fitted, weights, rows),
+            start,
+            jac=slope,
+            method="SLSQP",
+            bounds=[(0, 1)] * m,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(m)},
+            options={"ftol": 1e-14, "maxiter": 500},
+        ).fun
+        for start in (np.full(m, 1 / m), np.eye(m)[0])
+    ]
+    return float(min(found))
+
+
+def linear_program(residual: Floats32, fitted: Sequence[Floats32], rows: Floats | None = None) -> float:
+    """The exact minimum of the absolute error over the simplex."""
+    columns = np.array([values.reshape(-1) for values in fitted], dtype=float).T
+    target = residual.reshape(-1).astype(float)
+    entries, m = columns.shape
+    weight = np.ones(len(residual)) if rows is None else rows
+    cost = np.concatenate([np.zeros(m), np.repeat(weight / weight.sum(), residual.shape[1])])
+    above = np.hstack([-columns, -np.eye(entries)])
+    below = np.hstack([columns, -np.eye(entries)])
+    found = linprog(
+        cost,
+        A_ub=np.vstack([above, below]),
+        b_ub=np.concatenate([-target, target]),
+        A_eq=np.concatenate([np.ones(m), np.zeros(entries)])[None, :],
+        b_eq=[1.0],
+    )
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("method", ["exact", "uniform", "softmax_adam"])
+@local_losses
+@settings(max_examples=5, deadline=None)
+@seeds
+def test_weights_lie_on_the_simplex(method: str, loss: str, seed: int) -> None:
+    residual, fitted = answers(seed)
+    weights = assistance_weights(method, loss)(residual, fitted)
+    assert weights.shape == (len(fitted),)
+    assert (weights >= 0).all()
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+
+
+@local_losses
+@settings(max_examples=10, deadline=None)
+@seeds
+def test_permuting_organizations_permutes_weights(loss: str, seed: int) -> None:
+    residual, fitted = answers(seed)
+    order = np.random.default_rng(seed).permutation(len(fitted))
+    find = ExactWeights(local_loss(loss))
+    weights = find(residual, fitted)
+    permuted = find(residual, [fitted[index] for index in order])
+    np.testing.assert_allclose(permuted, weights[order], atol=1e-3 if loss == "l1" else 1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+@pytest.mark.parametrize("loss", ["l1", "l1.5", "l2", "l4"])
+@settings(max_examples=5, deadline=None)
+@seeds
+def test_weights_do_not_depend_on_the_unit(loss: str, scale: float, seed: int) -> None:
+    residual, fitted = answers(seed)
+    find, factor = ExactWeights(local_loss(loss)), np.float32(scale)
+    scaled = find(residual * factor, [values * factor for values in fitted])
+    np.testing.assert_allclose(scaled, find(residual, fitted), atol=1e-3 if loss == "l1" else 1e-5)
+
+
+@local_losses
+@settings(max_examples=10, deadline=None)
+@seeds
+def test_duplicates_share_evenly(loss: str, seed: int) -> None:
+    residual, fitted = answers(seed, m=3)
+    weights = ExactWeights(local_loss(loss))(residual, [*fitted, fitted[0], fitted[1]])
+    np.testing.assert_allclose(weights[:2], weights[3:], atol=1e-5)
+
+
+@local_losses
+def test_who_cannot_be_told_apart_counts_the_same(loss: str) -> None:
+    residual, fitted = answers(0, m=4)
+    find = ExactWeights(local_loss(loss))
+    np.testing.assert_array_equal(find(residual, [0 * values for values in fitted]), np.full(4, 0.25))
+    np.testing.assert_array_equal(find(residual, fitted[:1]), [1.0])
+    np.testing.assert_array_equal(UniformWeights()(residual, fitted), np.full(4, 0.25))
+
+
+def test_a_huge_answer_does_not_spoil_the_choice_among_the_others() -> None:
+    residual, (good, poor, noise) = answers(1, m=3)
+    good, poor = 0.9 * residual, 0.1 * residual
+    weights = ExactWeights()(residual, [good, poor, 1e6 * noise])
+    np.testing.assert_allclose(weights, [1, 0, 0], atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), n_outputs=st.sampled_from([1, 3]), weighted=st.booleans())
+def test_least_squares_agrees_with_slsqp(seed: int, n_outputs: int, weighted: bool) -> None:
+    check_against(slsqp, "l2", seed, n_outputs, weighted, 1e-7)
+
+
+@pytest.mark.parametrize("loss", ["l1.5", "l4", "huber"])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), n_outputs=st.sampled_from([1, 3]), weighted=st.booleans())
+def test_other_losses_agree_with_slsqp(loss: str, seed: int, n_outputs: int, weighted: bool) -> None:
+    check_against(slsqp, loss, seed, n_outputs, weighted, GAP)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), n_outputs=st.sampled_from([1, 3]), weighted=st.booleans())
+def test_absolute_error_agrees_with_linear_programming(seed: int, n_outputs: int, weighted: bool) -> None:
+    check_against(
+        lambda loss, residual, fitted, rows: linear_program(residual, fitted, rows),
+        "l1",
+        seed,
+        n_outputs,
+        weighted,
+        GAP,
+    )
+
+
+def check_against(oracle, loss: str, seed: int, n_outputs: int, weighted: bool, gap: float) -> None:  # type: ignore[no-untyped-def]
+    residual, fitted = answers(seed, n_outputs=n_outputs)
+    rows = np.random.default_rng(seed).uniform(0, 3, size=len(residual)) if weighted else None
+    weights = ExactWeights(local_loss(loss))(residual, fitted, rows)
+    reached = objective(local_loss(loss), residual, fitted, weights, rows)
+    assert reached <= oracle(local_loss(loss), residual, fitted, rows) * (1 + gap)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 0.05])
+@settings(max_examples=15, deadline=None)
+@seeds
+def test_huber_is_solved_where_nearly_all_errors_are_linear(delta: float, seed: int) -> None:
+    residual, fitted = answers(seed)
+    loss = HuberLoss(delta)
+    weights = ExactWeights(loss)(residual, fitted)
+    assert objective(loss, residual, fitted, weights) <= slsqp(loss, residual, fitted) * (1 + 1e-5)
+
+
+@local_losses
+def test_integer_row_weights_are_repetitions(loss: str) -> None:
+    residual, fitted = answers(5, m=4)
+    times = np.random.default_rng(5).integers(0, 4, size=len(residual))
+    repeated = [np.repeat(values, times, axis=0) for values in (residual, *fitted)]
+    find = ExactWeights(local_loss(loss))
+    np.testing.assert_allclose(
+        find(residual, fitted, times.astype(float)), find(repeated[0], repeated[1:]), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_softmax_adam_is_the_authors_optimiser(power: float, n_outputs: int) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra deep")
+    residual, fitted = answers(3, n_outputs=n_outputs, m=4)
+    target, values = torch.tensor(residual.astype(float)), torch.tensor(np.array(fitted, dtype=float))
+    logits = torch.nn.Parameter(torch.full((4,), 0.25, dtype=torch.float64))
+    adam = torch.optim.Adam([logits], lr=0.1, weight_decay=5e-4)
+    distance = torch.nn.functional.mse_loss if power == 2 else torch.nn.functional.l1_loss
+    for _ in range(100):
+        adam.zero_grad()
+        distance((logits.softmax(0)[:, None, None] * values).sum(0), target).backward()
+        adam.step()
+    expected = logits.softmax(0).detach().numpy()
+    assert expected.max() - expected.min() > 0.2  # the optimiser has gone somewhere
+    found = SoftmaxAdamWeights(PowerLoss(power))(residual, fitted)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_combine_and_gram_are_sums_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.core.rows.BLOCK_ENTRIES", 16)  # several blocks
+    residual, fitted = answers(2, n_outputs=3, m=3)
+    weights, rows = np.array([0.2, 0.0, 0.8]), np.random.default_rng(0).uniform(size=len(residual))
+    double = [values.astype(float) for values in fitted]
+    np.testing.assert_allclose(combine(weights, fitted), 0.2 * double[0] + 0.8 * double[2], rtol=1e-14)
+    expected = [[np.sum(rows[:, None] * a * b) for a in double] for b in double]
+    np.testing.assert_allclose(gram_matrix(fitted, rows), expected, rtol=1e-12)
+
+
+def test_methods_by_name() -> None:
+    own: AssistanceWeights = UniformWeights()
+    assert assistance_weights("exact", "l4") == ExactWeights(PowerLoss(4.0))
+    assert assistance_weights("softmax_adam", "l1") == SoftmaxAdamWeights(PowerLoss(1.0))
+    assert assistance_weights(own) is own
+    with pytest.raises(InvalidOptionError, match="exact, uniform or softmax_adam, got 'best'"):
+        assistance_weights("best")
