@@ -66,7 +66,7 @@ def _positions(name: str, columns: Columns, X: Any, names: list[str] | None, n_c
     if isinstance(columns, slice):
         columns = list(range(n_columns))[columns]
     if isinstance(columns, str | int | np.integer):
-        columns = [columns]  # type: ignore[assignment,list-item]
+        columns = [columns]  # type: ignore[assignment]
     chosen = np.asarray(columns)
     if chosen.dtype == np.bool_:
         if len(chosen) != n_columns:

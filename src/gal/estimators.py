@@ -310,7 +310,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             one = Organization(name, np.empty((0, 1)), objects["templates"][name])
             for key, fitted in models.items():
                 track, round = key.split(" ")
-                one.models[track, int(round)] = tuple(fitted)  # type: ignore[index]
+                one.models[track, int(round)] = tuple(fitted)
             loaded._organizations[name] = one
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)
@@ -372,7 +372,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._finite() == "allow-nan"
-        tags.non_deterministic = False
+        tags.input_tags.string = tags.input_tags.categorical = self._takes_text()
         return tags
 
 
@@ -429,7 +429,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
         target = _check_class_labels(y, int(table.shape[0]))
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         labels = class_labels(target, options)
-        self.classes_ = labels.classes
+        self.classes_: NDArray[Any] = np.asarray(labels.classes)
         self._fit(table, labels, options, weight)
         return self
 

@@ -123,7 +123,7 @@ class FittedModel:
         if isinstance(self.loss, BinaryLogLoss | MultinomialLogLoss):
             probability = np.clip(self.model.predict_proba(own_view), SMALLEST, 1 - SMALLEST)
             logs = np.log(probability)
-            return logs[:, 1:] - logs[:, :1] if self.loss.n_outputs == 1 else logs
+            return np.asarray(logs[:, 1:] - logs[:, :1] if self.loss.n_outputs == 1 else logs)
         prediction = np.asarray(self.model.predict(own_view), dtype=np.float64)
         prediction = prediction.reshape(len(prediction), -1)
         return np.log(np.maximum(prediction, SMALLEST)) if isinstance(self.loss, Poisson) else prediction

@@ -68,6 +68,18 @@ def test_squared_error_shares_are_the_known_ones() -> None:
         assert shares[name] == pytest.approx(float(np.mean(step * (y - output + after) / 2)), abs=1e-12)
 
 
+def test_log_loss_shares_are_the_integral_along_the_way() -> None:
+    loss = BinaryLogLoss()
+    y, output, parts = steps_of(loss, 1)
+    parts = {name: [(10 * c, v) for c, v in pieces] for name, pieces in parts.items()}  # far: it bends
+    steps = {name: sum(c * v.astype(float) for c, v in pieces) for name, pieces in parts.items()}
+    moments = (np.arange(2000) + 0.5) / 2000
+    pull = np.mean([loss.pseudo_residual(y, output + at * sum(steps.values())) for at in moments], axis=0)
+    shares = aumann_shapley(loss, y, output, parts, reduction_of(loss, y, output, parts))
+    for name, step in steps.items():
+        assert shares[name] == pytest.approx(float(np.mean(step * pull)), rel=1e-2)
+
+
 @both
 def test_who_moves_at_random_earns_about_nothing(loss: Loss) -> None:
     y, output, parts = steps_of(loss, 2, n=20_000)

@@ -105,10 +105,11 @@ def test_piecewise_linear_losses_take_the_best_bend(name: str, seed: int, weight
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_separable_classes_end_finite_and_lower(loss: Loss, scale: float) -> None:
     y, output, _ = problem(loss, 30, 0)
-    line = Line(loss, y, output, scale * loss.pseudo_residual(y, output))
+    line = CountingLine(loss, y, output, scale * loss.pseudo_residual(y, output))
     rate = ExactSearch()(line)
-    assert np.isfinite(rate)
-    assert line.value(rate) < 1e-5 < line.value(0.0)
+    assert line.value(rate) < 0.05 * line.value(0.0)
+    assert rate * scale < 1000  # there is no minimum: it stops where little is left to win
+    assert len(line.asked) <= 12
 
 
 @pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(3)])

@@ -201,6 +201,15 @@ def check_against(oracle, loss: str, seed: int, n_outputs: int, weighted: bool, 
     assert reached <= oracle(local_loss(loss), residual, fitted, rows) * (1 + gap)
 
 
+@pytest.mark.parametrize("seed", [18, 90, 132, 204, 216])
+def test_absolute_error_is_solved_where_nearly_all_fit_nearly_alike(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    residual, fitted = answers(seed, n=80, m=int(rng.integers(2, 16)))
+    near = [np.float32(rng.uniform(0.7, 1.2)) * residual + np.float32(0.02) * values for values in fitted]
+    weights = ExactWeights(PowerLoss(1.0))(residual, near)
+    assert objective(PowerLoss(1.0), residual, near, weights) <= linear_program(residual, near) * (1 + GAP)
+
+
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
 @settings(max_examples=15, deadline=None)
 @seeds

@@ -16,7 +16,7 @@ from gal.core.line_search import Line
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import advance, at, conclude, residual_and_scale, start
+from gal.core.steps import advance, at, conclude, fitted_exactly, residual_and_size, start
 from gal.core.task import Task
 from gal.core.weights import combine
 
@@ -47,8 +47,8 @@ def _rounds(
     progress = start(task) if progress is None else progress  # F^0
     why = task.stopping.reason(progress)
     while not why and (t := len(progress.rounds) + 1) <= task.rounds:
-        residual, scale = residual_and_scale(task, progress.output)  # r_1^t
-        if scale == 0:
+        residual, scale, size = residual_and_size(task, progress.output)  # r_1^t
+        if fitted_exactly(task, progress, size):
             return progress, f"round {t}: every row is fitted exactly"
         request = FitRequest(
             t, at(rows.fit, residual), task.organizations, at(rows.fit, task.sample_weight), track

@@ -27,6 +27,12 @@ from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
 
+ENDLESS = 1e-2
+"""Where the loss falls for ever along a line (separable classes), stop once this much slope is left."""
+
+FAR = 1e3
+"""A loss that still falls at this multiple of a step falls for ever."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -212,7 +218,8 @@ def _newton(line: Line, tolerance: float, max_passes: int) -> float:
         return 0.0
     if isinstance(line.loss, SquaredError):
         return -slope / curvature if curvature else 0.0
-    target = tolerance * abs(slope)
+    steepest = abs(slope)
+    target = tolerance * steepest
     sign = -np.sign(slope)
     inner, outer = 0.0, np.inf  # distances along the way down: the root is in between
     last, last_slope = 0.0, slope
@@ -230,6 +237,10 @@ def _newton(line: Line, tolerance: float, max_passes: int) -> float:
             outer = at
         if abs(slope) <= target or outer - inner <= 1e-12 * at:
             break
+        if np.isinf(outer) and abs(slope) <= ENDLESS * steepest:
+            if line.slope(float(sign * FAR * at))[0] * sign <= 0:
+                break  # still downhill far away: there is no root
+            outer = FAR * at
         guess = at - slope * sign / curvature if curvature else secant
         at = _inside(guess, inner, outer)
     return float(sign * (last if abs(slope) <= target else inner))

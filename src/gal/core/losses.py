@@ -255,7 +255,9 @@ class BinaryLogLoss:
 
     def initial(self, y: Floats, sample_weight: Floats | None = None) -> Floats:
         # The fitting part may hold one class only: half a row of the other keeps the log finite.
-        share = np.clip(np.average(y, axis=0, weights=sample_weight), 0.5 / len(y), 1 - 0.5 / len(y))
+        share = np.average(y, axis=0, weights=sample_weight)
+        half = 0.5 / len(y)
+        share = np.where(share == 0, half, np.where(share == 1, 1 - half, share))
         return np.asarray(np.log(share / (1 - share)))
 
     def value(self, y: Floats, output: Floats) -> Floats:
@@ -287,7 +289,8 @@ class MultinomialLogLoss:
     def initial(self, y: Floats, sample_weight: Floats | None = None) -> Floats:
         counts = np.bincount(y[:, 0].astype(np.intp), weights=sample_weight, minlength=self.n_outputs)
         # A class without a row in the fitting part is possible: half a row keeps its log finite.
-        return np.asarray(np.log(np.maximum(counts, 0.5 * counts.sum() / len(y)) / counts.sum()))
+        counts = np.where(counts > 0, counts, 0.5 * counts.sum() / len(y))
+        return np.asarray(np.log(counts / counts.sum()))
 
     def value(self, y: Floats, output: Floats) -> Floats:
         codes = y[:, 0].astype(np.intp)

@@ -48,5 +48,5 @@ class PredictRequest:
     track: Track = "assisted"
 
 
-class EndLearning(Exception):  # noqa: N818: a signal, not an error
+class EndLearning(Exception):
     """Thrown into ``learn`` by a driver to end it now and keep the finished rounds."""

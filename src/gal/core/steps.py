@@ -22,6 +22,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 
+EXACT = 1e-6
+"""Rows count as fitted exactly when the residual has shrunk to this fraction of the first."""
+
 
 @overload
 def at(rows: NDArray[np.intp], array: NDArray[Number]) -> NDArray[Number]: ...
@@ -42,28 +45,25 @@ def start(task: Task) -> Progress:
     )
 
 
-def residual_and_scale(task: Task, output: Floats) -> tuple[Floats32, float]:
-    """Pseudo-residual of all rows, divided by its root mean square over the fit rows; and that."""
-    residual = np.empty(output.shape, dtype=np.float32)
-    every = len(task.rows.fit) == task.rows.n
-    squares, unit = 0.0, 1.0
+def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, float]:
+    """Pseudo-residual of all rows as it is broadcast, what it was divided by, and its size.
+
+    The size is the root mean square over the fit rows, weighted as they are.
+    """
+    rows, weight = task.rows.fit, task.sample_weight
+    exact = np.empty(output.shape)
+    squares = np.zeros(len(output))
     for block in blocks(*output.shape):
-        part = task.loss.pseudo_residual(task.y[block], output[block])
-        if every:
-            squares += float(np.vdot(part, part))
-        residual[block] = part
-    if not every or not np.isfinite(residual).all():
-        # Very large or tiny residuals do not fit float32 before they are scaled: take them again.
-        exact = task.loss.pseudo_residual(task.y, output)
-        unit = float(np.abs(exact[task.rows.fit]).max()) or 1.0
-        squares = float(np.square(exact[task.rows.fit] / unit).sum())
-        residual = (exact / unit).astype(np.float32)
-    root = unit * float(np.sqrt(squares / (len(task.rows.fit) * output.shape[1])))
-    if root == 0 or not task.scale_residual:
-        residual *= np.float32(unit)
-        return residual, 0.0 if root == 0 else 1.0
-    residual *= np.float32(unit / root)
-    return residual, root
+        exact[block] = task.loss.pseudo_residual(task.y[block], output[block])
+        squares[block] = np.einsum("ij,ij->i", exact[block], exact[block])
+    chosen = at(rows, squares)
+    mean = float(np.mean(chosen) if weight is None else np.average(chosen, weights=at(rows, weight)))
+    size = float(np.sqrt(mean / output.shape[1]))
+    scale = size if task.scale_residual and size > 0 else 1.0
+    residual = np.empty(output.shape, dtype=np.float32)
+    for block in blocks(*output.shape):
+        residual[block] = exact[block] / scale
+    return residual, scale, size
 
 
 def advance(
@@ -184,6 +184,13 @@ def _contributions(
         task.loss, at(search, task.y), at(search, output), parts, reduction, at(search, task.sample_weight)
     )
     return dict.fromkeys(task.organizations, 0.0) | shares
+
+
+def fitted_exactly(task: Task, progress: Progress, size: float) -> bool:
+    """Whether so little residual is left that fitting it would only fit rounding errors."""
+    if not progress.rounds or not task.scale_residual:
+        return size == 0
+    return size <= EXACT * progress.rounds[0].scale
 
 
 def _loss_on(task: Task, rows: NDArray[np.intp], output: Floats) -> float:

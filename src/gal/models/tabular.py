@@ -64,7 +64,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if not np.isfinite(target).all():
             raise ValueError("Input y contains NaN or infinity.")
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, table)
-        self.encoder_ = TableEncoder().fit(table)
+        self.encoder_ = TableEncoder().fit(table, weight)
         wide = self.encoder_.wide(table)
         self.ridge_ = Ridge(alpha=self.alpha).fit(wide, target, weight)
         self.trees_: list[HistGradientBoostingRegressor] = []
@@ -112,22 +112,26 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 class TableEncoder:
     """Turns a mixed table into numbers in two ways: wide (for linear models) and codes (for trees)."""
 
-    def fit(self, table: pd.DataFrame) -> TableEncoder:
+    def fit(self, table: pd.DataFrame, sample_weight: Floats | None = None) -> TableEncoder:
         """Learn which columns are categories, and the scale of the others."""
+        counts = np.ones(len(table)) if sample_weight is None else sample_weight
         self.is_category_ = [not _is_number(table.iloc[:, j]) for j in range(table.shape[1])]
         self.categories_: list[list[Any]] = []
         self.center_, self.scale_ = np.zeros(table.shape[1]), np.ones(table.shape[1])
         for j, is_category in enumerate(self.is_category_):
             column = table.iloc[:, j]
             if is_category:
-                self.categories_.append(list(column.astype("string").value_counts().index[:MAX_CATEGORIES]))
+                seen = column.astype("string")[counts > 0]
+                self.categories_.append(sorted(seen.value_counts().index[:MAX_CATEGORIES]))
                 continue
             self.categories_.append([])
             numbers = _numbers(column)
-            known = numbers[np.isfinite(numbers)]
-            if len(known):
-                self.center_[j] = known.mean()
-                self.scale_[j] = known.std() or 1.0
+            known = np.isfinite(numbers) & (counts > 0)
+            if known.any():
+                self.center_[j] = np.average(numbers[known], weights=counts[known])
+                spread = np.average((numbers[known] - self.center_[j]) ** 2, weights=counts[known])
+                # A constant column has a spread of rounding errors only.
+                self.scale_[j] = np.sqrt(spread) if spread > 1e-24 * self.center_[j] ** 2 else 1.0
         return self
 
     def wide(self, table: pd.DataFrame) -> Floats:

@@ -1,0 +1,5 @@
+"""The command ``gal``."""
+
+from gal.cli.app import main
+
+__all__ = ["main"]
