@@ -1,0 +1,46 @@
+# Two commands do everything on a machine with Python >= 3.11, pip and make:
+#   make demo    sets up .venv and shows what assistance brings
+#   make test    sets up .venv and runs the quick tests   (make test-all: the slow ones too)
+# EXTRAS=all also installs every optional part; then a test that skips for want of one fails.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS ?=
+empty :=
+comma := ,
+GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
+STAMP := $(VENV)/.installed-$(subst $(comma),-,$(GROUPS))
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/gal demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(if $(EXTRAS),--no-skips)
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -m "slow or not slow" $(if $(EXTRAS),--no-skips)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/engine.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(GROUPS)]"
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
