@@ -49,7 +49,9 @@ class BusySecond(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.inner_.predict(X))
 
 
-def made_up(rows: int, organizations: int, loss: Loss) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float32]]]:
+def made_up(
+    rows: int, organizations: int, loss: Loss
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float32]]]:
     """Labels, and fitted values of which each carries a part of them."""
     rng = np.random.default_rng(0)
     signal = rng.standard_normal((rows, 1), dtype=np.float32)
@@ -65,7 +67,9 @@ def made_up(rows: int, organizations: int, loss: Loss) -> tuple[NDArray[np.float
     return y, fitted
 
 
-def one_round(loss: Loss, y: NDArray[np.float64], fitted: dict[str, NDArray[np.float32]], rounds: int) -> float:
+def one_round(
+    loss: Loss, y: NDArray[np.float64], fitted: dict[str, NDArray[np.float32]], rounds: int
+) -> float:
     """Seconds per round of the label holder, the replies being there at once."""
     task = Task(y, loss, tuple(sorted(fitted)), all_rows(len(y)), rounds=rounds)
     steps = learn(task)
@@ -100,7 +104,9 @@ def passes_per_search(rows: int, searches: int = 5) -> list[int]:
         direction = rng.standard_normal((rows, 1))
         y = (direction + rng.standard_normal((rows, 1)) * 3 > 0).astype(np.float64)
         counts.append(0)
-        ExactSearch()(Counting(BinaryLogLoss(), y, 0.3 * rng.standard_normal((rows, 1)), direction * 10.0**-seed))
+        ExactSearch()(
+            Counting(BinaryLogLoss(), y, 0.3 * rng.standard_normal((rows, 1)), direction * 10.0**-seed)
+        )
     return counts
 
 
@@ -167,7 +173,9 @@ def report(rows: int, organizations: int = 8) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -176,7 +184,11 @@ def main() -> None:
         print(json.dumps(figures, indent=2))
         return
     for name, value in figures.items():
-        print(f"{name.replace('_', ' '):45s} {value:.3g}" if isinstance(value, float) else f"{name.replace('_', ' '):45s} {value}")
+        print(
+            f"{name.replace('_', ' '):45s} {value:.3g}"
+            if isinstance(value, float)
+            else f"{name.replace('_', ' '):45s} {value}"
+        )
 
 
 if __name__ == "__main__":

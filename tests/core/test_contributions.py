@@ -100,7 +100,7 @@ def test_duplicates_share_equally(loss: Loss) -> None:
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     y, output, parts = steps_of(SquaredError(), 4)
     whole = aumann_shapley(SquaredError(), y, output, parts, 1.0)
-    monkeypatch.setattr("gal.core.rows.BLOCK_ENTRIES", 7)
+    monkeypatch.setattr("gal.core.passes.BLOCK_ENTRIES", 7)
     assert aumann_shapley(SquaredError(), y, output, parts, 1.0) == pytest.approx(whole, rel=1e-12)
 
 

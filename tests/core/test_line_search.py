@@ -212,7 +212,7 @@ def test_lbfgs_is_cut_off_and_loses_the_sign() -> None:
 
 
 def test_mean_loss_is_the_weighted_mean_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.core.rows.BLOCK_ENTRIES", 16)
+    monkeypatch.setattr("gal.core.passes.BLOCK_ENTRIES", 16)
     loss = Huber(delta=0.5)
     line = line_of(loss, 0, weighted=True)
     at = line.output + 0.3 * line.direction

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gal.core.rows import FITTED_VALUES, FittedValues, Rows, all_rows, assign_rows, blocks
+from gal.core.passes import blocks
+from gal.core.rows import FITTED_VALUES, FittedValues, Rows, all_rows, assign_rows
 from gal.errors import InvalidOptionError
 
 

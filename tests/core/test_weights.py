@@ -20,7 +20,7 @@ from gal.core.weights import (
     UniformWeights,
     assistance_weights,
     combine,
-    gram_matrix,
+    inner_products,
 )
 from gal.errors import InvalidOptionError
 
@@ -251,13 +251,13 @@ def test_softmax_adam_is_the_authors_optimiser(power: float, n_outputs: int) -> 
 
 
 def test_combine_and_gram_are_sums_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.core.rows.BLOCK_ENTRIES", 16)  # several blocks
+    monkeypatch.setattr("gal.core.passes.BLOCK_ENTRIES", 16)  # several blocks
     residual, fitted = answers(2, n_outputs=3, m=3)
     weights, rows = np.array([0.2, 0.0, 0.8]), np.random.default_rng(0).uniform(size=len(residual))
     double = [values.astype(float) for values in fitted]
     np.testing.assert_allclose(combine(weights, fitted), 0.2 * double[0] + 0.8 * double[2], rtol=1e-14)
     expected = [[np.sum(rows[:, None] * a * b) for a in double] for b in double]
-    np.testing.assert_allclose(gram_matrix(fitted, rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(inner_products(fitted, rows).gram, expected, rtol=1e-12)
 
 
 def test_methods_by_name() -> None:

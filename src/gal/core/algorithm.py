@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 
-from gal.core.line_search import Line
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import advance, at, conclude, fitted_exactly, residual_and_size, start
+from gal.core.steps import advance, at, conclude, fitted_exactly, line_along, residual_and_size, start
 from gal.core.task import Task
-from gal.core.weights import combine
+from gal.core.weights import Fitted
 
 Learning = Generator[FitRequest, Mapping[str, Reply], Ensemble]
 Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
@@ -33,7 +32,14 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     """
     assisted, why = yield from _rounds(task, "assisted", progress, on_round)
     alone = None
-    if task.guard and len(task.rows.validation) and task.label_holder is not None and assisted.rounds:
+    others = task.organizations != (task.label_holder,)
+    if (
+        task.guard
+        and others
+        and len(task.rows.validation)
+        and task.label_holder is not None
+        and assisted.rounds
+    ):
         own = replace(task, organizations=(task.label_holder,))
         alone, _ = yield from _rounds(own, "alone", None, None)
     return conclude(task, assisted, alone, why)
@@ -42,8 +48,8 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
 def _rounds(
     task: Task, track: Track, progress: Progress | None, on_round: Observer | None
 ) -> Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]:
-    loss, rows = task.loss, task.rows
-    y, importance = at(rows.search, task.y), at(rows.search, task.sample_weight)
+    rows = task.rows
+    importance = at(rows.search, task.sample_weight)
     progress = start(task) if progress is None else progress  # F^0
     why = task.stopping.reason(progress)
     while not why and (t := len(progress.rounds) + 1) <= task.rounds:
@@ -60,12 +66,11 @@ def _rounds(
         fitted, left_out = accept_fitted(task, request, replies)
         if not fitted:
             return progress, f"round {t}: nobody answered"
-        chosen = [at(rows.search, values) for values in fitted.values()]
-        weights = task.weights(at(rows.search, residual), chosen, importance)  # w^t
-        direction = combine(weights, chosen)
-        line = Line(loss, y, at(rows.search, progress.output), direction, importance)
+        chosen = Fitted([at(rows.search, f) for f in fitted.values()], at(rows.search, residual), importance)
+        weights = task.weights(chosen.residual, chosen, importance)  # w^t
+        line = line_along(task, progress, chosen, weights, scale)
         rate = task.line_search(line, round=t, scale=scale)  # eta^t
-        progress = advance(task, progress, fitted, weights, rate, scale, left_out)  # F^t
+        progress = advance(task, progress, fitted, chosen, weights, rate, scale, left_out)  # F^t
         if on_round is not None:
             on_round(progress)
         why = task.stopping.reason(progress)

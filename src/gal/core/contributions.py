@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import Loss, SquaredError
-from gal.core.rows import blocks
+from gal.core.passes import over_blocks
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -35,20 +35,20 @@ def aumann_shapley(
     """
     points, point_weights = np.polynomial.legendre.leggauss(1 if isinstance(loss, SquaredError) else 4)
     points, point_weights = (points + 1) / 2, point_weights / 2
-    earned = dict.fromkeys(parts, 0.0)
-    for block in blocks(*output.shape):
-        steps = {name: _sum(pieces, block) for name, pieces in parts.items()}
-        total = sum(steps.values(), np.zeros_like(output[block]))
+
+    def earned(block: slice) -> list[float]:
+        steps = [_sum(pieces, block) for pieces in parts.values()]
+        total = sum(steps, np.zeros_like(output[block]))
         pull = np.zeros_like(total)
         for point, weight in zip(points, point_weights, strict=True):
             pull += weight * loss.pseudo_residual(y[block], output[block] + point * total)
         if sample_weight is not None:
             pull *= sample_weight[block, None]
-        for name, step in steps.items():
-            earned[name] += float(np.vdot(pull, step))
+        return [float(np.vdot(pull, step)) for step in steps]
+
+    totals = np.sum(over_blocks(earned, *output.shape), axis=0)
     mass = float(len(y)) if sample_weight is None else float(sample_weight.sum())
-    shares = {name: value / mass for name, value in earned.items()}
-    return _add_up(shares, reduction)
+    return add_up(dict(zip(parts, map(float, totals / mass), strict=True)), reduction)
 
 
 def _sum(pieces: Sequence[tuple[float, Floats32]], block: slice) -> Floats:
@@ -58,7 +58,7 @@ def _sum(pieces: Sequence[tuple[float, Floats32]], block: slice) -> Floats:
     return step
 
 
-def _add_up(shares: dict[str, float], total: float) -> dict[str, float]:
+def add_up(shares: dict[str, float], total: float) -> dict[str, float]:
     """Spread the rounding of the integral so that the shares add up to ``total``."""
     remainder = total - sum(shares.values())
     size = sum(abs(share) for share in shares.values())

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from gal.core.line_search import mean_loss
 from gal.core.losses import Loss
-from gal.core.rows import blocks
+from gal.core.passes import blocks
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

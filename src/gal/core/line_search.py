@@ -7,6 +7,7 @@ works on the slope of the loss along the direction, never on absolute step sizes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -22,7 +23,8 @@ from gal.core.losses import (
     QuantileError,
     SquaredError,
 )
-from gal.core.rows import blocks
+from gal.core.passes import over_blocks
+from gal.core.weights import Direction
 from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -41,23 +43,31 @@ class Line:
     loss: Loss
     y: Floats
     output: Floats
-    direction: Floats
+    toward: Floats | Direction
     sample_weight: Floats | None = None
+    start: tuple[float, float | None] | None = None
+    """Slope and curvature at step 0 where they are known without a pass over the data."""
+
+    @cached_property
+    def direction(self) -> Floats:
+        """The direction as an array, added up once."""
+        return np.asarray(self.toward)
 
     def slope(self, step: float) -> tuple[float, float | None]:
         """First and second derivative of the mean loss at ``step``: one pass over the data."""
-        slope, curvature = 0.0, 0.0
-        known = True
-        for block in blocks(*self.output.shape):
-            direction = self.direction[block]
-            first, second = self.loss.along(self.y[block], self.output[block] + step * direction, direction)
-            weight = None if self.sample_weight is None else self.sample_weight[block]
-            slope += float(first.sum() if weight is None else first @ weight)
-            if second is None:
-                known = False
-            else:
-                curvature += float(second.sum() if weight is None else second @ weight)
-        return slope / self.mass, curvature / self.mass if known else None
+        if step == 0 and self.start is not None:
+            return self.start
+        direction = self.direction
+
+        def partial(block: slice) -> tuple[float, float | None]:
+            move = direction[block]
+            first, second = self.loss.along(self.y[block], self.output[block] + step * move, move)
+            weight = np.ones(len(first)) if self.sample_weight is None else self.sample_weight[block]
+            return float(first @ weight), None if second is None else float(second @ weight)
+
+        slopes, curvatures = zip(*over_blocks(partial, *self.output.shape), strict=True)
+        curvature = None if None in curvatures else sum(curvatures) / self.mass
+        return sum(slopes) / self.mass, curvature
 
     def value(self, step: float) -> float:
         """The mean loss at ``step``."""
@@ -203,11 +213,13 @@ def mean_loss(
     """Mean loss over rows at ``output + step * direction``, summed in float64 block by block."""
     if len(y) == 0:
         return float("nan")
-    total = 0.0
-    for block in blocks(*output.shape):
+
+    def partial(block: slice) -> float:
         at = output[block] if direction is None else output[block] + step * direction[block]
         value = loss.value(y[block], at)
-        total += float(value.sum() if sample_weight is None else value @ sample_weight[block])
+        return float(value.sum() if sample_weight is None else value @ sample_weight[block])
+
+    total = sum(over_blocks(partial, *output.shape))
     return total / (float(len(y)) if sample_weight is None else float(sample_weight.sum()))
 
 

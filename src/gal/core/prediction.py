@@ -25,7 +25,7 @@ def staged_outputs(ensemble: Ensemble, answers: Answers, initial: Floats | None 
     for index, counts in enumerate(ensemble.coefficients):
         output = output.copy()
         for name in sorted(counts):
-            output += counts[name] * answers.values[name][index]
+            output += counts[name] * answers.values[name][index].astype(np.float64)
         yield output
 
 
@@ -34,7 +34,7 @@ def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = 
     output = first_output(ensemble, len(answers.degraded), initial)
     for index, counts in enumerate(ensemble.coefficients):
         for name in sorted(counts):
-            output += counts[name] * answers.values[name][index]
+            output += counts[name] * answers.values[name][index].astype(np.float64)
     return output
 
 
@@ -44,5 +44,5 @@ def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, F
     parts = {name: np.zeros(shape) for name in ensemble.organizations}
     for index, counts in enumerate(ensemble.coefficients):
         for name, count in counts.items():
-            parts[name] += count * answers.values[name][index]
+            parts[name] += count * answers.values[name][index].astype(np.float64)
     return parts

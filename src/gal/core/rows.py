@@ -6,7 +6,6 @@ out-of-fold) values, the others with predictions, because they are never fitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,9 +16,6 @@ from gal.errors import InvalidOptionError
 
 FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
 FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
-
-BLOCK_ENTRIES = 1 << 16
-"""Entries of one array handled at a time: a working set that stays in the cache."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +90,6 @@ def assign_rows(
     # Stretches, not every n-th row: those can meet the same group each time.
     number[rest] = np.arange(len(rest)) * n_folds // len(rest)
     return Rows(n, fit, fit, np.sort(validation), number[fit])
-
-
-def blocks(n_rows: int, n_outputs: int = 1) -> Iterator[slice]:
-    """Consecutive row slices, each with about ``BLOCK_ENTRIES`` entries."""
-    step = max(1, BLOCK_ENTRIES // n_outputs)
-    for start in range(0, n_rows, step):
-        yield slice(start, min(start + step, n_rows))
 
 
 def _shuffled(n: int, rng: np.random.Generator, groups: NDArray[np.intp] | None) -> NDArray[np.intp]:

@@ -9,14 +9,16 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.contributions import aumann_shapley
+from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
-from gal.core.line_search import mean_loss
+from gal.core.line_search import Line, mean_loss
+from gal.core.losses import SquaredError
+from gal.core.passes import over_blocks
 from gal.core.requests import Track
-from gal.core.rows import blocks
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import best_round, validation_losses
 from gal.core.task import Task
+from gal.core.weights import Fitted, combine
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -50,26 +52,45 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
 
     The size is the root mean square over the fit rows, weighted as they are.
     """
-    rows, weight = task.rows.fit, task.sample_weight
-    exact = np.empty(output.shape)
-    squares = np.zeros(len(output))
-    for block in blocks(*output.shape):
-        exact[block] = task.loss.pseudo_residual(task.y[block], output[block])
-        squares[block] = np.einsum("ij,ij->i", exact[block], exact[block])
-    chosen = at(rows, squares)
-    mean = float(np.mean(chosen) if weight is None else np.average(chosen, weights=at(rows, weight)))
-    size = float(np.sqrt(mean / output.shape[1]))
+    weight = np.zeros(task.rows.n)
+    weight[task.rows.fit] = 1.0 if task.sample_weight is None else task.sample_weight[task.rows.fit]
+    largest = max(over_blocks(lambda block: _largest(task, output, block), *output.shape)) or 1.0
+
+    def squares(block: slice) -> float:
+        part = task.loss.pseudo_residual(task.y[block], output[block]) / largest
+        return float(np.einsum("ij,ij->i", part, part) @ weight[block])
+
+    mean = sum(over_blocks(squares, *output.shape)) / (float(weight.sum()) * output.shape[1])
+    size = largest * float(np.sqrt(mean))
     scale = size if task.scale_residual and size > 0 else 1.0
     residual = np.empty(output.shape, dtype=np.float32)
-    for block in blocks(*output.shape):
-        residual[block] = exact[block] / scale
+
+    def fill(block: slice) -> None:
+        residual[block] = task.loss.pseudo_residual(task.y[block], output[block]) / scale
+
+    over_blocks(fill, *output.shape)
     return residual, scale, size
+
+
+def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, scale: float) -> Line:
+    """The line on which the rate is searched, on the search rows.
+
+    For squared error its slope and curvature follow from the inner products that the weights took.
+    """
+    rows = task.rows.search
+    y, output = at(rows, task.y), at(rows, progress.output)
+    line = Line(task.loss, y, output, combine(weights, chosen), chosen.sample_weight)
+    if not isinstance(task.loss, SquaredError):
+        return line
+    residual, direction = chosen.products.against_residual(weights)
+    return replace(line, start=(-scale * residual / line.mass, direction / line.mass))
 
 
 def advance(
     task: Task,
     progress: Progress,
     fitted: Mapping[str, Floats32],
+    chosen: Fitted,
     weights: Floats,
     rate: float,
     scale: float,
@@ -89,6 +110,10 @@ def advance(
         output, coefficients = _moved(progress.output, moves), tuple(ByName(counts) for counts in refitted)
     losses = _loss_on(task, task.rows.search, output), _loss_on(task, task.rows.validation, output)
     before = progress.rounds[-1].train_loss if progress.rounds else progress.initial_train_loss
+    if isinstance(task.loss, SquaredError) and refitted is None:
+        shares = _quadratic_contributions(chosen, list(fitted), weights, rate, scale, before - losses[0])
+    else:
+        shares = _contributions(task, progress.output, steps, before - losses[0])
     record = Round(
         round=len(progress.rounds) + 1,
         weights=ByName(
@@ -98,8 +123,8 @@ def advance(
         scale=scale,
         train_loss=losses[0],
         validation_loss=losses[1],
-        contributions=ByName(_contributions(task, progress.output, steps, before - losses[0])),
-        mean_fitted=ByName({name: tuple(_mean(values)) for name, values in fitted.items()}),
+        contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
+        mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
         left_out=ByName(left_out),
         refit=refitted is not None,
     )
@@ -168,11 +193,26 @@ def _changes(
 
 
 def _moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
-    moved = output.copy()
-    for block in blocks(*output.shape):
+    moved = np.empty_like(output)
+
+    def move(block: slice) -> None:
+        part = output[block].copy()
         for count, values in moves:
-            moved[block] += count * values[block].astype(np.float64)
+            part += count * values[block].astype(np.float64)
+        moved[block] = part
+
+    over_blocks(move, *output.shape)
     return moved
+
+
+def _quadratic_contributions(
+    chosen: Fitted, names: list[str], weights: Floats, rate: float, scale: float, reduction: float
+) -> dict[str, float]:
+    """Aumann-Shapley shares for squared error, from the inner products: no pass over the data."""
+    gram, m = chosen.products.gram, len(weights)
+    mass = float(len(chosen.residual)) if chosen.sample_weight is None else float(chosen.sample_weight.sum())
+    pull = scale * gram[:m, m] - 0.5 * rate * (gram[:m, :m] @ weights)
+    return add_up(dict(zip(names, map(float, rate * weights * pull / mass), strict=True)), reduction)
 
 
 def _contributions(
@@ -180,10 +220,9 @@ def _contributions(
 ) -> dict[str, float]:
     search = task.rows.search
     parts = {name: [(count, at(search, values)) for count, values in steps[name]] for name in steps}
-    shares = aumann_shapley(
+    return aumann_shapley(
         task.loss, at(search, task.y), at(search, output), parts, reduction, at(search, task.sample_weight)
     )
-    return dict.fromkeys(task.organizations, 0.0) | shares
 
 
 def fitted_exactly(task: Task, progress: Progress, size: float) -> bool:
@@ -197,5 +236,11 @@ def _loss_on(task: Task, rows: NDArray[np.intp], output: Floats) -> float:
     return mean_loss(task.loss, at(rows, task.y), at(rows, output), at(rows, task.sample_weight))
 
 
-def _mean(values: Floats32) -> list[float]:
-    return [float(column) for column in values.mean(axis=0, dtype=np.float64)]
+def _means(chosen: Fitted) -> list[tuple[float, ...]]:
+    """Mean answer of each organization per output, on the search rows."""
+    mass = float(len(chosen.residual)) if chosen.sample_weight is None else float(chosen.sample_weight.sum())
+    return [tuple(map(float, sums / mass)) for sums in chosen.products.sums[:-1]]
+
+
+def _largest(task: Task, output: Floats, block: slice) -> float:
+    return float(np.abs(task.loss.pseudo_residual(task.y[block], output[block])).max())

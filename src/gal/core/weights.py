@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.passes import blocks, over_blocks
 from gal.core.residual_losses import LocalLoss, PowerLoss, local_loss
-from gal.core.rows import blocks
 from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -61,7 +62,9 @@ class ExactWeights:
     def __call__(
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
-        gram = gram_matrix([*fitted, residual], sample_weight)
+        if not (isinstance(fitted, Fitted) and fitted.residual is residual):
+            fitted = Fitted(fitted, residual, sample_weight)
+        gram = fitted.products.gram
         weights = simplex_least_squares(gram)
         if self.loss != LEAST_SQUARES and len(fitted) > 1:
             weights = _convex_on_simplex(self.loss, residual, fitted, sample_weight, weights)
@@ -112,29 +115,87 @@ def assistance_weights(method: str | AssistanceWeights, loss: str | LocalLoss = 
     return method
 
 
-def combine(weights: Floats, fitted: Sequence[Floats32]) -> Floats:
-    """The direction ``sum_m weights[m] * fitted[m]``, shape (n, K), summed in float64."""
-    n, n_outputs = fitted[0].shape
-    direction = np.zeros((n, n_outputs))
-    used = [(weight, values) for weight, values in zip(weights, fitted, strict=True) if weight != 0]
-    for block in blocks(n, n_outputs):
-        for weight, values in used:
-            direction[block] += weight * values[block].astype(np.float64)
-    return direction
+class Direction:
+    """``sum_m weights[m] * fitted[m]``, shape (n, K): added up in float64 only where it is looked at."""
+
+    def __init__(self, weights: Floats, fitted: Sequence[Floats32]) -> None:
+        self.shape = fitted[0].shape
+        self._used = [(w, values) for w, values in zip(weights, fitted, strict=True) if w != 0]
+
+    def __getitem__(self, block: slice) -> Floats:
+        total = np.zeros((block.stop - block.start, self.shape[1]))
+        for weight, values in self._used:
+            total += weight * values[block].astype(np.float64)
+        return total
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        whole = np.empty(self.shape)
+
+        def fill(block: slice) -> None:
+            whole[block] = self[block]
+
+        over_blocks(fill, *self.shape)
+        return whole if dtype is None else whole.astype(dtype)
 
 
-def gram_matrix(columns: Sequence[Floats32], sample_weight: Floats | None = None) -> Floats:
-    """Inner products of all pairs of columns (each (n, K)) in float64, in one pass over the data."""
+def combine(weights: Floats, fitted: Sequence[Floats32]) -> Direction:
+    """The direction of a round."""
+    return Direction(weights, fitted)
+
+
+@dataclass(frozen=True)
+class Products:
+    """Inner products of the fitted values and the residual (the last), and their sums per output."""
+
+    gram: Floats
+    sums: Floats
+
+    def against_residual(self, weights: Floats) -> tuple[float, float]:
+        """Inner products of the direction with the residual, and with itself."""
+        m = len(weights)
+        return float(weights @ self.gram[:m, m]), float(weights @ self.gram[:m, :m] @ weights)
+
+
+class Fitted(Sequence[Floats32]):
+    """The replies of one round, in order of names, whose inner products are taken only once."""
+
+    def __init__(
+        self, values: Sequence[Floats32], residual: Floats32, sample_weight: Floats | None = None
+    ) -> None:
+        self.values, self.residual, self.sample_weight = list(values), residual, sample_weight
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def products(self) -> Products:
+        """One pass over the data."""
+        return inner_products([*self.values, self.residual], self.sample_weight)
+
+
+def inner_products(columns: Sequence[Floats32], sample_weight: Floats | None = None) -> Products:
+    """Inner products and sums of columns (each (n, K)) in float64, in one pass over the data."""
     n, n_outputs = columns[0].shape
-    gram = np.zeros((len(columns), len(columns)))
-    for block in blocks(n, n_outputs):
+
+    def partial(block: slice) -> tuple[Floats, Floats]:
         part = np.empty((len(columns), (block.stop - block.start) * n_outputs))
         for row, column in zip(part, columns, strict=True):
             row[:] = column[block].reshape(-1)
-        if sample_weight is not None:
-            part *= np.repeat(np.sqrt(sample_weight[block]), n_outputs)
-        gram += part @ part.T
-    return gram
+        rows = part.reshape(len(columns), -1, n_outputs)
+        if sample_weight is None:
+            return part @ part.T, np.ones((1, rows.shape[1])) @ rows
+        sums = sample_weight[None, block] @ rows
+        part *= np.repeat(np.sqrt(sample_weight[block]), n_outputs)
+        return part @ part.T, sums
+
+    gram, sums = np.zeros((len(columns), len(columns))), np.zeros((len(columns), n_outputs))
+    for part, part_sums in over_blocks(partial, n, n_outputs):
+        gram += part
+        sums += part_sums[:, 0]
+    return Products(gram, sums)
 
 
 def simplex_least_squares(gram: Floats) -> Floats:
