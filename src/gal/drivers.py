@@ -110,7 +110,9 @@ def ask_to_fit(
         if isinstance(result, GALError):
             replies[one.name] = result
         else:
-            replies[one.name], one.models[request.track, request.round] = result
+            replies[one.name], models = result
+            if request.part is None:  # models of a cross-validation have done their work
+                one.models[request.track, request.round] = models
     return replies
 
 

@@ -74,6 +74,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         initial: Any = "auto",
         fitted: str = "auto",
         validation_fraction: str | float | None = "auto",
+        cross_validation: str | int = "auto",
         held_out_fraction: float = 0.1,
         n_folds: int = 5,
         fully_corrective: bool = False,
@@ -98,6 +99,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.initial = initial
         self.fitted = fitted
         self.validation_fraction = validation_fraction
+        self.cross_validation = cross_validation
         self.held_out_fraction = held_out_fraction
         self.n_folds = n_folds
         self.fully_corrective = fully_corrective

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
 from gal.core.requests import FitRequest, PredictRequest, Terms, Track
@@ -17,7 +18,7 @@ from gal.core.residual_losses import LocalLoss
 from gal.core.task import local_seed
 from gal.errors import GALError, InvalidColumnsError, InvalidInputError, LocalModelError
 from gal.models import as_local_model, default_model, set_seed, supports_sample_weight, with_local_loss
-from gal.models.adapters import LocalModel, fit_weighted
+from gal.models.adapters import LocalModel, copy_unfitted, fit_weighted
 
 Floats32 = NDArray[np.float32]
 
@@ -53,7 +54,8 @@ class Organization:
     def fit(self, request: FitRequest, terms: Terms) -> Floats32:
         """Fit the residual and answer with values for all rows; the models stay here."""
         values, models = fit_locally(self.name, self.view, self.model, request, terms)
-        self.models[request.track, request.round] = models
+        if request.part is None:  # models of a cross-validation have done their work
+            self.models[request.track, request.round] = models
         return values
 
     def predict(self, request: PredictRequest, n_outputs: int, view: Any = None) -> Floats32:
@@ -71,20 +73,21 @@ def fit_locally(
     are then averaged for all other rows, now and in prediction. A failure of the local model
     comes out as LocalModelError.
     """
-    rows = terms.rows
-    if len(view) != rows.n if hasattr(view, "__len__") else view.shape[0] != rows.n:
+    rows = terms.rows_for(request.part)
+    if view.shape[0] != rows.n:
         raise InvalidInputError(f"organization {name!r} has {view.shape[0]} rows, the task has {rows.n}")
-    unseeded = as_local_model(model, terms.n_outputs, name)
-    set_seed(unseeded, local_seed(terms.seed, name, request.round))
-    weight = request.sample_weight if supports_sample_weight(unseeded) else None
+    template = as_local_model(model, terms.n_outputs, name)
+    set_seed(template, local_seed(terms.seed, name, request.round))
+    weight = request.sample_weight if supports_sample_weight(template) else None
     values = np.empty((rows.n, terms.n_outputs), dtype=np.float32)
     models = []
     try:
         for fold in range(rows.n_folds):
             taken = slice(None) if rows.folds is None else rows.folds != fold
-            local = as_local_model(unseeded, terms.n_outputs, name)
+            local = template if rows.folds is None else copy_unfitted(template)
             used = None if weight is None else weight[taken]
-            fit_weighted(local, _rows(view, rows.fit[taken], rows.n), request.residual[taken], used)
+            with config_context(skip_parameter_validation=request.round > 1):  # round 1 has checked them
+                fit_weighted(local, _rows(view, rows.fit[taken], rows.n), request.residual[taken], used)
             models.append(local)
             if rows.folds is not None:
                 left_out = rows.fit[rows.folds == fold]

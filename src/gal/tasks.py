@@ -27,6 +27,12 @@ Floats = NDArray[np.float64]
 LARGE = 2000
 """From this many rows on a tenth of them is worth more as judges than as examples."""
 
+SMALL = 50
+"""With fewer rows there is nothing to cross-validate with."""
+
+PARTS = 4
+"""Parts of a cross-validation."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -38,6 +44,7 @@ class Options:
     line_search: str | float | LineSearch = "auto"
     fitted: str = "auto"
     validation_fraction: str | float = "auto"
+    cross_validation: str | int = "auto"
     held_out_fraction: float = 0.1
     n_folds: int = 5
     fully_corrective: bool = False
@@ -108,7 +115,7 @@ def make_task(
 ) -> Task:
     """The task that these options describe."""
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
-    method = ("softmax_adam" if options.paper else "exact") if _auto(options.weights) else options.weights
+    method = ("softmax_adam" if options.paper else "shrunk") if _auto(options.weights) else options.weights
     search = ("lbfgs" if options.paper else "exact") if _auto(options.line_search) else options.line_search
     scale = not options.paper if _auto(options.scale_residual) else bool(options.scale_residual)
     rows = make_rows(labels, options, np.random.default_rng(seed))
@@ -134,13 +141,21 @@ def make_task(
 
 
 def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Rows:
-    """Row roles; by default small tables fit every row, large ones hold two tenths back."""
+    """Row roles; by default small tables are cross-validated, large ones hold two tenths back."""
     n = len(labels.y)
     large = n >= LARGE and not options.paper
     fitted: Any = ("held-out" if large else "in-sample") if _auto(options.fitted) else options.fitted
     fraction = (0.1 if large else 0.0) if _auto(options.validation_fraction) else options.validation_fraction
     if isinstance(fraction, str):
         raise InvalidOptionError(f"validation_fraction must be 'auto' or a number, got {fraction!r}")
+    parts = options.cross_validation
+    if _auto(parts):
+        untouched = _auto(options.fitted) and _auto(options.validation_fraction) and not options.paper
+        parts = PARTS if untouched and SMALL <= n < LARGE else 0
+    if isinstance(parts, str) or parts < 0 or parts == 1:
+        raise InvalidOptionError(
+            f"cross_validation must be 'auto', 0 (off) or at least 2 parts, got {parts!r}"
+        )
     chosen: FittedValues = fitted
     return assign_rows(
         n,
@@ -149,6 +164,7 @@ def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Row
         validation_fraction=0.0 if fraction is None else float(fraction),
         held_out_fraction=options.held_out_fraction,
         n_folds=options.n_folds,
+        n_parts=int(parts),
         groups=labels.groups,
     )
 

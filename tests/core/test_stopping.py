@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gal.core.state import Progress, Round
-from gal.core.stopping import Stopping, best_round, validation_losses
+from gal.core.stopping import Stopping, validation_losses
 from gal.errors import InvalidOptionError
 
 NAN = float("nan")
@@ -83,11 +83,7 @@ def test_plateau(losses: list[float], stops: bool) -> None:
     assert ("the train loss fell by less than 0.01" in reason) == stops
 
 
-def test_which_round_is_kept() -> None:
-    assert best_round(progress_of([3.0, 2.0, 1.0, 1.5])) == 2
-    assert best_round(progress_of([1.0, 2.0])) == 0
-    assert best_round(progress_of([2.0, 1.0, 1.0])) == 1  # the shorter of two as good
-    assert best_round(progress_of([NAN, NAN, NAN])) == 2
+def test_validation_losses_begin_before_the_first_round() -> None:
     assert validation_losses(3.0, progress_of([3.0, 2.0, 1.0]).rounds) == [3.0, 2.0, 1.0]
 
 

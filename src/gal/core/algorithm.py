@@ -10,8 +10,9 @@ The paper's symbols stand at the end of the lines; shapes are in ``requests.py``
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from functools import partial
 
+from gal.core.cross_validation import Judgement, LeftOut
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Ensemble, Progress
@@ -23,31 +24,42 @@ Learning = Generator[FitRequest, Mapping[str, Reply], Ensemble]
 Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
 Observer = Callable[[Progress], None]
 
+ENDED = "ended on request"
+
 
 def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
     """The learning stage; resumes from ``progress``, reports every finished round to ``on_round``.
 
-    With validation rows the label holder then learns alone on the same terms (``track="alone"``,
-    asked of her own organization only), and assistance that does not help there is not used.
+    With validation rows or a cross-validation the label holder also learns alone on the same terms
+    (``track="alone"``, asked of her own organization only): assistance that does not help there is
+    not used. The requests of a cross-validation name the ``part`` that they leave out.
     """
     assisted, why = yield from _rounds(task, "assisted", progress, on_round)
-    alone = None
-    others = task.organizations != (task.label_holder,)
-    if (
-        task.guard
-        and others
-        and len(task.rows.validation)
-        and task.label_holder is not None
-        and assisted.rounds
-    ):
-        own = replace(task, organizations=(task.label_holder,))
-        alone, _ = yield from _rounds(own, "alone", None, None)
-    return conclude(task, assisted, alone, why)
+    judged = (yield from _cross_validate(task, "assisted")) if assisted.rounds else None
+    own = task.alone if assisted.rounds else None
+    if own is None:
+        return conclude(task, assisted, None, judged, None, why)
+    alone, _ = yield from _rounds(own, "alone", None, None)
+    judged_alone = yield from _cross_validate(own, "alone")
+    return conclude(task, assisted, alone, judged, judged_alone, why)
+
+
+def _cross_validate(task: Task, track: Track) -> Generator[FitRequest, Mapping[str, Reply], Judgement | None]:
+    """Learn once more without each part; None where the task has no parts, or was ended."""
+    left_out = LeftOut(task)
+    for part in range(task.rows.n_parts):
+        left_out.start(part)
+        note = partial(left_out.note, part)
+        _, why = yield from _rounds(left_out.task_without(part), track, None, note, part)
+        if why.startswith(ENDED):
+            return None
+    return left_out.judge() if task.rows.n_parts else None
 
 
 def _rounds(
-    task: Task, track: Track, progress: Progress | None, on_round: Observer | None
+    task: Task, track: Track, progress: Progress | None, on_round: Observer | None, part: int | None = None
 ) -> Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]:
+    """The loop of Algorithm 1: what was reached, and why it ended."""
     rows = task.rows
     importance = at(rows.search, task.sample_weight)
     progress = start(task) if progress is None else progress  # F^0
@@ -57,12 +69,12 @@ def _rounds(
         if fitted_exactly(task, progress, size):
             return progress, f"round {t}: every row is fitted exactly"
         request = FitRequest(
-            t, at(rows.fit, residual), task.organizations, at(rows.fit, task.sample_weight), track
+            t, at(rows.fit, residual), task.organizations, at(rows.fit, task.sample_weight), track, part
         )
         try:
             replies = yield request  # f_m^t(x_m)
         except EndLearning:
-            return progress, f"ended on request in round {t}"
+            return progress, f"{ENDED} in round {t}"
         fitted, left_out = accept_fitted(task, request, replies)
         if not fitted:
             return progress, f"round {t}: nobody answered"

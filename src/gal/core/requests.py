@@ -23,6 +23,10 @@ class Terms:
     rounds: int
     seed: int
 
+    def rows_for(self, part: int | None) -> Rows:
+        """Row roles of a request: of the task itself, or of its cross-validation without a part."""
+        return self.rows if part is None else self.rows.without(part)
+
 
 @dataclass(frozen=True)
 class FitRequest:
@@ -37,6 +41,8 @@ class FitRequest:
     sample_weight: NDArray[np.float64] | None = None
     """Importance of the fit rows, where the label holder shares it."""
     track: Track = "assisted"
+    part: int | None = None
+    """The part of the cross-validation that is left out; None in the task itself."""
 
 
 @dataclass(frozen=True)

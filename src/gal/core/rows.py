@@ -24,7 +24,8 @@ class Rows:
 
     ``search`` are the rows on which weights and rate are chosen: the fit rows themselves, or
     held-out ones. ``folds`` (one number per fit row) asks for out-of-fold values: a fit row gets the
-    prediction of a model that was not fitted on its fold.
+    prediction of a model that was not fitted on its fold. ``parts`` (one number per row) asks for a
+    cross-validation: the same learning once more for each part, without its rows.
     """
 
     n: int
@@ -32,17 +33,30 @@ class Rows:
     search: NDArray[np.intp]
     validation: NDArray[np.intp]
     folds: NDArray[np.intp] | None = None
+    parts: NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
         if len(self.fit) == 0:
             raise InvalidOptionError(f"no rows are left to fit: {self.n} rows, all of them held out")
         if self.folds is not None and len(self.folds) != len(self.fit):
             raise InvalidOptionError(f"{len(self.folds)} fold numbers for {len(self.fit)} fit rows")
+        if self.parts is not None and (len(self.parts) != self.n or len(self.fit) != self.n):
+            raise InvalidOptionError("a cross-validation takes all rows: none can be held out as well")
 
     @property
     def n_folds(self) -> int:
         """How many folds; 1 where fitted values are not out-of-fold."""
         return 1 if self.folds is None else int(self.folds.max()) + 1
+
+    @property
+    def n_parts(self) -> int:
+        """How many parts the cross-validation has; 0 where there is none."""
+        return 0 if self.parts is None else int(self.parts.max()) + 1
+
+    def without(self, part: int) -> Rows:
+        """The roles when this part is left out: its rows validate, the others are fitted."""
+        fit = np.flatnonzero(self.parts != part)
+        return Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
 
 
 def all_rows(n: int) -> Rows:
@@ -59,6 +73,7 @@ def assign_rows(
     validation_fraction: float = 0.0,
     held_out_fraction: float = 0.1,
     n_folds: int = 5,
+    n_parts: int = 0,
     groups: NDArray[np.intp] | None = None,
 ) -> Rows:
     """Draw row roles at random; ``groups`` (class codes) keep their shares in every part.
@@ -80,13 +95,18 @@ def assign_rows(
             )
         return Rows(n, np.sort(fit), np.sort(search), np.sort(validation))
     fit = np.sort(rest)
+    if n_parts and (fitted != "in-sample" or len(validation) or not 2 <= n_parts <= n):
+        raise InvalidOptionError(
+            f"a cross-validation in {n_parts} parts needs in-sample values, no validation rows and 2 to {n} parts"
+        )
+    number = np.empty(n, dtype=np.intp)
     if fitted == "in-sample":
-        return Rows(n, fit, fit, np.sort(validation))
+        number[order] = np.arange(n) * n_parts // n
+        return Rows(n, fit, fit, np.sort(validation), parts=number if n_parts else None)
     if not 2 <= n_folds <= len(fit):
         raise InvalidOptionError(
             f"out-of-fold values of {len(fit)} rows need 2 to {len(fit)} folds, got {n_folds}"
         )
-    number = np.empty(n, dtype=np.intp)
     # Stretches, not every n-th row: those can meet the same group each time.
     number[rest] = np.arange(len(rest)) * n_folds // len(rest)
     return Rows(n, fit, fit, np.sort(validation), number[fit])

@@ -56,7 +56,7 @@ class Round:
     train_loss: float
     """Mean loss on the rows that chose weights and rate, after this round."""
     validation_loss: float
-    """Mean loss on the validation rows, after this round; NaN without any."""
+    """Mean loss on the validation rows (or cross-validated), after this round; NaN without any."""
     contributions: Mapping[str, float]
     """Each organization's share of the fall in train loss; they add up to all of it."""
     mean_fitted: Mapping[str, tuple[float, ...]]
@@ -86,6 +86,8 @@ class Ensemble:
     """"alone" where assistance did not help on the validation rows and is not used."""
     alone_validation_loss: float = float("nan")
     """The label holder's own best on the validation rows; NaN without any."""
+    trust: float = 1.0
+    """What share of all steps is kept; the coefficients have it in them."""
     stopped: str = ""
     """Why learning ended."""
 

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
+from gal.core.cross_validation import Judgement
 from gal.core.line_search import Line, mean_loss
 from gal.core.losses import SquaredError
-from gal.core.passes import over_blocks
+from gal.core.passes import blocks, over_blocks
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
-from gal.core.stopping import best_round, validation_losses
+from gal.core.stopping import validation_losses
 from gal.core.task import Task
 from gal.core.weights import Fitted, combine
 
@@ -52,24 +53,38 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
 
     The size is the root mean square over the fit rows, weighted as they are.
     """
-    weight = np.zeros(task.rows.n)
-    weight[task.rows.fit] = 1.0 if task.sample_weight is None else task.sample_weight[task.rows.fit]
-    largest = max(over_blocks(lambda block: _largest(task, output, block), *output.shape)) or 1.0
+    weight = _fit_weight(task)
 
     def squares(block: slice) -> float:
-        part = task.loss.pseudo_residual(task.y[block], output[block]) / largest
+        part = task.loss.pseudo_residual(task.y[block], output[block])
+        if weight is None:
+            return float(np.vdot(part, part))
         return float(np.einsum("ij,ij->i", part, part) @ weight[block])
 
-    mean = sum(over_blocks(squares, *output.shape)) / (float(weight.sum()) * output.shape[1])
-    size = largest * float(np.sqrt(mean))
+    mass = float(task.rows.n) if weight is None else float(weight.sum())
+    size = float(np.sqrt(sum(over_blocks(squares, *output.shape)) / (mass * output.shape[1])))
     scale = size if task.scale_residual and size > 0 else 1.0
     residual = np.empty(output.shape, dtype=np.float32)
 
     def fill(block: slice) -> None:
-        residual[block] = task.loss.pseudo_residual(task.y[block], output[block]) / scale
+        np.divide(
+            task.loss.pseudo_residual(task.y[block], output[block]),
+            scale,
+            out=residual[block],
+            casting="same_kind",
+        )
 
     over_blocks(fill, *output.shape)
     return residual, scale, size
+
+
+def _fit_weight(task: Task) -> Floats | None:
+    """The importance of each row as a fit row; None where all are fit rows and count the same."""
+    if len(task.rows.fit) == task.rows.n:
+        return task.sample_weight
+    weight = np.zeros(task.rows.n)
+    weight[task.rows.fit] = 1.0 if task.sample_weight is None else task.sample_weight[task.rows.fit]
+    return weight
 
 
 def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, scale: float) -> Line:
@@ -138,29 +153,56 @@ def advance(
     )
 
 
-def conclude(task: Task, assisted: Progress, alone: Progress | None, why: str) -> Ensemble:
+def conclude(
+    task: Task,
+    assisted: Progress,
+    alone: Progress | None,
+    judged: Judgement | None,
+    judged_alone: Judgement | None,
+    why: str,
+) -> Ensemble:
     """The best validated rounds, of the label holder alone where assistance does not help there."""
     track: Track = "assisted"
-    chosen, own_loss = assisted, float("nan")
-    if alone is not None:
-        own_loss = min(validation_losses(alone.initial_validation_loss, alone.rounds))
-        if own_loss < min(validation_losses(assisted.initial_validation_loss, assisted.rounds)):
-            track, chosen = "alone", alone
-    kept = best_round(chosen)
+    chosen, judgement = assisted, judged
+    own_loss = float("nan")
+    if alone is not None and (judged is None) == (judged_alone is None):
+        own_loss = min(_validated(alone, judged_alone))
+        if own_loss < min(_validated(assisted, judged)):
+            track, chosen, judgement = "alone", alone, judged_alone
+    losses = _validated(chosen, judgement)
+    kept = len(chosen.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
+    trust = 1.0 if judgement is None else judgement.trusts[kept]
     first = task.first_output
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
         initial=tuple(map(float, first[0])) if len(first) == 1 else None,
         n_outputs=task.loss.n_outputs,
-        coefficients=chosen.history[kept - 1] if kept else (),
-        rounds=chosen.rounds,
+        coefficients=_trusted(chosen.history[kept - 1], trust) if kept else (),
+        rounds=tuple(
+            replace(done, validation_loss=loss) for done, loss in zip(chosen.rounds, losses[1:], strict=True)
+        ),
         initial_train_loss=chosen.initial_train_loss,
-        initial_validation_loss=chosen.initial_validation_loss,
+        initial_validation_loss=losses[0],
         track=track,
         alone_validation_loss=own_loss,
+        trust=trust,
         stopped=why,
     )
+
+
+def _validated(progress: Progress, judged: Judgement | None) -> list[float]:
+    """Validation loss before the first round and after each: cross-validated, or on validation rows."""
+    if judged is None:
+        return validation_losses(progress.initial_validation_loss, progress.rounds)
+    losses = list(judged.losses[: len(progress.rounds) + 1])
+    return losses + [losses[-1]] * (len(progress.rounds) + 1 - len(losses))
+
+
+def _trusted(coefficients: tuple[Mapping[str, float], ...], trust: float) -> tuple[Mapping[str, float], ...]:
+    if trust == 1:
+        return coefficients
+    return tuple(ByName({name: trust * count for name, count in counts.items()}) for counts in coefficients)
 
 
 def _refit(
@@ -193,15 +235,16 @@ def _changes(
 
 
 def _moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
-    moved = np.empty_like(output)
-
-    def move(block: slice) -> None:
-        part = output[block].copy()
-        for count, values in moves:
-            part += count * values[block].astype(np.float64)
-        moved[block] = part
-
-    over_blocks(move, *output.shape)
+    moved = output.copy()
+    counts = np.array([count for count, _ in moves])
+    buffer: Floats = np.empty((0, 0))
+    for block in blocks(*output.shape) if moves else ():
+        part = moved[block]
+        if buffer.size != len(moves) * part.size:  # one buffer for all blocks: fresh memory is slow memory
+            buffer = np.empty((len(moves), part.size))
+        for row, (_, values) in zip(buffer, moves, strict=True):
+            row[:] = values[block].reshape(-1)
+        part += (counts @ buffer).reshape(part.shape)
     return moved
 
 
@@ -240,7 +283,3 @@ def _means(chosen: Fitted) -> list[tuple[float, ...]]:
     """Mean answer of each organization per output, on the search rows."""
     mass = float(len(chosen.residual)) if chosen.sample_weight is None else float(chosen.sample_weight.sum())
     return [tuple(map(float, sums / mass)) for sums in chosen.products.sums[:-1]]
-
-
-def _largest(task: Task, output: Floats, block: slice) -> float:
-    return float(np.abs(task.loss.pseudo_residual(task.y[block], output[block])).max())

@@ -55,9 +55,3 @@ class Stopping:
 def validation_losses(initial: float, rounds: Sequence[Round]) -> list[float]:
     """Validation loss before the first round and after each."""
     return [initial, *(done.validation_loss for done in rounds)]
-
-
-def best_round(progress: Progress) -> int:
-    """How many rounds to keep: the lowest validation loss, or all where nothing validates."""
-    losses = validation_losses(progress.initial_validation_loss, progress.rounds)
-    return len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Task:
     """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
     fully_corrective: bool = False
     guard: bool = True
-    """With validation rows: also learn alone, and use assistance only where it is better there."""
+    """Where something validates: also learn alone, and use assistance only if it is better there."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -78,6 +78,14 @@ class Task:
             rows = getattr(self.rows, role)
             if len(rows) and not weight[rows].sum() > 0:
                 raise InvalidInputError(f"sample_weight is 0 on all {role} rows: nothing to learn from there")
+
+    @property
+    def alone(self) -> Task | None:
+        """The label holder's own task that assistance has to beat; None where nothing compares them."""
+        validated = len(self.rows.validation) > 0 or self.rows.n_parts > 0
+        if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
+            return None
+        return replace(self, organizations=(self.label_holder,))
 
     @property
     def terms(self) -> Terms:

@@ -1,0 +1,76 @@
+"""Cross-validation: how many rounds to keep, and how far to trust them, when rows are few.
+
+A small table cannot spare validation rows. So its rows are divided into parts, and the same
+learning runs once more for each part without it; the outputs for the rows left out are honest.
+They decide the number of rounds and the *trust*: what share (at most 1) of all steps is kept,
+because rates that were searched in-sample go too far with local models that overfit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.line_search import ExactSearch, Line
+from gal.core.state import Progress
+from gal.core.stopping import Stopping
+from gal.core.task import Task
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Cross-validated loss before the first round and after each, and the trust that gives it."""
+
+    losses: tuple[float, ...]
+    trusts: tuple[float, ...]
+
+    @property
+    def best(self) -> int:
+        """How many rounds to keep."""
+        return int(np.argmin(self.losses))
+
+
+class LeftOut:
+    """Collects the outputs of rows by learnings that did not see them."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
+
+    def task_without(self, part: int) -> Task:
+        """The same task without this part's rows, run to the last round."""
+        return replace(self.task, rows=self.task.rows.without(part), stopping=Stopping(None, None, None))
+
+    def start(self, part: int) -> None:
+        """Note F^0 of this part's rows."""
+        rows = self.task.rows.without(part).validation
+        first = self.task_without(part).first_output
+        self._note(0, rows, first if len(first) == 1 else first[rows])
+
+    def note(self, part: int, progress: Progress) -> None:
+        """Note this part's outputs after a finished round."""
+        rows = self.task.rows.without(part).validation
+        self._note(len(progress.rounds), rows, progress.output[rows])
+
+    def _note(self, stage: int, rows: NDArray[np.intp], output: Floats) -> None:
+        if stage == len(self._stages):
+            shape = (self.task.rows.n, self.task.loss.n_outputs)
+            self._stages.append(self._stages[-1].copy() if self._stages else np.zeros(shape))
+        # A learning that ends early keeps its last outputs in all later stages.
+        for later in self._stages[stage:]:
+            later[rows] = output
+
+    def judge(self) -> Judgement:
+        """The loss of every stage, each with the trust that suits it best."""
+        losses, trusts = [], []
+        first = self._stages[0]
+        for stage in self._stages:
+            line = Line(self.task.loss, self.task.y, first, stage - first, self.task.sample_weight)
+            trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+            trusts.append(trust)
+            losses.append(line.value(trust))
+        return Judgement(tuple(losses), tuple(trusts))
