@@ -23,8 +23,9 @@ def columns_by_organization(
 ) -> dict[str, list[int]]:
     """Positions of each organization's columns, as the user's mapping describes them.
 
-    Columns are given by name, by position, as a slice, or by a callable or scikit-learn selector
-    that gets the table. A column claimed twice belongs to both, with a warning.
+    Columns are given by name, by position, as a slice (of positions, or of names with both ends
+    included), as a mask, or by a callable or scikit-learn selector that gets the table. A column
+    claimed twice belongs to both, with a warning.
     """
     n_columns = int(X.shape[1])
     if organizations is None:
@@ -64,10 +65,17 @@ def _positions(name: str, columns: Columns, X: Any, names: list[str] | None, n_c
     if callable(columns):
         columns = columns(X)
     if isinstance(columns, slice):
-        columns = list(range(n_columns))[columns]
+        columns = range(n_columns)[_slice_of_positions(name, columns, names, n_columns)]
     if isinstance(columns, str | int | np.integer):
         columns = [columns]  # type: ignore[assignment]
-    chosen = np.asarray(columns)
+    if isinstance(columns, set | frozenset):
+        columns = sorted(columns)  # a set of names has another order in every process
+    if not isinstance(columns, Iterable):
+        raise InvalidColumnsError(
+            f"organization {name!r}: expected column names, positions, a slice, a mask or a selector, "
+            f"got {columns!r}"
+        )
+    chosen = np.asarray(columns if hasattr(columns, "__array__") else list(columns))
     if chosen.dtype == np.bool_:
         if len(chosen) != n_columns:
             raise InvalidColumnsError(
@@ -80,6 +88,15 @@ def _positions(name: str, columns: Columns, X: Any, names: list[str] | None, n_c
     if len(set(positions)) < len(positions):
         raise InvalidColumnsError(f"organization {name!r} lists a column twice: {chosen.tolist()}")
     return positions
+
+
+def _slice_of_positions(name: str, columns: slice, names: list[str] | None, n_columns: int) -> slice:
+    first, last = columns.start, columns.stop
+    if isinstance(first, str):
+        first = _position(name, first, names, n_columns)
+    if isinstance(last, str):
+        last = _position(name, last, names, n_columns) + 1
+    return slice(first, last, columns.step)
 
 
 def _position(organization: str, column: Any, names: list[str] | None, n_columns: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
 
 from gal.core.algorithm import learn, predict
 from gal.core.prediction import final_output
@@ -22,7 +23,13 @@ from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.errors import GALError, InvalidInputError, InvalidOptionError, NothingLearnedError
+from gal.errors import (
+    GALError,
+    InvalidInputError,
+    InvalidOptionError,
+    LocalModelError,
+    NothingLearnedError,
+)
 from gal.organization import Organization, fit_locally, predict_locally
 
 T = TypeVar("T")
@@ -142,21 +149,32 @@ def ask_to_predict(
     request: PredictRequest,
     unknown: Mapping[str, NDArray[np.bool_]],
 ) -> dict[str, Any]:
-    """One round trip: every organization's predictions of all rounds."""
+    """One round trip: every organization's predictions of all rounds, NaN at ``unknown`` rows."""
     asked = [name for name in request.organizations if name in views]
+    known = {name: ~unknown[name] for name in asked if name in unknown}
+    asked_views = {name: views[name] for name in asked} | {
+        name: _safe_indexing(views[name], np.flatnonzero(rows)) for name, rows in known.items()
+    }
     jobs = [
         partial(
             _or_error,
             partial(
-                predict_locally, name, views[name], organizations[name].models, request, ensemble.n_outputs
+                predict_locally,
+                name,
+                asked_views[name],
+                organizations[name].models,
+                request,
+                ensemble.n_outputs,
             ),
         )
         for name in asked
     ]
     replies: dict[str, Any] = dict(zip(asked, driver(jobs), strict=True))
-    for name, rows in unknown.items():
-        if isinstance(replies.get(name), np.ndarray):
-            replies[name][:, rows] = np.nan
+    for name, rows in known.items():
+        if isinstance(replies[name], np.ndarray):
+            values = np.full((len(request.rounds), len(rows), ensemble.n_outputs), np.nan, dtype=np.float32)
+            values[:, rows] = replies[name]
+            replies[name] = values
     return replies
 
 
@@ -177,7 +195,7 @@ def _or_error(job: Callable[[], T]) -> T | GALError:
     try:
         return job()
     except GALError as error:
-        return type(error)(*error.args)
+        return LocalModelError(str(error))  # a plain one: with its cause it might not travel
 
 
 __all__ = [

@@ -28,14 +28,21 @@ from gal.core.prediction import final_output, first_output, outputs_by_organizat
 from gal.core.replies import Answers
 from gal.core.state import Ensemble, Progress, Round
 from gal.drivers import drive_learning, drive_prediction, open_driver
-from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.errors import (
+    InvalidColumnsError,
+    InvalidInputError,
+    InvalidLabelsError,
+    InvalidOptionError,
+    LocalModelError,
+    StoredModelError,
+)
 from gal.initial import check_initial
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.organization import Organization
 from gal.progress import show_progress
 from gal.storage import read_archive, write_archive
 from gal.tasks import Labels, Options, class_labels, local_losses_by_name, make_task, regression_labels
-from gal.warnings import InterruptedWarning, LeftOutWarning
+from gal.warnings import GALWarning, InterruptedWarning, LeftOutWarning
 
 Floats = NDArray[np.float64]
 
@@ -118,7 +125,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
         members = self._make_organizations(X, options)
         self._loss: Loss = labels.loss
-        self._initial = check_initial(self.initial, labels.loss, self._feature_names)
+        self._initial = check_initial(self.initial, labels.loss, self._feature_names, int(X.shape[1]))
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         losses = local_losses_by_name(self.local_losses, list(members))
@@ -141,7 +148,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self._organizations = members
         self._describe(clock.seconds)
         for one in members.values():
-            one.view = one.view[:0]  # a fitted estimator keeps no training data
+            one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         names = self._feature_names
@@ -212,13 +219,18 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def _ask(self, X: Any, missing: Any) -> tuple[Any, Answers]:
         check_is_fitted(self, "ensemble_")
         unasked, unknown = self._read_missing(missing, X)
-        table = self._check_table(X, reset=False, lenient=bool(unasked))
+        table = self._check_table(X, reset=False, lenient=missing is not None)
         asked = [name for name in self.ensemble_.asked() if name not in unasked]
         views = {name: self._view(table, name) for name in asked}
         with open_driver("joblib", self.n_jobs) as run:
-            return table, drive_prediction(
+            answers = drive_prediction(
                 self.ensemble_, self._organizations, views, int(table.shape[0]), run, unknown
             )
+        failed = [name for name in answers.missing if name not in unasked]
+        if failed:
+            reasons = "; ".join(f"{name} {answers.missing[name]}" for name in failed)
+            raise LocalModelError(f"{reasons}. Pass missing={failed} to predict without.")
+        return table, answers
 
     def _first(self, table: Any) -> Floats | None:
         return (
@@ -239,7 +251,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             )
         n_rows = int(X.shape[0]) if hasattr(X, "shape") else len(X)
         unknown = {name: _row_mask(name, rows, n_rows) for name, rows in by_row.items()}
-        return (set() if by_row else names), unknown
+        unasked = {name for name, rows in unknown.items() if rows.all()} if by_row else names
+        return unasked, unknown
 
     def explain(self, X: Any) -> pd.DataFrame:
         """What each organization adds to the output of each row; the columns sum to it exactly.
@@ -300,7 +313,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """Read a saved estimator; types of other packages than scikit-learn must be ``trusted``."""
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__:
-            raise InvalidInputError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
+            raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
         loaded = cls(**objects["parameters"])
         for name, value in objects["fitted"].items():
             setattr(loaded, name, value)
@@ -315,7 +328,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
                 one.models[track, int(round)] = tuple(fitted)
             loaded._organizations[name] = one
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LeftOutWarning)
+            warnings.simplefilter("ignore", GALWarning)  # said when it was learned
             loaded._describe(objects["fitted"].get("_seconds", []))
         return loaded
 
@@ -324,7 +337,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def _check_table(self, X: Any, *, reset: bool, lenient: bool = False) -> Any:
         """The table as given (frames stay frames), with scikit-learn's own error messages."""
         if hasattr(X, "columns") and hasattr(X, "shape"):
-            if not lenient:
+            if not lenient or self._feature_names is None:
                 validate_data(self, X, reset=reset, skip_check_array=True)
             if X.shape[0] == 0:
                 raise InvalidInputError(
@@ -339,7 +352,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             X,
             reset=reset,
             dtype=None if text and self._takes_text() else "numeric",
-            ensure_all_finite=self._finite(),
+            ensure_all_finite=False if lenient else self._finite(),
         )
 
     def _takes_text(self) -> bool:
@@ -539,6 +552,12 @@ def _check_class_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
     target = column_or_1d(y, warn=True)
+    absent = pd.isna(target) if target.dtype.kind == "O" else np.zeros(0, dtype=np.bool_)
+    if absent.any():
+        raise InvalidLabelsError(
+            f"Input y contains NaN or None: {int(absent.sum())} of {len(target)} labels "
+            f"(first at row {int(absent.argmax())})"
+        )
     assert_all_finite(target, input_name="y")
     check_classification_targets(target)
     _check_rows(target, n_rows)

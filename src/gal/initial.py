@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.utils import _safe_indexing
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, Poisson
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
@@ -86,7 +87,10 @@ class ScoreColumn:
                 raise InvalidColumnsError(f"the table lacks the score column {', '.join(lacking)}")
             columns = [np.asarray(table[name], dtype=np.float64) for name in self.names]
         else:
-            columns = [np.asarray(table[:, position], dtype=np.float64) for position in self.columns]
+            columns = [
+                np.asarray(_safe_indexing(table, position, axis=1), dtype=np.float64)
+                for position in self.columns
+            ]
         score = np.column_stack(columns)
         if not np.isfinite(score).all():
             raise InvalidInputError(
@@ -111,6 +115,12 @@ class FittedModel:
 
     def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:  # noqa: ARG002
         self.loss = labels.loss
+        known = getattr(self.model, "classes_", None)
+        if labels.classes is not None and known is not None and not np.array_equal(known, labels.classes):
+            raise InvalidInputError(
+                f"the initial model {type(self.model).__name__} knows the classes {np.asarray(known).tolist()}, "
+                f"the labels are {labels.classes.tolist()}"
+            )
         output = self.output(table, own_view)
         if output.shape != (len(labels.y), labels.loss.n_outputs):
             raise InvalidInputError(
@@ -129,7 +139,7 @@ class FittedModel:
         return np.log(np.maximum(prediction, SMALLEST)) if isinstance(self.loss, Poisson) else prediction
 
 
-def check_initial(initial: Any, loss: Loss, names: list[str] | None) -> InitialOutput:
+def check_initial(initial: Any, loss: Loss, names: list[str] | None, n_columns: int) -> InitialOutput:
     """Read the option: a word, a column (or list of columns) of the table, or a fitted model."""
     if isinstance(initial, str) and (names is None or initial not in names):
         if initial not in {"auto", "best", "zero", "mean", "median"}:
@@ -146,9 +156,17 @@ def check_initial(initial: Any, loss: Loss, names: list[str] | None) -> InitialO
             if unknown:
                 raise InvalidColumnsError(f"initial: no column {', '.join(map(repr, unknown))} in the table")
             return ScoreColumn([(names or []).index(column) for column in initial], list(initial))
-        return ScoreColumn(
-            [int(column) for column in initial], None if names is None else [names[c] for c in initial]
-        )
+        outside = [
+            column
+            for column in initial
+            if not isinstance(column, int | np.integer) or not -n_columns <= column < n_columns
+        ]
+        if outside:
+            raise InvalidColumnsError(
+                f"initial: no column at position {', '.join(map(repr, outside))} in a table of {n_columns} columns"
+            )
+        positions = [int(column) % n_columns for column in initial]
+        return ScoreColumn(positions, None if names is None else [names[position] for position in positions])
     needed = "predict_proba" if isinstance(loss, BinaryLogLoss | MultinomialLogLoss) else "predict"
     if not hasattr(initial, needed):
         raise InvalidOptionError(

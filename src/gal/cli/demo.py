@@ -5,22 +5,21 @@ from __future__ import annotations
 import pandas as pd
 from sklearn.datasets import load_diabetes
 
-STORY = """\
-A [bold]clinic[/] wants to predict how a patient's diabetes will progress within a year. It knows age and
-sex. An [bold]insurer[/] knows body mass and blood pressure, a [bold]lab[/] knows six blood values of the
-same 442 patients. Nobody may show its columns to the others.
-
-So every round the clinic sends out what it still gets wrong; each of the three fits that with its own
-data and model, and sends back only the fitted values.
-"""
+STORY = (
+    "A [bold]clinic[/] wants to predict how a patient's diabetes will progress within a year. It knows age, "
+    "sex and blood pressure. An [bold]insurer[/] knows body mass, a [bold]lab[/] knows six blood values of the "
+    "same 442 patients. Nobody may show its columns to the others.\n\n"
+    "So every round the clinic sends out what it still gets wrong; each of the three fits that with its own "
+    "data and model, and sends back only the fitted values.\n"
+)
 
 
 def demo_table() -> tuple[pd.DataFrame, dict[str, list[str]], str]:
     """The table, who holds what, and the story for people."""
     table = load_diabetes(as_frame=True).frame.rename(columns={"target": "progression"})
     organizations = {
-        "clinic": ["age", "sex"],
-        "insurer": ["bmi", "bp"],
+        "clinic": ["age", "sex", "bp"],
+        "insurer": ["bmi"],
         "lab": ["s1", "s2", "s3", "s4", "s5", "s6"],
     }
     return table, organizations, STORY

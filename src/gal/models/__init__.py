@@ -6,6 +6,7 @@ from gal.models.linear import LinearModel
 from gal.models.local_losses import ReweightedRegressor, with_local_loss
 from gal.models.paper_linear import PaperLinear
 from gal.models.tabular import TabularModel, default_model, takes_missing_values
+from gal.models.torch_loss import torch_loss
 
 __all__ = [
     "LinearModel",
@@ -20,5 +21,6 @@ __all__ = [
     "set_seed",
     "supports_sample_weight",
     "takes_missing_values",
+    "torch_loss",
     "with_local_loss",
 ]

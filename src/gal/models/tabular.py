@@ -7,6 +7,7 @@ carry large ones and whatever is not linear. Chosen by measuring (``benchmarks/d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,17 @@ Floats = NDArray[np.float64]
 MAX_CATEGORIES = 64
 """Categories kept apart per column; rarer ones are taken together."""
 
+BLOCK = 2**22
+"""Numbers in a block of the wide matrix: 32 MiB. A million rows of text would be gigabytes at once."""
+
+NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
+"""What a column of objects may hold to be read as numbers, as ``pandas.api.types.infer_dtype`` says it."""
+
+TIMES = {"datetime64", "datetime", "date"}
+
 
 class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Ridge, then trees on its errors; takes missing values, categories and text columns.
+    """Ridge, then trees on its errors; takes missing values, categories, text, dates and booleans.
 
     Parameters
     ----------
@@ -65,24 +74,28 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             raise ValueError("Input y contains NaN or infinity.")
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, table)
         self.encoder_ = TableEncoder().fit(table, weight)
-        wide = self.encoder_.wide(table)
-        self.ridge_ = Ridge(alpha=self.alpha).fit(wide, target, weight)
+        codes = self.encoder_.codes(table)
+        self.coef_, self.intercept_ = ridge(self.encoder_, codes, target, weight, self.alpha)
         self.trees_: list[HistGradientBoostingRegressor] = []
         if self.max_iter > 0 and len(target) >= self.min_rows:
-            left_over = target - self.ridge_.predict(wide).reshape(target.shape)
-            codes = self.encoder_.codes(table)
+            left_over = target - self._linear(codes)
             self.trees_ = [self._tree().fit(codes, column, weight) for column in left_over.T]
         return self
 
     def predict(self, X: Any) -> Floats:
         """Fitted values, shape (n,) or (n, K) as the residuals had."""
         check_is_fitted(self)
-        table = self._table(X, reset=False)
-        fitted = self.ridge_.predict(self.encoder_.wide(table)).reshape(len(table), -1)
-        if self.trees_:
-            codes = self.encoder_.codes(table)
-            fitted = fitted + np.column_stack([tree.predict(codes) for tree in self.trees_])
+        codes = self.encoder_.codes(self._table(X, reset=False))
+        fitted = self._linear(codes)
+        for k, tree in enumerate(self.trees_):
+            fitted[:, k] += tree.predict(codes)
         return np.asarray(fitted[:, 0] if self.single_output_ else fitted)
+
+    def _linear(self, codes: Floats) -> Floats:
+        fitted = np.empty((len(codes), len(self.intercept_)))
+        for block in self.encoder_.blocks(codes):
+            fitted[block] = self.encoder_.wide(codes[block]) @ self.coef_ + self.intercept_
+        return fitted
 
     def _tree(self) -> HistGradientBoostingRegressor:
         return HistGradientBoostingRegressor(
@@ -95,7 +108,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         )
 
     def _table(self, X: Any, *, reset: bool) -> pd.DataFrame:
-        if not (hasattr(X, "columns") or hasattr(X, "iloc")) and np.asarray(X).dtype.kind != "O":
+        if not (hasattr(X, "columns") or hasattr(X, "iloc")) and np.asarray(X).dtype.kind not in "OM":
             X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
             return pd.DataFrame(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
@@ -110,19 +123,18 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
 
 class TableEncoder:
-    """Turns a mixed table into numbers in two ways: wide (for linear models) and codes (for trees)."""
+    """Turns a mixed table into numbers: one code per column (for trees), from it wide (for linear models)."""
 
     def fit(self, table: pd.DataFrame, sample_weight: Floats | None = None) -> TableEncoder:
         """Learn which columns are categories, and the scale of the others."""
         counts = np.ones(len(table)) if sample_weight is None else sample_weight
         self.is_category_ = [not _is_number(table.iloc[:, j]) for j in range(table.shape[1])]
-        self.categories_: list[list[Any]] = []
+        self.categories_: list[list[str]] = []
         self.center_, self.scale_ = np.zeros(table.shape[1]), np.ones(table.shape[1])
         for j, is_category in enumerate(self.is_category_):
             column = table.iloc[:, j]
             if is_category:
-                seen = column.astype("string")[counts > 0]
-                self.categories_.append(sorted(seen.value_counts().index[:MAX_CATEGORIES]))
+                self.categories_.append(_frequent(column[counts > 0]))
                 continue
             self.categories_.append([])
             numbers = _numbers(column)
@@ -134,29 +146,61 @@ class TableEncoder:
                 self.scale_[j] = np.sqrt(spread) if spread > 1e-24 * self.center_[j] ** 2 else 1.0
         return self
 
-    def wide(self, table: pd.DataFrame) -> Floats:
-        """Standardised numbers (missing: the mean) and one column per category."""
-        parts = []
-        for j, is_category in enumerate(self.is_category_):
-            if is_category:
-                codes = self._codes(table.iloc[:, j], j)
-                parts.append(codes[:, None] == np.arange(len(self.categories_[j])))
-            else:
-                numbers = (_numbers(table.iloc[:, j]) - self.center_[j]) / self.scale_[j]
-                parts.append(np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)[:, None])
-        return np.hstack(parts).astype(np.float64)
-
     def codes(self, table: pd.DataFrame) -> Floats:
-        """Numbers as they are, categories as codes; missing and unknown ones are NaN."""
-        columns = [
-            self._codes(table.iloc[:, j], j) if is_category else _numbers(table.iloc[:, j])
-            for j, is_category in enumerate(self.is_category_)
-        ]
-        return np.column_stack(columns)
+        """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
+        codes = np.empty(table.shape)
+        for j, is_category in enumerate(self.is_category_):
+            column = table.iloc[:, j]
+            codes[:, j] = _positions(column, self.categories_[j]) if is_category else _numbers(column)
+        return codes
 
-    def _codes(self, column: pd.Series[Any], j: int) -> Floats:
-        codes = pd.Categorical(column.astype("string"), categories=self.categories_[j]).codes
-        return np.where(codes < 0, np.nan, codes.astype(np.float64))
+    def wide(self, codes: Floats) -> Floats:
+        """Standardised numbers (missing: the mean) and one column per category."""
+        wide = np.zeros((len(codes), self.width))
+        end = 0
+        for j, is_category in enumerate(self.is_category_):
+            start, end = end, end + (len(self.categories_[j]) if is_category else 1)
+            known = np.flatnonzero(~np.isnan(codes[:, j]))
+            if is_category:
+                wide[known, start + codes[known, j].astype(np.intp)] = 1.0
+            else:
+                wide[known, start] = (codes[known, j] - self.center_[j]) / self.scale_[j]
+        return wide
+
+    @property
+    def width(self) -> int:
+        """Columns of the wide matrix."""
+        return sum(len(one) if category else 1 for one, category in zip(self.categories_, self.is_category_, strict=True))
+
+    def blocks(self, codes: Floats) -> Iterator[slice]:
+        """Stretches of rows whose wide matrix is small."""
+        rows = max(1, BLOCK // max(1, self.width))
+        for start in range(0, len(codes), rows):
+            yield slice(start, start + rows)
+
+
+def ridge(
+    encoder: TableEncoder, codes: Floats, target: Floats, weight: Floats | None, alpha: float
+) -> tuple[Floats, Floats]:
+    """Coefficients (width, K) and intercepts (K,) on the wide matrix, of which only a block exists at a time."""
+    blocks = list(encoder.blocks(codes))
+    if len(blocks) == 1:  # scikit-learn's also takes more columns than rows well
+        whole = Ridge(alpha=alpha).fit(encoder.wide(codes), target, weight)
+        return np.atleast_2d(whole.coef_).T, np.atleast_1d(whole.intercept_)
+    width, counts = encoder.width, np.ones(len(codes)) if weight is None else weight
+    center = np.average(target, axis=0, weights=counts)
+    sums, gram, products = np.zeros(width), np.zeros((width, width)), np.zeros((width, target.shape[1]))
+    for block in blocks:
+        wide = encoder.wide(codes[block])
+        weighted = wide * counts[block, None]
+        sums += weighted.sum(axis=0)
+        gram += weighted.T @ wide
+        products += weighted.T @ (target[block] - center)
+    mean = sums / counts.sum()
+    gram -= np.outer(sums, mean)
+    gram[np.diag_indices(width)] += alpha
+    coefficients = np.linalg.solve(gram, products)
+    return coefficients, center - mean @ coefficients
 
 
 def as_frame(X: Any) -> pd.DataFrame:
@@ -179,8 +223,40 @@ def takes_missing_values(model: Any) -> bool:
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
+    """Whether larger and smaller mean something: numbers, booleans, dates; also where kept as objects."""
+    types = pd.api.types
+    if types.is_object_dtype(column):
+        return types.infer_dtype(column, skipna=True) in NUMBERS | TIMES
+    return bool(types.is_numeric_dtype(column) or _is_time(column))
+
+
+def _is_time(column: pd.Series[Any]) -> bool:
+    types = pd.api.types
+    return bool(types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column))
 
 
 def _numbers(column: pd.Series[Any]) -> Floats:
-    return np.asarray(pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+    """Numbers, and days (dates since 1970) of times; what is neither, or infinite, is NaN."""
+    if pd.api.types.is_object_dtype(column) and pd.api.types.infer_dtype(column, skipna=True) in TIMES:
+        column = pd.to_datetime(column, errors="coerce", utc=True)
+    if pd.api.types.is_datetime64_any_dtype(column):
+        column = pd.to_datetime(column, utc=True) - pd.Timestamp(0, tz="UTC")
+    if pd.api.types.is_timedelta64_dtype(column):
+        column = column / pd.Timedelta(days=1)
+    numbers = np.array(pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
+
+
+def _frequent(column: pd.Series[Any]) -> list[str]:
+    """The most frequent categories as text, sorted."""
+    counts = column.value_counts()
+    return sorted(counts.groupby(counts.index.astype(str)).sum().nlargest(MAX_CATEGORIES).index)
+
+
+def _positions(column: pd.Series[Any], categories: list[str]) -> Floats:
+    """Where each value stands among the categories; NaN where missing or unknown."""
+    codes, distinct = pd.factorize(column)  # texts are made of distinct values only
+    positions = pd.Index(categories, dtype=object).get_indexer(pd.Index(distinct).astype(str).astype(object))
+    places = np.append(np.where(positions < 0, np.nan, positions), np.nan)  # the last is for missing: -1
+    return np.asarray(places[codes])

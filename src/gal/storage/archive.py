@@ -1,12 +1,13 @@
 """A model as one file: a zip of JSON (what the label holder knows) and skops (fitted models).
 
-Nothing in it is executed. On reading, skops builds objects of trusted types only:
-scikit-learn's, GAL's own, and those the reader names.
+Nothing in it is executed. On reading, skops builds objects of trusted types only: classes (never
+functions) of scikit-learn, of what it stands on and of GAL, and what the reader names.
 """
 
 from __future__ import annotations
 
 import json
+import pkgutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -20,6 +21,8 @@ from gal.errors import StoredModelError
 
 FORMAT = 1
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
+"""Packages whose classes are trusted."""
+HARMLESS = frozenset({"builtins.range"})
 
 
 def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble, objects: Any) -> None:
@@ -51,20 +54,39 @@ def read_archive(path: str | Path, trusted: Sequence[str] = ()) -> tuple[dict[st
         raise StoredModelError(f"there is no file {str(path)!r}") from error
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StoredModelError(f"{str(path)!r} is not a saved GAL model: {error}") from error
-    if content.get("format") != FORMAT:
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
         raise StoredModelError(
-            f"{str(path)!r} has format {content.get('format')!r}, this version reads {FORMAT}: "
+            f"{str(path)!r} has format {found!r}, this version reads {FORMAT}: "
             "read it with the version of gal-learn that wrote it"
         )
-    needed = [name for name in skops.io.get_untrusted_types(data=models) if not name.startswith(TRUSTED)]
-    unknown = sorted(set(needed) - set(trusted))
+    try:
+        needed = skops.io.get_untrusted_types(data=models)
+    except Exception as error:
+        raise StoredModelError(f"the models in {str(path)!r} cannot be read: {error}") from error
+    unknown = sorted(name for name in needed if name not in trusted and not _is_trusted(name))
     if unknown:
         raise StoredModelError(
             f"{str(path)!r} holds objects of types that are not trusted: {', '.join(unknown)}. If you know "
             f"where the file comes from, load it with trusted={unknown}."
         )
-    allowed = skops.io.get_untrusted_types(data=models)
-    return content["facts"], _ensemble(content["ensemble"]), skops.io.loads(models, trusted=allowed)
+    try:
+        return content["facts"], _ensemble(content["ensemble"]), skops.io.loads(models, trusted=needed)
+    except Exception as error:
+        raise StoredModelError(
+            f"{str(path)!r} cannot be read: {type(error).__name__}: {error}. It may be damaged, or written "
+            "with other versions of gal-learn, scikit-learn or a model's own package."
+        ) from error
+
+
+def _is_trusted(name: str) -> bool:
+    """Whether this is a class of a trusted package; their functions can run what they are told to."""
+    if name in HARMLESS or not name.startswith(TRUSTED):
+        return name in HARMLESS
+    try:
+        return isinstance(pkgutil.resolve_name(name), type)
+    except (ImportError, AttributeError, ValueError):
+        return False
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,47 @@
+"""Shared by all tests: thread pools kept small, and no silent skips where everything is installed."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
+
+import pytest
+
+ALLOWED_SKIPS = ("no GPU", "credentialed data")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-skips",
+        action="store_true",
+        help=f"fail on every skip whose reason is not one of: {', '.join(ALLOWED_SKIPS)}",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
+    report = yield
+    if report.skipped and item.config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(allowed in reason for allowed in ALLOWED_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"skipped although everything is installed: {reason}"
+    return report
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A module that skips itself while it is collected is caught by its own reason, too."""
+    if report.skipped and _no_skips:
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(allowed in reason for allowed in ALLOWED_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"skipped although everything is installed: {reason}"
+
+
+_no_skips = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _no_skips
+    _no_skips = bool(config.getoption("--no-skips"))

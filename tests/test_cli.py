@@ -1,0 +1,136 @@
+"""The command line as a person and as a script meet it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gal.cli.app import app, main
+
+PARTS = """
+label_holder = "bank"
+[organizations]
+bank = ["income"]
+shop = { columns = ["basket", "town"], model = "ridge" }
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"income": rng.normal(size=120), "basket": rng.normal(size=120)})
+    table["town"] = rng.integers(0, 3, size=120)
+    table["bought"] = np.where(table["income"] + 2 * table["basket"] > rng.normal(size=120), "yes", "no")
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "parts.toml").write_text(PARTS)
+    return tmp_path / "table.csv", tmp_path / "parts.toml"
+
+
+def simulate(files: tuple[Path, Path], *more: str, target: str = "bought") -> list[str]:
+    return ["simulate", str(files[0]), "--target", target, "--organizations", str(files[1]), "--folds", "2", *more]
+
+
+def test_simulate_for_machines(files: tuple[Path, Path]) -> None:
+    result = CliRunner().invoke(app, simulate(files, "--json"))
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["metric"] == "auc"
+    assert 0.5 < facts["alone"] < facts["assisted"] <= 1
+    for name in ("alone", "assisted", "pooled", "gain"):
+        low, high = facts["intervals"][name]
+        assert low <= facts[name] <= high
+    assert facts["gain"] == pytest.approx(facts["assisted"] - facts["alone"])
+    assert sum(facts["contributions"].values()) == pytest.approx(1)
+    assert facts["contributions"]["shop"] > facts["contributions"]["bank"]
+
+
+def test_simulate_for_people(files: tuple[Path, Path]) -> None:
+    result = CliRunner().invoke(app, simulate(files))
+    assert result.exit_code == 0, result.output
+    for words in ("bank alone", "with assistance", "all columns in one place", "Assistance helps", "shop"):
+        assert words in result.output
+
+
+def test_same_seed_same_result(files: tuple[Path, Path]) -> None:
+    first, second = (
+        json.loads(CliRunner().invoke(app, simulate(files, "--json", "--seed", "3")).stdout) for _ in range(2)
+    )
+    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
+    table = pd.read_csv(files[0])
+    table["spent"] = table["income"] + table["basket"] + 0.1
+    table.drop(columns="bought").to_csv(files[0], index=False)
+    facts = json.loads(CliRunner().invoke(app, simulate(files, "--json", target="spent")).stdout)
+    assert facts["metric"] == "r2"
+    assert facts["assisted"] > 0.95 > facts["alone"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": "bougth"}, "no column 'bougth' to predict"),
+        ({"parts": "[organizations]\nbank = ['incme']"}, "organization 'bank': no column 'incme'"),
+        ({"parts": "[organizations]\nbank = []\n"}, "no columns"),
+        ({"parts": "organizations = 3"}, "organizations"),
+        ({"parts": "[organizations"}, "not a TOML file"),
+        ({"parts": "[organizations.bank]\ncolumns = ['income']\nmodel = 'magic'"}, "no local model is called 'magic'"),
+        ({"parts": "label_holder = 'x'\n[organizations]\nbank = ['income']"}, "label holder 'x'"),
+        ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
+        ({"more": ["--metric", "magic"]}, "metric must be"),
+        ({"more": ["--folds", "100"]}, "use fewer"),
+        ({"table": ""}, "cannot be read as a table"),
+    ],
+)
+def test_nonsense_gets_one_sentence(
+    files: tuple[Path, Path],
+    change: dict[str, object],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if "parts" in change:
+        files[1].write_text(str(change["parts"]))
+    if "table" in change:
+        files[0].write_text(str(change["table"]))
+    more = change.get("more", [])
+    assert isinstance(more, list)
+    arguments = simulate(files, *more, target=str(change.get("target", "bought")))
+    monkeypatch.setattr(sys, "argv", ["gal", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["gal", "simulate", "no.csv", "--target", "y", "--organizations", "no.toml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no.toml" in capsys.readouterr().err
+
+
+def test_demo_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from gal.cli import main; main()", "demo", "--json"],
+        capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    facts = json.loads(done.stdout)
+    assert facts["alone"] < facts["assisted"]
+    assert facts["rows"] == 442
+    assert set(facts["contributions"]) == {"clinic", "insurer", "lab"}
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output.startswith("gal-learn ")

@@ -1,0 +1,243 @@
+"""The default local model: what an ordinary mixed table may hold, and what it makes of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from gal import GALClassifier, GALRegressor
+from gal.models import TabularModel, check_local_model, tabular
+from gal.models.tabular import MAX_CATEGORIES, TableEncoder, ridge
+
+Floats = NDArray[np.float64]
+
+
+def mixed_table(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, Floats]:
+    """A table with a column of every kind, and numbers that follow from several of them."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50, 10, n)
+    city = rng.choice(["Basel", "Bern", "Genf"], n)
+    member = rng.random(n) < 0.5
+    joined = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 1000, n), unit="D")
+    y = (age - 50) / 10 + (city == "Bern") * 2 + member + (joined.dayofyear > 180) + rng.normal(0, 0.3, n)
+    table = pd.DataFrame(
+        {
+            "age": np.where(rng.random(n) < 0.1, np.nan, age),
+            "city": pd.Series(city).where(rng.random(n) > 0.1),
+            "segment": pd.Categorical(rng.choice([1, 2, 3], n)),
+            "member": member,
+            "maybe": pd.array(np.where(rng.random(n) < 0.2, None, member), dtype="boolean"),
+            "joined": joined,
+            "visits": pd.array(np.where(rng.random(n) < 0.2, None, rng.integers(0, 9, n)), dtype="Int64"),
+            "constant": 7.1,
+            "nothing": np.nan,
+            "nobody": pd.Series([None] * n, dtype=object),
+            "name": [f"customer {i}" for i in range(n)],
+        }
+    )
+    return table, np.asarray(y, dtype=np.float64)
+
+
+MODELS = [TabularModel(random_state=0), TabularModel(min_rows=10, random_state=0)]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["ridge", "with trees"])
+class TestColumns:
+    def test_all_kinds_together(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        fitted = model.fit(X[:400], y[:400]).predict(X[400:])
+        assert np.isfinite(fitted).all()
+        assert r2_score(y[400:], fitted) > 0.5
+
+    @pytest.mark.parametrize("column", list(mixed_table(4)[0].columns))
+    def test_each_kind_by_itself(self, model: TabularModel, column: str) -> None:
+        X, y = mixed_table()
+        fitted = model.fit(X[[column]], y).predict(X[[column]])
+        assert np.isfinite(fitted).all()
+        assert fitted.std() <= y.std()
+
+    def test_unseen_and_missing_categories_get_the_same_finite_answer(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        model.fit(X[["city"]], y)
+        unseen, missing = (model.predict(pd.DataFrame({"city": [city] * 3})) for city in ("Chur", None))
+        assert np.isfinite(unseen).all()
+        np.testing.assert_array_equal(unseen, missing)
+
+    def test_column_that_is_missing_at_prediction_only(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        assert np.isfinite(model.fit(X, y).predict(X.assign(age=np.nan, joined=pd.NaT, city=None))).all()
+
+    def test_infinite_numbers_of_a_frame_count_as_missing(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        model.fit(X[["age"]], y)
+        infinite, missing = (model.predict(pd.DataFrame({"age": [age]})) for age in (np.inf, np.nan))
+        np.testing.assert_array_equal(infinite, missing)
+
+    def test_constant_columns_change_nothing(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        with_it, without = (model.fit(X[names], y).predict(X[names]) for names in (["age", "constant"], ["age"]))
+        np.testing.assert_allclose(with_it, without, atol=1e-9)
+
+    def test_several_outputs(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        both = model.fit(X, np.column_stack([y, -y])).predict(X)
+        np.testing.assert_allclose(both[:, 0], -both[:, 1], atol=1e-6)
+
+    def test_rows_of_weight_zero_change_nothing(self, model: TabularModel) -> None:
+        X, y = mixed_table()
+        X, weight = X.drop(columns="name"), np.repeat([1.0, 0.0], 300)
+        other = np.where(weight > 0, y, 100.0)
+        one, another = (model.fit(X, target, weight).predict(X[:300]) for target in (y, other))
+        np.testing.assert_allclose(one, another, atol=1e-9)
+
+
+class TestDates:
+    def test_dates_are_numbers_of_days_however_they_are_kept(self) -> None:
+        dates = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-03", None, "2024-02-01"]))
+        kept = {
+            "plain": dates,
+            "with a time zone": dates.dt.tz_localize("UTC"),
+            "in seconds": dates.astype("datetime64[s]"),
+            "objects": pd.Series([None if pd.isna(one) else one.to_pydatetime() for one in dates], dtype=object),
+        }
+        for how, column in kept.items():
+            table = pd.DataFrame({"date": column})
+            codes = TableEncoder().fit(table).codes(table)[:, 0]
+            np.testing.assert_array_equal(codes[[0, 1, 3]] - codes[0], [0, 2, 31], err_msg=how)
+            assert np.isnan(codes[2]), how
+
+    def test_durations(self) -> None:
+        table = pd.DataFrame({"stay": pd.to_timedelta([1, 2, 12], unit="h")})
+        np.testing.assert_allclose(TableEncoder().fit(table).codes(table)[:, 0] * 24, [1, 2, 12])
+
+
+class TestText:
+    def test_numbers_kept_as_objects_are_numbers(self) -> None:
+        table = pd.DataFrame({"x": pd.Series([1, 2.5, None], dtype=object)})
+        encoder = TableEncoder().fit(table)
+        assert encoder.is_category_ == [False]
+        np.testing.assert_array_equal(encoder.codes(table)[:, 0], [1, 2.5, np.nan])
+
+    def test_only_the_most_frequent_categories_are_kept(self) -> None:
+        names = [f"{i:03}" for i in range(200) for _ in range(1 + (i < MAX_CATEGORIES))]
+        table = pd.DataFrame({"name": names})
+        encoder = TableEncoder().fit(table)
+        assert encoder.categories_ == [[f"{i:03}" for i in range(MAX_CATEGORIES)]]
+        assert encoder.width == MAX_CATEGORIES
+
+    def test_categories_mean_the_same_whatever_type_holds_them(self) -> None:
+        text = pd.Series(["b", "a", None, "b"])
+        encoder = TableEncoder().fit(pd.DataFrame({"x": text}))
+        for kept in (text.astype("category"), text.astype("string"), text.astype(object)):
+            np.testing.assert_array_equal(encoder.codes(pd.DataFrame({"x": kept}))[:, 0], [1, 0, np.nan, 1])
+
+
+class TestRidge:
+    def problem(self) -> tuple[TableEncoder, Floats, Floats, Floats]:
+        X, y = mixed_table()
+        encoder = TableEncoder().fit(X)
+        weight = np.random.default_rng(1).random(len(y))
+        return encoder, encoder.codes(X), np.column_stack([y, y**2]), weight
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_blocks_give_the_ridge_of_the_whole(self, monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
+        encoder, codes, target, weight = self.problem()
+        whole = Ridge(alpha=2.0).fit(encoder.wide(codes), target, weight if weighted else None)
+        monkeypatch.setattr(tabular, "BLOCK", 50 * encoder.width)
+        assert len(list(encoder.blocks(codes))) == 12
+        coefficients, intercepts = ridge(encoder, codes, target, weight if weighted else None, 2.0)
+        np.testing.assert_allclose(coefficients, whole.coef_.T, atol=1e-9)
+        np.testing.assert_allclose(intercepts, whole.intercept_, atol=1e-9)
+
+    def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tabular, "BLOCK", 2**14)
+        n = 40_000
+        names = np.random.default_rng(0).integers(0, MAX_CATEGORIES, n)
+        table = pd.DataFrame({"name": pd.Categorical.from_codes(names, [f"{i}" for i in range(MAX_CATEGORIES)])})
+        tracemalloc.start()
+        TabularModel(max_iter=0).fit(table, names.astype(float))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 * n * MAX_CATEGORIES / 2
+
+    def test_more_columns_than_rows(self) -> None:
+        rng = np.random.default_rng(0)
+        assert np.isfinite(TabularModel().fit(rng.normal(size=(5, 50)), rng.normal(size=5)).coef_).all()
+
+
+class TestTrees:
+    def test_small_tables_get_none(self) -> None:
+        X, y = mixed_table(TabularModel().min_rows)
+        assert TabularModel().fit(X[:-1], y[:-1]).trees_ == []
+        assert len(TabularModel().fit(X, y).trees_) == 1
+
+    def test_none_on_request(self) -> None:
+        X, y = mixed_table(50)
+        assert TabularModel(max_iter=0, min_rows=0).fit(X, y).trees_ == []
+
+    def test_they_find_what_is_not_linear(self) -> None:
+        x = np.random.default_rng(0).uniform(-1, 1, (4000, 1))
+        y = x[:, 0] ** 2
+        assert TabularModel(max_iter=0).fit(x, y).score(x, y) < 0.1
+        assert TabularModel().fit(x, y).score(x, y) > 0.7
+
+
+@pytest.mark.parametrize("n", [400, 3000], ids=["cross-validated", "held out"])
+class TestAssistance:
+    """With the default local model and all other defaults."""
+
+    parts = {
+        "bank": ["age", "constant", "nothing", "visits", "name"],
+        "shop": ["city", "segment", "nobody"],
+        "club": ["member", "maybe", "joined"],
+    }
+
+    def test_beats_the_label_holder_alone_in_regression(self, n: int) -> None:
+        X, y = mixed_table(2 * n)
+        alone, assisted = self.scores(GALRegressor, X, y, n, r2_score, "predict")
+        assert assisted > alone + 0.2
+
+    def test_beats_the_label_holder_alone_in_classification(self, n: int) -> None:
+        X, y = mixed_table(2 * n)
+        alone, assisted = self.scores(GALClassifier, X, y > np.median(y), n, roc_auc_score, "decision_function")
+        assert assisted > alone + 0.1
+
+    def scores(
+        self,
+        kind: Callable[..., Any],
+        X: pd.DataFrame,
+        y: NDArray[Any],
+        n: int,
+        score: Callable[..., float],
+        how: str,
+    ) -> tuple[float, float]:
+        models = [kind(parts, random_state=0) for parts in ({"bank": self.parts["bank"]}, self.parts)]
+        alone, assisted = (score(y[n:], getattr(one.fit(X[:n], y[:n]), how)(X[n:])) for one in models)
+        return alone, assisted
+
+
+def test_is_a_local_model_by_contract() -> None:
+    check_local_model(TabularModel())
+    check_local_model(TabularModel(min_rows=10))
+
+
+@pytest.mark.parametrize("model", [TabularModel(), TabularModel(min_rows=10)], ids=["ridge", "with trees"])
+def test_is_a_scikit_learn_estimator(model: TabularModel) -> None:
+    check_estimator(model)
+
+
+def test_is_stored_without_pickle(tmp_path: Path) -> None:
+    X, y = mixed_table(1200)
+    model = GALRegressor(TestAssistance.parts, rounds=2, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))

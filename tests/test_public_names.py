@@ -1,0 +1,82 @@
+"""The public surface is what ``__init__`` says, and the errors' tree is what its docstring draws."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+import gal
+import gal.errors
+import gal.warnings
+
+PACKAGES = ["gal", "gal.models", "gal.storage"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_is_what_can_be_imported(package: str) -> None:
+    module = importlib.import_module(package)
+    found = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert found == set(module.__all__)
+    assert list(module.__all__) == sorted(module.__all__)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_documented_and_our_own(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        assert not name.startswith("_")
+        assert inspect.getdoc(value), name
+        assert value.__module__.startswith("gal."), name
+
+
+def test_every_error_is_drawn_in_the_tree_under_its_parent() -> None:
+    drawn: dict[str, str | None] = {}
+    path: list[str] = []
+    for line in str(gal.errors.__doc__).splitlines():
+        found = re.match(r"^    ([│ ]*)((?:├──|└──) )?(\w+(?:Error))\b", line)
+        if found:
+            depth = 0 if found[2] is None else len(found[1]) // 4 + 1
+            path[depth:] = [found[3]]
+            drawn[found[3]] = path[depth - 1] if depth else None
+    errors = {
+        name: value
+        for name, value in vars(gal.errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert drawn == {
+        name: None if name == "GALError" else value.__mro__[1].__name__ for name, value in errors.items()
+    }
+    assert all(issubclass(value, gal.errors.GALError) for value in errors.values())
+
+
+def test_errors_of_input_are_value_errors_and_of_extras_import_errors() -> None:
+    assert issubclass(gal.errors.InvalidLabelsError, ValueError)
+    assert issubclass(gal.errors.InvalidColumnsError, ValueError)
+    assert issubclass(gal.errors.InvalidOptionError, ValueError)
+    error = gal.errors.MissingExtraError("deep", "torch", "a torch loss")
+    assert isinstance(error, ImportError)
+    assert "pip install 'gal-learn[deep]'" in str(error)
+
+
+def test_warnings_have_one_base() -> None:
+    kinds = [value for value in vars(gal.warnings).values() if isinstance(value, type)]
+    assert len(kinds) >= 4
+    assert all(issubclass(kind, gal.warnings.GALWarning) for kind in kinds)
+    assert issubclass(gal.warnings.GALWarning, UserWarning)
+
+
+def test_importing_gal_needs_no_extra_and_prints_nothing() -> None:
+    code = "import sys, gal; assert not {'torch', 'polars', 'pyarrow'} & set(sys.modules), sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
