@@ -46,10 +46,7 @@ SEEDS = 3
 SHORTEST_WAY = 0.01
 Columns = Mapping[str, list[str]]
 
-ADULT_COLUMNS = (
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
-    "capital-gain capital-loss hours-per-week native-country income"
-).split()
+ADULT_COLUMNS = ["age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income"]
 ADULT = {
     "census office": ["age", "sex", "race", "native-country", "marital-status", "relationship"],
     "school": ["education", "education-num"],

@@ -77,7 +77,7 @@ def one_round(
     started = time.perf_counter()
     try:
         while True:
-            steps.send(fitted)
+            steps.send([fitted])
     except StopIteration:
         return (time.perf_counter() - started) / rounds
 

@@ -1,6 +1,6 @@
 """Finds the examples in README and docs, runs them, and can write their real output back.
 
-    python tests/doc_examples.py          # write outputs and generated parts
+python tests/doc_examples.py          # write outputs and generated parts
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ EXAMPLE = re.compile(
     re.DOTALL,
 )
 COMMANDS = ("", "demo", "simulate")
-GENERATED = re.compile(r"(<!-- generated: gal ?(?P<command>\w*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+GENERATED = re.compile(
+    r"(<!-- generated: gal ?(?P<command>\w*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
+)
 
 
 class Example(NamedTuple):
@@ -36,7 +38,11 @@ class Example(NamedTuple):
 def examples(text: str) -> list[Example]:
     """All examples of a page, in order."""
     return [
-        Example(found["code"], found["output"] or "", found.span("output") if found["output"] is not None else None)
+        Example(
+            found["code"],
+            found["output"] or "",
+            found.span("output") if found["output"] is not None else None,
+        )
         for found in EXAMPLE.finditer(text)
     ]
 

@@ -51,20 +51,25 @@ class Spoiled(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return values if self.spoil is None else self.spoil(values)
 
 
+class Counter:
+    """Counts the fits of all copies of a model: a copy of it is itself."""
+
+    def __init__(self, raise_at: int) -> None:
+        self.raise_at = raise_at
+        self.count = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Counter:
+        return self
+
+
 class Raising(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A ridge regression that raises ``error`` in its ``after``-th fit and from then on.
+    """A ridge regression that raises ``error`` from its fit number ``counter.raise_at`` on."""
 
-    Clones count together: the count is kept in ``counts``, a list that survives cloning as
-    ``Counter`` objects are the same object in every clone.
-    """
-
-    def __init__(self, error: BaseException | None = None, counter: Counter | None = None) -> None:
+    def __init__(self, error: BaseException, counter: Counter) -> None:
         self.error = error
         self.counter = counter
 
     def fit(self, X: Any, y: Any) -> Raising:
-        assert self.counter is not None
-        assert self.error is not None
         self.counter.count += 1
         if self.counter.count >= self.counter.raise_at:
             raise self.error
@@ -73,14 +78,3 @@ class Raising(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         return np.asarray(self.ridge_.predict(X))
-
-
-class Counter:
-    """Counts fits of all copies of a model; copies of it are itself."""
-
-    def __init__(self, raise_at: int) -> None:
-        self.raise_at = raise_at
-        self.count = 0
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Counter:
-        return self

@@ -34,7 +34,17 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def simulate(files: tuple[Path, Path], *more: str, target: str = "bought") -> list[str]:
-    return ["simulate", str(files[0]), "--target", target, "--organizations", str(files[1]), "--folds", "2", *more]
+    return [
+        "simulate",
+        str(files[0]),
+        "--target",
+        target,
+        "--organizations",
+        str(files[1]),
+        "--folds",
+        "2",
+        *more,
+    ]
 
 
 def test_simulate_for_machines(files: tuple[Path, Path]) -> None:
@@ -82,7 +92,10 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
         ({"parts": "[organizations]\nbank = []\n"}, "no columns"),
         ({"parts": "organizations = 3"}, "organizations"),
         ({"parts": "[organizations"}, "not a TOML file"),
-        ({"parts": "[organizations.bank]\ncolumns = ['income']\nmodel = 'magic'"}, "no local model is called 'magic'"),
+        (
+            {"parts": "[organizations.bank]\ncolumns = ['income']\nmodel = 'magic'"},
+            "no local model is called 'magic'",
+        ),
         ({"parts": "label_holder = 'x'\n[organizations]\nbank = ['income']"}, "label holder 'x'"),
         ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
         ({"more": ["--metric", "magic"]}, "metric must be"),
@@ -114,7 +127,9 @@ def test_nonsense_gets_one_sentence(
 
 
 def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["gal", "simulate", "no.csv", "--target", "y", "--organizations", "no.toml"])
+    monkeypatch.setattr(
+        sys, "argv", ["gal", "simulate", "no.csv", "--target", "y", "--organizations", "no.toml"]
+    )
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

@@ -27,6 +27,6 @@ def _checks() -> Iterator[Any]:
                 yield pytest.param(one, check, id=f"{estimator}-{name}")
 
 
-@pytest.mark.parametrize(("estimator", "check"), _checks())
+@pytest.mark.parametrize(("estimator", "check"), list(_checks()))
 def test_is_a_scikit_learn_estimator(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -17,8 +17,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
-from gal.core.algorithm import learn, predict
-from gal.core.prediction import final_output
+from gal.core.algorithm import ENDED, learn, predict
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest
 from gal.core.state import Ensemble, Progress
@@ -88,39 +87,43 @@ def drive_learning(
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds."""
     steps = learn(task, progress=progress, on_round=on_round)
     try:
-        request = next(steps)
+        requests = next(steps)
         while True:
             try:
-                replies = ask_to_fit(task, organizations, driver, request)
+                replies = ask_to_fit(task, organizations, driver, requests)
             except KeyboardInterrupt:
-                request = steps.throw(EndLearning())
+                requests = steps.throw(EndLearning())
             else:
-                request = steps.send(replies)
+                requests = steps.send(replies)
     except StopIteration as end:
         ensemble: Ensemble = end.value
-    if not ensemble.rounds and "on request" in ensemble.stopped:
+    if not ensemble.rounds and ensemble.stopped.startswith(ENDED):
         raise NothingLearnedError("learning was interrupted before its first round was finished")
     return ensemble
 
 
 def ask_to_fit(
-    task: Task, organizations: Mapping[str, Organization], driver: Driver, request: FitRequest
-) -> dict[str, Any]:
-    """One round trip: every organization's fitted values, or what went wrong there."""
-    asked = [organizations[name] for name in request.organizations]
-    jobs = [
-        partial(_or_error, partial(fit_locally, one.name, one.view, one.model, request, task.terms))
-        for one in asked
+    task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[FitRequest]
+) -> list[Mapping[str, Any]]:
+    """One round trip: for each request every organization's fitted values, or what went wrong there."""
+    asked = [
+        (index, organizations[name])
+        for index, request in enumerate(requests)
+        for name in request.organizations
     ]
-    replies: dict[str, Any] = {}
-    for one, result in zip(asked, driver(jobs), strict=True):
+    jobs = [
+        partial(_or_error, partial(fit_locally, one.name, one.view, one.model, requests[index], task.terms))
+        for index, one in asked
+    ]
+    replies: list[dict[str, Any]] = [{} for _ in requests]
+    for (index, one), result in zip(asked, driver(jobs), strict=True):
         if isinstance(result, GALError):
-            replies[one.name] = result
-        else:
-            replies[one.name], models = result
-            if request.part is None:  # models of a cross-validation have done their work
-                one.models[request.track, request.round] = models
-    return replies
+            replies[index][one.name] = result
+            continue
+        replies[index][one.name], models = result
+        if requests[index].part is None:  # models of a cross-validation have done their work
+            one.models[requests[index].track, requests[index].round] = models
+    return list(replies)
 
 
 def drive_prediction(
@@ -196,14 +199,3 @@ def _or_error(job: Callable[[], T]) -> T | GALError:
         return job()
     except GALError as error:
         return LocalModelError(str(error))  # a plain one: with its cause it might not travel
-
-
-__all__ = [
-    "Driver",
-    "InProcess",
-    "by_name",
-    "drive_learning",
-    "drive_prediction",
-    "final_output",
-    "open_driver",
-]

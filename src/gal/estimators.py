@@ -23,6 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gal.columns import columns_by_organization, missing_columns, view_of
+from gal.core.algorithm import ENDED
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
@@ -191,7 +192,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             name: float(sum(one.contributions.get(name, 0.0) for one in done[: self.n_rounds_]))
             for name in self.ensemble_.organizations
         }
-        if "on request" in self.ensemble_.stopped:
+        if self.ensemble_.stopped.startswith(ENDED):
             warnings.warn(
                 f"interrupted: the {len(done)} finished rounds are kept", InterruptedWarning, stacklevel=4
             )

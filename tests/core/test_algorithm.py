@@ -59,12 +59,13 @@ def drive(
 ) -> Ensemble:
     learning = learn(task, **options)
     try:
-        request = next(learning)
+        requests = next(learning)
         while True:
-            replies: dict[str, Reply] = {
-                name: organizations[name].fit(request) for name in request.organizations
-            }
-            request = learning.send(meddle(request, replies))
+            replies: list[Mapping[str, Reply]] = [
+                meddle(request, {name: organizations[name].fit(request) for name in request.organizations})
+                for request in requests
+            ]
+            requests = learning.send(replies)
     except StopIteration as done:
         ensemble: Ensemble = done.value
         return ensemble
@@ -195,9 +196,11 @@ def test_learning_resumes_bit_for_bit(corrective: bool, validation: float) -> No
 def test_an_end_on_request_keeps_the_finished_rounds(finished: int) -> None:
     task, organizations = problem(SquaredError(), 0)
     learning = learn(task)
-    request = next(learning)
+    (request,) = next(learning)
     for _ in range(finished):
-        request = learning.send({name: organizations[name].fit(request) for name in request.organizations})
+        (request,) = learning.send(
+            [{name: organizations[name].fit(request) for name in request.organizations}]
+        )
     with pytest.raises(StopIteration) as done:
         learning.throw(EndLearning())
     ended: Ensemble = done.value.value

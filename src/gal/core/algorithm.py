@@ -1,7 +1,7 @@
 """ALGORITHM 1: Gradient Assisted Learning, from the perspective of the label holder.
 
-Two generators without I/O. They yield what the label holder sends to the organizations and
-receive a mapping organization -> reply. Whoever drives them (in process, threads, processes, a
+The loop is ``_rounds``. Generators without I/O yield what the label holder sends to the
+organizations and receive a mapping organization -> reply. Whoever drives them (in process, threads, processes, a
 network) decides how requests travel; an organization that did not answer is simply absent.
 
 The paper's symbols stand at the end of the lines; shapes are in ``requests.py``.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 
-from gal.core.cross_validation import Judgement, LeftOut
+from gal.core.cross_validation import LeftOut
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Ensemble, Progress
@@ -20,7 +20,8 @@ from gal.core.steps import advance, at, conclude, fitted_exactly, line_along, re
 from gal.core.task import Task
 from gal.core.weights import Fitted
 
-Learning = Generator[FitRequest, Mapping[str, Reply], Ensemble]
+Learning = Generator[list[FitRequest], list[Mapping[str, Reply]], Ensemble]
+Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]
 Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
 Observer = Callable[[Progress], None]
 
@@ -30,35 +31,62 @@ ENDED = "ended on request"
 def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
     """The learning stage; resumes from ``progress``, reports every finished round to ``on_round``.
 
-    With validation rows or a cross-validation the label holder also learns alone on the same terms
-    (``track="alone"``, asked of her own organization only): assistance that does not help there is
-    not used. The requests of a cross-validation name the ``part`` that they leave out.
+    Where something validates, several learnings go side by side, so it yields a list of requests and
+    receives a list of replies: the task itself; its cross-validation, whose requests name the
+    ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
+    organization only), because assistance that does not help is not used.
     """
-    assisted, why = yield from _rounds(task, "assisted", progress, on_round)
-    judged = (yield from _cross_validate(task, "assisted")) if assisted.rounds else None
-    own = task.alone if assisted.rounds else None
-    if own is None:
-        return conclude(task, assisted, None, judged, None, why)
-    alone, _ = yield from _rounds(own, "alone", None, None)
-    judged_alone = yield from _cross_validate(own, "alone")
-    return conclude(task, assisted, alone, judged, judged_alone, why)
+    judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
+    tracks = [_rounds(task, "assisted", progress, on_round), *_parts(judge, "assisted")]
+    if task.alone is not None and judge_alone is not None:
+        tracks += [_rounds(task.alone, "alone", None, None), *_parts(judge_alone, "alone")]
+    ends = yield from side_by_side(tracks)
+    (assisted, why), own = ends[0], ends[1 + task.rows.n_parts :]
+    alone = own[0][0] if own else None
+    judged = None if judge_alone is None else judge_alone.judge()
+    return conclude(task, assisted, alone, judge.judge(), judged, why)
 
 
-def _cross_validate(task: Task, track: Track) -> Generator[FitRequest, Mapping[str, Reply], Judgement | None]:
-    """Learn once more without each part; None where the task has no parts, or was ended."""
-    left_out = LeftOut(task)
-    for part in range(task.rows.n_parts):
-        left_out.start(part)
-        note = partial(left_out.note, part)
-        _, why = yield from _rounds(left_out.task_without(part), track, None, note, part)
-        if why.startswith(ENDED):
-            return None
-    return left_out.judge() if task.rows.n_parts else None
+def _parts(judge: LeftOut, track: Track) -> list[Rounds]:
+    """The same learning without each part of the cross-validation."""
+    return [
+        _rounds(judge.task_without(part), track, None, partial(judge.note, part), part)
+        for part in range(judge.task.rows.n_parts)
+    ]
+
+
+def side_by_side(
+    tracks: list[Rounds],
+) -> Generator[list[FitRequest], list[Mapping[str, Reply]], list[tuple[Progress, str]]]:
+    """Run several loops in step: what they ask next goes out together; how each ended."""
+    ends: dict[int, tuple[Progress, str]] = {}
+    waiting: dict[int, FitRequest] = {}
+
+    def step(index: int, move: Callable[[], FitRequest]) -> None:
+        try:
+            waiting[index] = move()
+        except StopIteration as end:
+            ends[index] = end.value
+            waiting.pop(index, None)
+
+    for index, track in enumerate(tracks):
+        step(index, partial(next, track))
+    while waiting:
+        asked = sorted(waiting)
+        try:
+            replies = yield [waiting[index] for index in asked]
+        except EndLearning as end:
+            for index in asked:
+                step(index, partial(tracks[index].throw, end))
+        else:
+            for index, reply in zip(asked, replies, strict=True):
+                step(index, partial(tracks[index].send, reply))
+    return [ends[index] for index in range(len(tracks))]
 
 
 def _rounds(
     task: Task, track: Track, progress: Progress | None, on_round: Observer | None, part: int | None = None
-) -> Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]:
+) -> Rounds:
     """The loop of Algorithm 1: what was reached, and why it ended."""
     rows = task.rows
     importance = at(rows.search, task.sample_weight)

@@ -40,16 +40,14 @@ class LeftOut:
     def __init__(self, task: Task) -> None:
         self.task = task
         self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
+        for part in range(task.rows.n_parts):
+            rows = task.rows.without(part).validation
+            first = self.task_without(part).first_output
+            self._note(0, rows, first if len(first) == 1 else first[rows])
 
     def task_without(self, part: int) -> Task:
         """The same task without this part's rows, run to the last round."""
         return replace(self.task, rows=self.task.rows.without(part), stopping=Stopping(None, None, None))
-
-    def start(self, part: int) -> None:
-        """Note F^0 of this part's rows."""
-        rows = self.task.rows.without(part).validation
-        first = self.task_without(part).first_output
-        self._note(0, rows, first if len(first) == 1 else first[rows])
 
     def note(self, part: int, progress: Progress) -> None:
         """Note this part's outputs after a finished round."""
@@ -64,8 +62,10 @@ class LeftOut:
         for later in self._stages[stage:]:
             later[rows] = output
 
-    def judge(self) -> Judgement:
-        """The loss of every stage, each with the trust that suits it best."""
+    def judge(self) -> Judgement | None:
+        """The loss of every stage, each with the trust that suits it best; None without any part."""
+        if not self._stages:
+            return None
         losses, trusts = [], []
         first = self._stages[0]
         for stage in self._stages:

@@ -108,7 +108,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         )
 
     def _table(self, X: Any, *, reset: bool) -> pd.DataFrame:
-        if not (hasattr(X, "columns") or hasattr(X, "iloc")) and np.asarray(X).dtype.kind not in "OM":
+        is_frame = hasattr(X, "columns") or hasattr(X, "iloc")
+        is_sparse = hasattr(X, "tocsr")  # not taken, and scikit-learn says so
+        if is_sparse or not (is_frame or np.asarray(X).dtype.kind in "OM"):
             X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
             return pd.DataFrame(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
@@ -126,32 +128,40 @@ class TableEncoder:
     """Turns a mixed table into numbers: one code per column (for trees), from it wide (for linear models)."""
 
     def fit(self, table: pd.DataFrame, sample_weight: Floats | None = None) -> TableEncoder:
-        """Learn which columns are categories, and the scale of the others."""
+        """Learn the categories of a column, or its scale; a column without either says nothing."""
+        n_columns = table.shape[1]
         counts = np.ones(len(table)) if sample_weight is None else sample_weight
-        self.is_category_ = [not _is_number(table.iloc[:, j]) for j in range(table.shape[1])]
-        self.categories_: list[list[str]] = []
-        self.center_, self.scale_ = np.zeros(table.shape[1]), np.ones(table.shape[1])
-        for j, is_category in enumerate(self.is_category_):
-            column = table.iloc[:, j]
-            if is_category:
-                self.categories_.append(_frequent(column[counts > 0]))
-                continue
-            self.categories_.append([])
-            numbers = _numbers(column)
-            known = np.isfinite(numbers) & (counts > 0)
-            if known.any():
-                self.center_[j] = np.average(numbers[known], weights=counts[known])
-                spread = np.average((numbers[known] - self.center_[j]) ** 2, weights=counts[known])
-                # A constant column has a spread of rounding errors only.
-                self.scale_[j] = np.sqrt(spread) if spread > 1e-24 * self.center_[j] ** 2 else 1.0
+        self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
+        self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
+        self.says_nothing_ = [False] * n_columns
+        for j, (_, column) in enumerate(table.items()):
+            if _is_number(column):
+                self.says_nothing_[j] = not self._scale(j, _numbers(column), counts)
+            else:
+                self.categories_[j] = _frequent(column, counts)
+                self.says_nothing_[j] = not self.categories_[j]
+        self.is_category_ = [bool(categories) for categories in self.categories_]
         return self
+
+    def _scale(self, j: int, numbers: Floats, counts: Floats) -> bool:
+        """Learn mean and standard deviation; whether there is any number to learn from."""
+        known = ~np.isnan(numbers) & (counts > 0)
+        if not known.any():
+            return False
+        self.center_[j] = np.average(numbers[known], weights=counts[known])
+        spread = np.average((numbers[known] - self.center_[j]) ** 2, weights=counts[known])
+        # A constant column has a spread of rounding errors only.
+        self.scale_[j] = np.sqrt(spread) if spread > 1e-24 * self.center_[j] ** 2 else 1.0
+        return True
 
     def codes(self, table: pd.DataFrame) -> Floats:
         """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
-        codes = np.empty(table.shape)
-        for j, is_category in enumerate(self.is_category_):
-            column = table.iloc[:, j]
-            codes[:, j] = _positions(column, self.categories_[j]) if is_category else _numbers(column)
+        codes = np.zeros(table.shape)  # trees fail on a column without any known value: it stays 0
+        for j, (_, column) in enumerate(table.items()):
+            if self.is_category_[j]:
+                codes[:, j] = _positions(column, self.categories_[j])
+            elif not self.says_nothing_[j]:
+                codes[:, j] = _numbers(column)
         return codes
 
     def wide(self, codes: Floats) -> Floats:
@@ -170,7 +180,10 @@ class TableEncoder:
     @property
     def width(self) -> int:
         """Columns of the wide matrix."""
-        return sum(len(one) if category else 1 for one, category in zip(self.categories_, self.is_category_, strict=True))
+        return sum(
+            len(one) if category else 1
+            for one, category in zip(self.categories_, self.is_category_, strict=True)
+        )
 
     def blocks(self, codes: Floats) -> Iterator[slice]:
         """Stretches of rows whose wide matrix is small."""
@@ -237,26 +250,32 @@ def _is_time(column: pd.Series[Any]) -> bool:
 
 def _numbers(column: pd.Series[Any]) -> Floats:
     """Numbers, and days (dates since 1970) of times; what is neither, or infinite, is NaN."""
-    if pd.api.types.is_object_dtype(column) and pd.api.types.infer_dtype(column, skipna=True) in TIMES:
+    types = pd.api.types
+    if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) in TIMES:
         column = pd.to_datetime(column, errors="coerce", utc=True)
-    if pd.api.types.is_datetime64_any_dtype(column):
+    if types.is_datetime64_any_dtype(column):
         column = pd.to_datetime(column, utc=True) - pd.Timestamp(0, tz="UTC")
-    if pd.api.types.is_timedelta64_dtype(column):
+    if types.is_timedelta64_dtype(column):
         column = column / pd.Timedelta(days=1)
-    numbers = np.array(pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "fiub":
+        column = pd.to_numeric(column, errors="coerce")
+    numbers = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     numbers[np.isinf(numbers)] = np.nan
     return numbers
 
 
-def _frequent(column: pd.Series[Any]) -> list[str]:
-    """The most frequent categories as text, sorted."""
-    counts = column.value_counts()
-    return sorted(counts.groupby(counts.index.astype(str)).sum().nlargest(MAX_CATEGORIES).index)
+def _frequent(column: pd.Series[Any], counts: Floats) -> list[str]:
+    """The most frequent categories as text, sorted; ``counts`` says how much each row counts."""
+    codes, distinct = pd.factorize(column)
+    known = codes >= 0
+    totals = np.bincount(codes[known], counts[known], len(distinct))
+    first = np.argsort(-totals, kind="stable")[:MAX_CATEGORIES]
+    return sorted({str(distinct[place]) for place in first if totals[place] > 0})
 
 
 def _positions(column: pd.Series[Any], categories: list[str]) -> Floats:
     """Where each value stands among the categories; NaN where missing or unknown."""
-    codes, distinct = pd.factorize(column)  # texts are made of distinct values only
-    positions = pd.Index(categories, dtype=object).get_indexer(pd.Index(distinct).astype(str).astype(object))
-    places = np.append(np.where(positions < 0, np.nan, positions), np.nan)  # the last is for missing: -1
-    return np.asarray(places[codes])
+    codes, distinct = pd.factorize(column)  # only distinct values become text
+    place = {category: float(position) for position, category in enumerate(categories)}
+    places = [place.get(str(value), np.nan) for value in distinct]
+    return np.array([*places, np.nan])[codes]  # a missing value has code -1: the last

@@ -27,7 +27,7 @@ def torch_loss(
     Learning starts from ``start`` for each output; ``link`` turns outputs into predictions.
     """
     try:
-        import torch  # noqa: PLC0415
+        import torch
     except ImportError as error:
         raise MissingExtraError("deep", "torch", "a torch function as a loss") from error
 

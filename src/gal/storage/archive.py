@@ -14,8 +14,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import skops.io
-
 from gal.core.state import ByName, Ensemble, Round
 from gal.errors import StoredModelError
 
@@ -27,6 +25,8 @@ HARMLESS = frozenset({"builtins.range"})
 
 def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble, objects: Any) -> None:
     """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new."""
+    import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
+
     target = Path(path)
     content = {"format": FORMAT, "facts": dict(facts), "ensemble": _plain(ensemble)}
     try:
@@ -46,6 +46,8 @@ def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble
 
 def read_archive(path: str | Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any], Ensemble, Any]:
     """Read back facts, ensemble and objects; types outside ``TRUSTED`` must be named in ``trusted``."""
+    import skops.io
+
     try:
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read("gal.json"))

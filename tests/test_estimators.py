@@ -1,0 +1,690 @@
+"""The estimators as scikit-learn citizens, what they say about a fit, and what they predict."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.compose import make_column_selector
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
+from small_tables import PARTS, Floats, health, ill, stages
+
+from gal import GALClassifier, GALRegressor
+from gal.core.line_search import ExactSearch, LBFGSSearch
+from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, QuantileError, SquaredError
+from gal.core.task import Task
+from gal.core.weights import SoftmaxAdamWeights, UniformWeights
+from gal.errors import InvalidColumnsError, InvalidInputError, LocalModelError
+from gal.estimators import _options
+from gal.models import PaperLinear, TabularModel
+from gal.tasks import class_labels, make_task, regression_labels
+from gal.warnings import SharedColumnsWarning
+
+QUICK: dict[str, Any] = {"rounds": 4, "local_models": Ridge(), "random_state": 0}
+
+
+def regressor(**options: Any) -> GALRegressor:
+    return GALRegressor(**{"organizations": PARTS, **QUICK, **options})
+
+
+def classifier(**options: Any) -> GALClassifier:
+    return GALClassifier(**{"organizations": PARTS, **QUICK, **options})
+
+
+# --- scikit-learn citizens
+
+
+def test_pipeline_gives_what_its_steps_give() -> None:
+    X, y = health()
+    scaled = StandardScaler().set_output(transform="pandas")
+    piped = Pipeline([("scale", scaled), ("gal", regressor())]).fit(X, y)
+    by_hand = regressor().fit(clone(scaled).fit_transform(X), y)
+    np.testing.assert_array_equal(piped.predict(X), by_hand.predict(clone(scaled).fit_transform(X)))
+
+
+def test_grid_search_reaches_rounds_and_the_local_model() -> None:
+    X, y = health()
+    grid = {"rounds": [1, 8], "local_models__alpha": [1e-3, 1e6]}
+    search = GridSearchCV(regressor(cross_validation=0), grid, cv=3).fit(X, y)
+    assert search.best_params_ == {"rounds": 8, "local_models__alpha": 1e-3}
+    assert search.best_score_ > 0.9
+    assert len(search.best_estimator_.rounds_) > 1
+
+
+def test_cross_val_score_of_two_organizations_beats_the_label_holder_alone() -> None:
+    X, y = ill()
+    together = cross_val_score(classifier(), X, y, cv=3)
+    alone = cross_val_score(classifier(organizations={"bank": PARTS["bank"]}), X, y, cv=3)
+    assert together.mean() > alone.mean() + 0.02
+
+
+def test_clone_has_the_parameters_and_nothing_learned() -> None:
+    X, y = health()
+    fitted = regressor(rounds=3).fit(X, y)
+    copied = clone(fitted)
+    assert copied.get_params(deep=False).keys() == fitted.get_params(deep=False).keys()
+    assert copied.rounds == 3
+    assert not hasattr(copied, "ensemble_")
+
+
+def test_a_pickled_estimator_predicts_the_same() -> None:
+    X, y = stages()
+    fitted = classifier().fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    assert again.contributions_ == fitted.contributions_
+
+
+def test_fitting_again_forgets() -> None:
+    X, y = health()
+    other, _ = ill(seed=5)
+    model = regressor().fit(other, np.arange(len(other), dtype=float))
+    np.testing.assert_array_equal(model.fit(X, y).predict(X), regressor().fit(X, y).predict(X))
+
+
+def test_the_users_own_objects_are_not_fitted() -> None:
+    X, y = health()
+    mine = Ridge()
+    regressor(local_models={"bank": mine}).fit(X, y)
+    assert not hasattr(mine, "coef_")
+
+
+@pytest.mark.parametrize("kind", [regressor, classifier])
+def test_the_seed_decides_everything(kind: Callable[..., Any]) -> None:
+    X, y = health() if kind is regressor else ill()
+    forest = RandomForestRegressor(5, max_depth=3)
+    outputs = [
+        kind(local_models=forest, random_state=seed, rounds=2, cross_validation=0).fit(X, y).predict(X)
+        if kind is regressor
+        else kind(local_models=forest, random_state=seed, rounds=2).fit(X, y).decision_function(X)
+        for seed in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert not np.array_equal(outputs[0], outputs[2])
+
+
+# --- tables and columns
+
+
+def test_polars_frames_give_what_pandas_frames_give() -> None:
+    polars = pytest.importorskip("polars", reason="needs the extra polars")
+    X, y = health()
+    X["city"] = np.where(X["pulse"] > 0, "Rome", "Oslo")
+    parts = PARTS | {"town": ["city"]}
+    table = polars.DataFrame({name: X[name].to_numpy() for name in X.columns})
+    for local in (None, {"bank": Ridge(), "lab": SVR()}):
+        in_pandas = regressor(organizations=parts, local_models=local).fit(X, y)
+        in_polars = regressor(organizations=parts, local_models=local).fit(table, y)
+        assert in_polars.columns_ == in_pandas.columns_
+        np.testing.assert_allclose(in_polars.predict(table), in_pandas.predict(X), rtol=1e-6)
+        without = in_polars.predict(table.drop("city"), missing=["town"])
+        np.testing.assert_allclose(without, in_pandas.predict(X, missing="town"), rtol=1e-6)
+        explained = in_polars.explain(table)
+        np.testing.assert_allclose(explained.sum(axis=1), in_polars.predict(table), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("bank", "lab"),
+    [
+        ([0, 1], [2, 3]),
+        (range(2), range(2, 4)),
+        (slice(2), slice(2, None)),
+        (slice("income", "debt"), slice("sugar", None)),
+        (np.array([True, True, False, False]), [False, False, True, True]),
+        (["income", "debt"], [-2, -1]),
+        (pd.Index(["income", "debt"]), {"sugar", "pulse"}),
+        (lambda X: ["income", "debt"], make_column_selector("sugar|pulse")),
+    ],
+    ids=["positions", "range", "slice", "names slice", "mask", "negative", "index and set", "callable"],
+)
+def test_columns_can_be_chosen_in_many_ways(bank: Any, lab: Any) -> None:
+    X, y = health()
+    expected = regressor().fit(X, y)
+    chosen = regressor(organizations={"bank": bank, "lab": lab}).fit(X, y)
+    assert {name: sorted(columns) for name, columns in chosen.columns_.items()} == {
+        "bank": [0, 1],
+        "lab": [2, 3],
+    }
+    np.testing.assert_allclose(chosen.predict(X), expected.predict(X), rtol=1e-5, atol=1e-5)
+
+
+def test_one_column_can_be_given_by_itself() -> None:
+    X, y = health()
+    model = regressor(organizations={"bank": "income", "lab": 2}).fit(X, y)
+    assert model.columns_ == {"bank": [0], "lab": [2]}
+
+
+def test_selectors_by_type_find_text_columns() -> None:
+    X, y = health()
+    X["city"] = np.where(X["pulse"] > 0, "Rome", "Oslo")
+    numbers, others = (
+        make_column_selector(dtype_include="number"),
+        make_column_selector(dtype_exclude="number"),
+    )
+    model = regressor(organizations={"a": numbers, "b": others}, local_models=None).fit(X, y)
+    assert model.columns_ == {"a": [0, 1, 2, 3], "b": [4]}
+
+
+def test_an_organization_sees_only_its_own_columns() -> None:
+    X, y = health()
+    model = regressor(organizations={"bank": ["income"], "lab": ["sugar"]}).fit(X, y)
+    changed = X.assign(debt=1e6, pulse=-1e6)
+    np.testing.assert_array_equal(model.predict(changed), model.predict(X))
+
+
+def test_columns_are_found_by_name_in_another_order() -> None:
+    X, y = health()
+    model = regressor().fit(X, y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(X[["pulse", "sugar", "debt", "income"]])
+    np.testing.assert_array_equal(
+        model.predict(X[["pulse", "debt", "income"]], missing=["lab"]), model.predict(X, missing=["lab"])
+    )
+
+
+def test_without_organizations_there_is_one() -> None:
+    X, y = health()
+    model = regressor(organizations=None).fit(X, y)
+    assert model.columns_ == {"all": [0, 1, 2, 3]}
+    assert model.label_holder_ == "all"
+    assert [one.weights["all"] for one in model.rounds_] == [1.0] * len(model.rounds_)
+
+
+def test_numbered_frame_columns_are_positions() -> None:
+    X, y = health()
+    numbered = X.set_axis(range(4), axis=1)
+    parts = {"bank": [0, 1], "lab": [2, 3]}
+    model = regressor(organizations=parts).fit(numbered, y)
+    array = regressor(organizations=parts).fit(X.to_numpy(), y)
+    np.testing.assert_array_equal(model.predict(numbered), array.predict(X.to_numpy()))
+
+
+def test_columns_claimed_twice_belong_to_both_and_are_named() -> None:
+    X, y = health()
+    with pytest.warns(SharedColumnsWarning, match="1 column.*'debt' by bank and lab"):
+        model = regressor(organizations={"bank": ["income", "debt"], "lab": ["debt", "sugar"]}).fit(X, y)
+    assert model.columns_ == {"bank": [0, 1], "lab": [1, 2]}
+
+
+# --- labels
+
+
+def test_classes_of_text_come_back_as_text() -> None:
+    X, y = ill()
+    model = classifier().fit(X, y)
+    assert model.classes_.tolist() == ["ill", "well"]
+    assert set(model.predict(X)) == {"ill", "well"}
+    assert model.score(X, y) > 0.9
+    np.testing.assert_array_equal(model.predict(X) == "well", model.decision_function(X) > 0)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+
+
+def test_two_classes_need_one_output_and_three_need_three() -> None:
+    X, two = ill()
+    _, three = stages()
+    assert isinstance(classifier().fit(X, two)._loss, BinaryLogLoss)
+    model = classifier().fit(X, three)
+    assert isinstance(model._loss, MultinomialLogLoss)
+    assert model.predict_proba(X).shape == model.decision_function(X).shape == (len(X), 3)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[model.decision_function(X).argmax(axis=1)])
+    assert model.score(X, three) > 0.75
+
+
+@pytest.mark.parametrize("local", [Ridge(), SVR(), None], ids=["several at once", "one by one", "default"])
+def test_several_targets_are_learned_together(local: Any) -> None:
+    X, y = health()
+    targets = np.column_stack([y, -3 * y + X["pulse"]])
+    model = regressor(local_models=local, rounds=8).fit(X, targets)
+    assert model.predict(X).shape == (len(X), 2)
+    assert model.score(X, targets) > 0.75
+    assert [stage.shape for stage in model.staged_predict(X)] == [(len(X), 2)] * model.n_rounds_
+
+
+def test_sample_weights_count_like_repeated_rows() -> None:
+    X, y = health(60)
+    counts = np.random.default_rng(1).integers(0, 4, size=60)
+    options: dict[str, Any] = {"local_models": LinearRegression(), "cross_validation": 0, "rounds": 3}
+    weighted = regressor(**options).fit(X, y, sample_weight=counts)
+    repeated = regressor(**options).fit(X.loc[X.index.repeat(counts)], y.repeat(counts))
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-4)
+    assert np.abs(weighted.predict(X) - regressor(**options).fit(X, y).predict(X)).max() > 1e-3
+
+
+def test_classes_with_sample_weights() -> None:
+    X, y = stages()
+    model = classifier().fit(X, y, sample_weight=np.where(y == "late", 50.0, 1.0))
+    assert (model.predict(X) == "late").sum() > (classifier().fit(X, y).predict(X) == "late").sum()
+
+
+# --- mixed tables with the default local model
+
+
+def mixed(n: int = 200) -> tuple[pd.DataFrame, Floats]:
+    X, y = health(n)
+    rng = np.random.default_rng(3)
+    city = rng.choice(["Rome", "Oslo", "Bern"], size=n)
+    target = y.to_numpy() + np.select([city == "Rome", city == "Oslo"], [4.0, -4.0])
+    X["city"] = pd.Series(city).mask(rng.random(n) < 0.1).astype(object)
+    X["grade"] = pd.Categorical(rng.choice(["a", "b"], size=n))
+    X["smoker"] = rng.random(n) < 0.5
+    X["sugar"] = X["sugar"].mask(rng.random(n) < 0.2)
+    return X, target
+
+
+def test_missing_values_and_categories_are_taken_by_the_default_model() -> None:
+    X, y = mixed()
+    parts = {"bank": ["income", "debt", "city"], "lab": ["sugar", "pulse", "grade", "smoker"]}
+    model = GALRegressor(parts, random_state=0).fit(X, y)
+    without_city = GALRegressor({"bank": ["income", "debt"], "lab": parts["lab"]}, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert model.score(X, y) > without_city.score(X, y) + 0.3
+
+
+def test_unseen_categories_count_as_missing() -> None:
+    X, y = mixed()
+    model = GALRegressor({"bank": ["income", "city"], "lab": ["sugar", "grade"]}, random_state=0).fit(X, y)
+    unseen, missing = X.copy(), X.copy()
+    unseen["city"], missing["city"] = "Atlantis", None
+    unseen["grade"] = pd.Categorical(["z"] * len(X))
+    missing["grade"] = pd.Categorical([None] * len(X), categories=["a", "b"])
+    np.testing.assert_allclose(model.predict(unseen), model.predict(missing))
+    assert not np.allclose(model.predict(unseen), model.predict(X))
+
+
+# --- what a fit says about itself
+
+
+@pytest.fixture(scope="module")
+def fitted() -> GALRegressor:
+    X, y = health()
+    return regressor(rounds=6).fit(X, y)
+
+
+def test_rounds_tell_what_happened(fitted: GALRegressor) -> None:
+    assert 1 <= fitted.n_rounds_ <= len(fitted.rounds_) <= 6
+    for number, one in enumerate(fitted.rounds_, start=1):
+        assert one.round == one["round"] == number
+        assert set(one.weights) == {"bank", "lab"}
+        assert sum(one.weights.values()) == pytest.approx(1.0, abs=1e-9)
+        assert min(one.weights.values()) >= 0
+        assert one.seconds > 0
+        for name in ("weights", "rate", "train_loss", "validation_loss", "seconds"):
+            assert one[name] == getattr(one, name)
+        assert sum(one.contributions.values()) == pytest.approx(
+            (fitted.ensemble_.initial_train_loss if number == 1 else fitted.rounds_[number - 2].train_loss)
+            - one.train_loss
+        )
+    losses = [fitted.ensemble_.initial_train_loss, *(one.train_loss for one in fitted.rounds_)]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_the_train_loss_is_the_loss_of_the_outputs() -> None:
+    X, y = ill()
+    model = classifier(cross_validation=0).fit(X, y)
+    stages_ = list(model.staged_predict_proba(X))
+    for one, probability in zip(model.rounds_, stages_, strict=True):
+        assert one.train_loss == pytest.approx(log_loss(y, probability), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber"])
+@pytest.mark.parametrize("fully_corrective", [False, True])
+def test_contributions_add_up_to_the_fall_in_loss(loss: str, fully_corrective: bool) -> None:
+    X, y = health()
+    model = regressor(loss=loss, fully_corrective=fully_corrective).fit(X, y)
+    assert model.n_rounds_ > 0
+    fall = model.ensemble_.initial_train_loss - model.rounds_[model.n_rounds_ - 1].train_loss
+    assert sum(model.contributions_.values()) == pytest.approx(fall, rel=1e-9)
+    assert min(model.contributions_.values()) > 0.1 * fall
+
+
+def test_a_useless_organization_contributes_about_nothing() -> None:
+    X, y = health(1500)
+    X["noise"] = np.random.default_rng(9).normal(size=len(X))
+    model = regressor(
+        organizations=PARTS | {"astrologer": ["noise"]}, local_models=LinearRegression(), cross_validation=0
+    ).fit(X, y)
+    whole = sum(model.contributions_.values())
+    assert abs(model.contributions_["astrologer"]) < 0.005 * whole
+
+
+def test_a_duplicated_organization_shares() -> None:
+    X, y = health()
+    with pytest.warns(SharedColumnsWarning):
+        twice = regressor(organizations=PARTS | {"lab2": PARTS["lab"]}).fit(X, y)
+    share, copied = twice.contributions_["lab"], twice.contributions_["lab2"]
+    once = regressor().fit(X, y).contributions_["lab"]
+    assert share == pytest.approx(copied, rel=0.05)
+    assert share + copied == pytest.approx(once, rel=0.2)
+
+
+@pytest.mark.parametrize("initial", ["auto", "pulse"])
+@pytest.mark.parametrize("table", [health, ill, stages])
+def test_explanations_sum_to_the_output(table: Callable[[], Any], initial: str) -> None:
+    X, y = table()
+    model = (regressor if table is health else classifier)(initial=initial).fit(X, y)
+    output = model.predict(X) if table is health else model.decision_function(X)
+    parts = model.explain(X)
+    if table is stages:
+        assert parts.columns.tolist() == [(who, k) for who in ("base", *PARTS) for k in model.classes_]
+        summed = parts.T.groupby(level=1).sum().T.to_numpy()
+    else:
+        assert parts.columns.tolist() == ["base", "bank", "lab"]
+        summed = parts.sum(axis=1).to_numpy()
+    np.testing.assert_allclose(summed, output, rtol=1e-9, atol=1e-9)
+    assert parts.index.equals(X.index)
+
+
+def test_explanations_of_an_organization_follow_its_own_columns(fitted: GALRegressor) -> None:
+    X, _ = health()
+    changed = fitted.explain(X.assign(sugar=X["sugar"] + 1))
+    before = fitted.explain(X)
+    np.testing.assert_array_equal(changed["bank"], before["bank"])
+    assert (changed["lab"] - before["lab"]).min() > 0.5
+    # Deviations from the average answer: they cancel over the training rows, which are the search rows.
+    assert abs(before["lab"].mean()) < 1e-5
+    assert before["base"].nunique() == 1
+
+
+def test_stages_end_at_the_prediction(fitted: GALRegressor) -> None:
+    X, y = health()
+    steps = list(fitted.staged_predict(X))
+    assert len(steps) == fitted.n_rounds_
+    np.testing.assert_array_equal(steps[-1], fitted.predict(X))
+    assert np.mean((y - steps[0]) ** 2) > np.mean((y - steps[-1]) ** 2)
+
+
+def test_stages_of_classes_end_at_the_prediction() -> None:
+    X, y = stages()
+    model = classifier().fit(X, y)
+    np.testing.assert_array_equal(list(model.staged_predict(X))[-1], model.predict(X))
+    np.testing.assert_array_equal(list(model.staged_predict_proba(X))[-1], model.predict_proba(X))
+    assert len(list(model.staged_predict(X))) == len(list(model.staged_predict_proba(X))) == model.n_rounds_
+
+
+def test_stages_of_a_model_without_rounds_are_the_first_output() -> None:
+    X, _ = health()
+    model = regressor().fit(X, np.full(len(X), 7.0))  # fitted exactly before the first round
+    assert (model.n_rounds_, model.rounds_) == (0, [])
+    (only,) = model.staged_predict(X)
+    np.testing.assert_array_equal(only, 7.0)
+    np.testing.assert_array_equal(model.predict(X), 7.0)
+    assert model.contributions_ == {"bank": 0.0, "lab": 0.0}
+
+
+def test_a_fitted_estimator_keeps_no_training_data() -> None:
+    X, y = health()
+    model = regressor(organizations={"bank": [0, 1], "lab": slice(2, None)}).fit(X.to_numpy(), y)
+    found = [value for value in reachable(model) if isinstance(value, np.ndarray | pd.DataFrame | pd.Series)]
+    assert found  # coefficients, at least
+    assert max(value.size for value in found) < len(X)
+
+
+def reachable(root: object) -> list[object]:
+    """All objects of data that can be reached from ``root``, also through views of arrays."""
+    seen: dict[int, object] = {}
+    todo = [root]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen or isinstance(one, type) or callable(one) and not hasattr(one, "get_params"):
+            continue
+        seen[id(one)] = one
+        todo.extend(one_ for one_ in gc.get_referents(one) if not hasattr(one_, "__path__"))
+        if isinstance(one, np.ndarray) and one.base is not None:
+            todo.append(one.base)
+    return list(seen.values())
+
+
+# --- predicting without an organization
+
+
+def test_an_organization_that_cannot_be_asked_is_replaced_by_its_mean(fitted: GALRegressor) -> None:
+    X, _ = health()
+    without = fitted.predict(X, missing=["lab"])
+    expected = fitted.explain(X)[["base", "bank"]].sum(axis=1)
+    np.testing.assert_allclose(without, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(
+        fitted.predict(X.drop(columns=["sugar", "pulse"]), missing=["lab"]), without
+    )
+    np.testing.assert_array_equal(fitted.predict(X, missing="lab"), without)
+    assert not np.allclose(without, fitted.predict(X))
+
+
+def test_everybody_may_be_missing(fitted: GALRegressor) -> None:
+    X, y = health()
+    np.testing.assert_allclose(fitted.predict(X, missing=["lab", "bank"]), y.mean(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [[0, 5], np.arange(120) % 60 == 0], ids=["positions", "mask"])
+def test_rows_that_an_organization_does_not_know(fitted: GALRegressor, rows: Any) -> None:
+    X, _ = health()
+    mask = np.zeros(len(X), dtype=bool)
+    mask[rows] = True
+    partly = fitted.predict(X, missing={"lab": rows})
+    np.testing.assert_array_equal(partly[mask], fitted.predict(X, missing=["lab"])[mask])
+    np.testing.assert_array_equal(partly[~mask], fitted.predict(X)[~mask])
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_values_of_rows_that_are_not_known_do_not_matter(as_array: bool) -> None:
+    X, y = health()
+    gone = X.copy()
+    gone.loc[:1, ["sugar", "pulse"]] = np.nan
+    if as_array:
+        model = regressor(organizations={"bank": [0, 1], "lab": [2, 3]}).fit(X.to_numpy(), y)
+        expected = model.predict(X.to_numpy(), missing={"lab": [0, 1]})
+        found = model.predict(gone.to_numpy(), missing={"lab": [0, 1]})
+    else:
+        model = regressor().fit(X, y)
+        expected, found = (
+            model.predict(X, missing={"lab": [0, 1]}),
+            model.predict(gone, missing={"lab": [0, 1]}),
+        )
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_may_all_be_unknown(fitted: GALRegressor) -> None:
+    X, _ = health()
+    everything = fitted.predict(X, missing={"lab": np.ones(len(X), dtype=bool)})
+    np.testing.assert_array_equal(everything, fitted.predict(X, missing=["lab"]))
+
+
+def test_probabilities_without_an_organization() -> None:
+    X, y = ill()
+    model = classifier().fit(X, y)
+    without = model.predict_proba(X, missing=["bank"])
+    np.testing.assert_allclose(without.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(without[:, 1] > 0.5, model.decision_function(X, missing=["bank"]) > 0)
+    np.testing.assert_array_equal(model.predict(X, missing=["bank"]) == "well", without[:, 1] > 0.5)
+    assert log_loss(y, without) > log_loss(y, model.predict_proba(X))
+
+
+def test_missing_names_must_be_known(fitted: GALRegressor) -> None:
+    X, _ = health()
+    with pytest.raises(InvalidInputError, match=r"missing names 'shop', but the organizations are bank, lab"):
+        fitted.predict(X, missing=["shop"])
+    with pytest.raises(InvalidInputError, match=r"mask of \(3,\), the table has 120 rows"):
+        fitted.predict(X, missing={"lab": [True, False, True]})
+    with pytest.raises(InvalidInputError, match=r"missing\['lab'\] names rows outside 0..119"):
+        fitted.predict(X, missing={"lab": [500]})
+
+
+def test_lacking_columns_are_named_and_the_way_out_too(fitted: GALRegressor) -> None:
+    X, _ = health()
+    with pytest.raises(InvalidColumnsError, match=r"'lab'.*lacks its columns sugar.*missing=\['lab'\]"):
+        fitted.predict(X.drop(columns="sugar"), missing=["bank"])
+
+
+def test_an_organization_that_fails_in_prediction_is_never_replaced_silently(fitted: GALRegressor) -> None:
+    X, _ = health()
+    X.loc[3, "pulse"] = np.nan  # which Ridge cannot take
+    with pytest.raises(LocalModelError, match=r"'lab', prediction: .*NaN(.|\n)*missing=\['lab'\]"):
+        fitted.predict(X)
+
+
+# --- losses, initial outputs, local losses
+
+
+def outliers() -> tuple[pd.DataFrame, Floats]:
+    X, y = health()
+    target = y.to_numpy().copy()
+    target[::10] += 30
+    return X, target
+
+
+@pytest.mark.parametrize("loss", ["absolute_error", "huber"])
+def test_robust_losses_forgive_outliers(loss: str) -> None:
+    X, y = outliers()
+    _, clean = health()
+    robust = regressor(loss=loss, rounds=10).fit(X, y)
+    squared = regressor(rounds=10).fit(X, y)
+    assert np.abs(robust.predict(X) - clean).mean() < 0.5 * np.abs(squared.predict(X) - clean).mean()
+
+
+def test_quantile_loss_covers_its_share() -> None:
+    X, y = health(400)
+    for quantile in (0.2, 0.8):
+        model = regressor(loss=QuantileError(quantile), rounds=10, cross_validation=0).fit(X, y)
+        assert np.mean(y < model.predict(X)) == pytest.approx(quantile, abs=0.05)
+
+
+def test_poisson_loss_predicts_positive_means() -> None:
+    X, y = health(300)
+    counts = np.random.default_rng(0).poisson(np.exp(0.5 * y))
+    model = regressor(loss="poisson", rounds=10).fit(X, counts)
+    assert model.predict(X).min() > 0
+    assert np.corrcoef(np.log(model.predict(X)), y)[0, 1] > 0.9
+    parts = model.explain(X)
+    np.testing.assert_allclose(np.exp(parts.sum(axis=1)), model.predict(X))
+
+
+def squared_value(y: Floats, output: Floats) -> Floats:
+    return np.asarray(0.5 * ((y - output) ** 2).sum(axis=1))
+
+
+def squared_gradient(y: Floats, output: Floats) -> Floats:
+    return output - y
+
+
+def test_a_pair_of_functions_is_a_loss() -> None:
+    X, y = health()
+    own = regressor(loss=(squared_value, squared_gradient), rounds=10).fit(X, y)
+    assert own.score(X, y) > 0.95
+
+
+def test_a_pair_of_functions_is_a_loss_for_classes_too() -> None:
+    def value(y: Floats, output: Floats) -> Floats:
+        return np.logaddexp(0, output[:, 0]) - y[:, 0] * output[:, 0]
+
+    def gradient(y: Floats, output: Floats) -> Floats:
+        return np.asarray(expit(output) - y)
+
+    X, y = ill()
+    own = classifier(loss=(value, gradient)).fit(X, y)
+    assert own.score(X, y) > 0.9
+    np.testing.assert_allclose(own.predict_proba(X).sum(axis=1), 1.0)
+
+
+def test_local_losses_reach_the_local_models() -> None:
+    X, y = outliers()
+    _, clean = health()
+    squared, absolute = regressor(rounds=1).fit(X, y), regressor(rounds=1, local_losses="l1").fit(X, y)
+    mixed_ = regressor(rounds=1, local_losses={"bank": "l1"}).fit(X, y)
+    l4 = regressor(rounds=1, local_losses="l4").fit(X, y)
+    outputs = [one.explain(X) for one in (squared, absolute, mixed_, l4)]
+    assert not np.allclose(outputs[0]["bank"], outputs[1]["bank"])
+    assert not np.allclose(outputs[0]["bank"], outputs[2]["bank"])
+    assert not np.allclose(outputs[1]["lab"], outputs[2]["lab"])
+    errors = [np.abs(one.predict(X) - np.median(y) - (clean - clean.mean())).mean() for one in (absolute, l4)]
+    assert errors[0] < errors[1]
+
+
+# --- presets
+
+
+def task_of(model: GALRegressor | GALClassifier, y: Any) -> Task:
+    """The task that the estimator's options describe."""
+    options = _options(model)
+    labels = (regression_labels if isinstance(model, GALRegressor) else class_labels)(y, options)
+    return make_task(labels, list(PARTS), options, label_holder="bank", initial=model.initial)
+
+
+def test_the_paper_preset_is_the_authors_algorithm() -> None:
+    X, y = health()
+    task = task_of(regressor(preset="paper"), y)
+    assert isinstance(task.loss, AbsoluteError)
+    assert isinstance(task.weights, SoftmaxAdamWeights)
+    assert isinstance(task.line_search, LBFGSSearch)
+    assert not task.scale_residual
+    assert task.rows.n_parts == 0
+    assert len(task.rows.validation) == 0
+    assert len(task.rows.fit) == len(task.rows.search) == len(X)
+    assert (task.stopping.min_rate, task.stopping.patience, task.stopping.plateau) == (None, None, None)
+    np.testing.assert_allclose(task.first_output, y.mean())
+
+
+def test_the_paper_preset_has_two_outputs_for_two_classes() -> None:
+    X, y = ill()
+    assert task_of(classifier(preset="paper"), y).loss == MultinomialLogLoss(2)
+
+
+def test_what_is_given_wins_over_the_preset() -> None:
+    X, y = health()
+    given = regressor(
+        preset="paper",
+        loss="squared_error",
+        weights="uniform",
+        line_search="exact",
+        scale_residual=True,
+        validation_fraction=0.25,
+        initial="median",
+    )
+    task = task_of(given, y)
+    assert isinstance(task.loss, SquaredError)
+    assert isinstance(task.weights, UniformWeights)
+    assert isinstance(task.line_search, ExactSearch)
+    assert task.scale_residual
+    assert len(task.rows.validation) == 30
+    np.testing.assert_allclose(task.first_output, np.median(y[task.rows.fit]))
+
+
+def test_the_paper_preset_learns_with_the_authors_linear_model() -> None:
+    X, y = ill()
+    model = GALClassifier(PARTS, preset="paper", rounds=2, random_state=0).fit(X, y)
+    assert len(model.rounds_) == model.n_rounds_ == 2
+    assert model.decision_function(X).shape == (len(X),)
+    assert all(np.isnan(one.validation_loss) for one in model.rounds_)
+    assert model.score(X, y) > 0.8
+    assert isinstance(model._organizations["bank"].model, PaperLinear)
+
+
+# --- progress
+
+
+def test_observers_hear_of_each_round_once_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = health()
+    heard: list[int] = []
+    model = regressor(on_round=lambda progress: heard.append(len(progress.rounds)), rounds=4).fit(X, y)
+    assert heard == list(range(1, len(heard) + 1))
+    assert len(heard) == len(model.rounds_)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_pipelines_are_local_models() -> None:
+    X, y = health()
+    local = make_pipeline(StandardScaler(), Ridge())
+    model = regressor(local_models={"bank": local, "lab": TabularModel(alpha=3.0)}).fit(X, y)
+    assert model.score(X, y) > 0.9
