@@ -9,7 +9,7 @@ final one, mean and standard deviation over four seeds with their column partiti
 
 ``defaults``: the default estimator with Ridge and with SVR locals on ``splits``, 8 organizations and
 10 rounds: its *final* model against the authors' *best-on-test* of ``per_seed.csv``, mean over the
-seeds at hand.
+seeds at hand and over three random states.
 
 Figures are mean absolute deviations (MAD, lower is better) or accuracies in percent.
 """
@@ -46,6 +46,9 @@ RISE = 0.01
 
 MODELS: dict[str, tuple[Any, str]] = {"Ridge": (Ridge(), "GAL-Linear"), "SVR": (SVR(), "GAL-SVM")}
 """Local models of ``defaults``, and the authors' method that each is measured against."""
+
+RANDOM_STATES = (0, 1, 2)
+"""Of the default estimator: it draws the parts of the cross-validation, and a single one can flatter."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +321,7 @@ def defaults(
     models: Iterable[str] = tuple(MODELS),
     chosen: Callable[[str], bool] = lambda _: True,
     losses: Sequence[str] = ("auto", "absolute_error"),
-    random_states: Sequence[int] = (0,),
+    random_states: Sequence[int] = RANDOM_STATES,
     say: Say,
 ) -> list[Comparison]:
     """Every data set with every local model; regression once for each of ``losses``.
@@ -406,7 +409,9 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", help="only these data sets")
     parser.add_argument("--organizations", nargs="+", type=int, help="only these M (fidelity)")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="(defaults)")
-    parser.add_argument("--random-states", nargs="+", type=int, default=[0], help="(defaults)")
+    parser.add_argument(
+        "--random-states", nargs="+", type=int, default=list(RANDOM_STATES), help="(defaults)"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     reference = reference_folder()

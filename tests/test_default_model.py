@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from gal import GALClassifier, GALRegressor
 from gal.models import TabularModel, check_local_model, tabular
-from gal.models.tabular import MAX_CATEGORIES, TableEncoder, ridge
+from gal.models.tabular import BEND, MAX_CATEGORIES, TableEncoder, ridge
 
 Floats = NDArray[np.float64]
 
@@ -179,6 +178,25 @@ class TestRidge:
         tracemalloc.stop()
         assert peak < 8 * n * MAX_CATEGORIES / 2
 
+    def test_lines_may_bend(self) -> None:
+        x = np.random.default_rng(0).uniform(-1, 1, (300, 1))
+        y = np.abs(x[:, 0])
+        assert TabularModel().fit(x, y).trees_ == []
+        assert TabularModel().fit(x, y).score(x, y) > 0.95
+
+    def test_two_values_cannot_bend(self) -> None:
+        table = pd.DataFrame({"x": [0.0, 1.0, 1.0, 0.0, np.nan]})
+        assert TableEncoder().fit(table).width == 1
+
+    def test_bends_are_uncorrelated_with_the_line(self) -> None:
+        table = pd.DataFrame({"x": np.random.default_rng(0).exponential(size=500)})
+        encoder = TableEncoder().fit(table)
+        wide = encoder.wide(encoder.codes(table))
+        assert wide.shape == (500, 4)
+        np.testing.assert_allclose(wide.mean(axis=0), 0, atol=1e-12)
+        np.testing.assert_allclose(wide[:, 0] @ wide[:, 1:], 0, atol=1e-9)
+        np.testing.assert_allclose(wide.std(axis=0), [1.0, *[BEND] * 3])
+
     def test_more_columns_than_rows(self) -> None:
         rng = np.random.default_rng(0)
         assert np.isfinite(TabularModel().fit(rng.normal(size=(5, 50)), rng.normal(size=5)).coef_).all()
@@ -194,11 +212,11 @@ class TestTrees:
         X, y = mixed_table(50)
         assert TabularModel(max_iter=0, min_rows=0).fit(X, y).trees_ == []
 
-    def test_they_find_what_is_not_linear(self) -> None:
-        x = np.random.default_rng(0).uniform(-1, 1, (4000, 1))
-        y = x[:, 0] ** 2
+    def test_they_find_what_columns_say_together(self) -> None:
+        x = np.random.default_rng(0).uniform(-1, 1, (4000, 2))
+        y = x[:, 0] * x[:, 1]
         assert TabularModel(max_iter=0).fit(x, y).score(x, y) < 0.1
-        assert TabularModel().fit(x, y).score(x, y) > 0.7
+        assert TabularModel().fit(x, y).score(x, y) > 0.6
 
 
 @pytest.mark.parametrize("n", [400, 3000], ids=["cross-validated", "held out"])
@@ -245,10 +263,3 @@ def test_is_a_local_model_by_contract() -> None:
 @pytest.mark.parametrize("model", [TabularModel(), TabularModel(min_rows=10)], ids=["ridge", "with trees"])
 def test_is_a_scikit_learn_estimator(model: TabularModel) -> None:
     check_estimator(model, on_skip=None)
-
-
-def test_is_stored_without_pickle(tmp_path: Path) -> None:
-    X, y = mixed_table(1200)
-    model = GALRegressor(TestAssistance.parts, rounds=2, random_state=0).fit(X, y)
-    model.save(tmp_path / "model.gal")
-    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))

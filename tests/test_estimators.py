@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
@@ -21,7 +20,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
-from small_tables import PARTS, Floats, health, ill, stages
 
 from gal import GALClassifier, GALRegressor
 from gal.core.line_search import ExactSearch, LBFGSSearch
@@ -33,8 +31,10 @@ from gal.estimators import _options
 from gal.models import PaperLinear, TabularModel
 from gal.tasks import class_labels, make_task, regression_labels
 from gal.warnings import SharedColumnsWarning
+from small_tables import PARTS, Floats, health, ill, stages
 
-QUICK: dict[str, Any] = {"rounds": 4, "local_models": Ridge(), "random_state": 0}
+# Cross-validation has tests of its own, and takes most of the time.
+QUICK: dict[str, Any] = {"rounds": 4, "local_models": Ridge(), "random_state": 0, "cross_validation": 0}
 
 
 def regressor(**options: Any) -> GALRegressor:
@@ -108,7 +108,7 @@ def test_the_seed_decides_everything(kind: Callable[..., Any]) -> None:
     X, y = health() if kind is regressor else ill()
     forest = RandomForestRegressor(5, max_depth=3)
     outputs = [
-        kind(local_models=forest, random_state=seed, rounds=2, cross_validation=0).fit(X, y).predict(X)
+        kind(local_models=forest, random_state=seed, rounds=2).fit(X, y).predict(X)
         if kind is regressor
         else kind(local_models=forest, random_state=seed, rounds=2).fit(X, y).decision_function(X)
         for seed in (1, 1, 2)
@@ -257,7 +257,7 @@ def test_several_targets_are_learned_together(local: Any) -> None:
 def test_sample_weights_count_like_repeated_rows() -> None:
     X, y = health(60)
     counts = np.random.default_rng(1).integers(0, 4, size=60)
-    options: dict[str, Any] = {"local_models": LinearRegression(), "cross_validation": 0, "rounds": 3}
+    options: dict[str, Any] = {"local_models": LinearRegression(), "rounds": 3}
     weighted = regressor(**options).fit(X, y, sample_weight=counts)
     repeated = regressor(**options).fit(X.loc[X.index.repeat(counts)], y.repeat(counts))
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-4)
@@ -311,7 +311,7 @@ def test_unseen_categories_count_as_missing() -> None:
 @pytest.fixture(scope="module")
 def fitted() -> GALRegressor:
     X, y = health()
-    return regressor(rounds=6).fit(X, y)
+    return regressor(rounds=6, cross_validation=4).fit(X, y)
 
 
 def test_rounds_tell_what_happened(fitted: GALRegressor) -> None:
@@ -354,9 +354,9 @@ def test_contributions_add_up_to_the_fall_in_loss(loss: str, fully_corrective: b
 def test_a_useless_organization_contributes_about_nothing() -> None:
     X, y = health(1500)
     X["noise"] = np.random.default_rng(9).normal(size=len(X))
-    model = regressor(
-        organizations=PARTS | {"astrologer": ["noise"]}, local_models=LinearRegression(), cross_validation=0
-    ).fit(X, y)
+    model = regressor(organizations=PARTS | {"astrologer": ["noise"]}, local_models=LinearRegression()).fit(
+        X, y
+    )
     whole = sum(model.contributions_.values())
     assert abs(model.contributions_["astrologer"]) < 0.005 * whole
 
@@ -439,7 +439,7 @@ def reachable(root: object) -> list[object]:
     todo = [root]
     while todo:
         one = todo.pop()
-        if id(one) in seen or isinstance(one, type) or callable(one) and not hasattr(one, "get_params"):
+        if id(one) in seen or isinstance(one, type) or (callable(one) and not hasattr(one, "get_params")):
             continue
         seen[id(one)] = one
         todo.extend(one_ for one_ in gc.get_referents(one) if not hasattr(one_, "__path__"))
@@ -518,6 +518,10 @@ def test_missing_names_must_be_known(fitted: GALRegressor) -> None:
         fitted.predict(X, missing=["shop"])
     with pytest.raises(InvalidInputError, match=r"mask of \(3,\), the table has 120 rows"):
         fitted.predict(X, missing={"lab": [True, False, True]})
+    with pytest.raises(
+        InvalidInputError, match=r"missing\['lab'\] must be a mask or positions of rows, got \[1.5\]"
+    ):
+        fitted.predict(X, missing={"lab": [1.5]})
     with pytest.raises(InvalidInputError, match=r"missing\['lab'\] names rows outside 0..119"):
         fitted.predict(X, missing={"lab": [500]})
 
@@ -557,7 +561,7 @@ def test_robust_losses_forgive_outliers(loss: str) -> None:
 def test_quantile_loss_covers_its_share() -> None:
     X, y = health(400)
     for quantile in (0.2, 0.8):
-        model = regressor(loss=QuantileError(quantile), rounds=10, cross_validation=0).fit(X, y)
+        model = regressor(loss=QuantileError(quantile), rounds=10).fit(X, y)
         assert np.mean(y < model.predict(X)) == pytest.approx(quantile, abs=0.05)
 
 
@@ -637,12 +641,12 @@ def test_the_paper_preset_is_the_authors_algorithm() -> None:
 
 
 def test_the_paper_preset_has_two_outputs_for_two_classes() -> None:
-    X, y = ill()
+    _, y = ill()
     assert task_of(classifier(preset="paper"), y).loss == MultinomialLogLoss(2)
 
 
 def test_what_is_given_wins_over_the_preset() -> None:
-    X, y = health()
+    _, y = health()
     given = regressor(
         preset="paper",
         loss="squared_error",

@@ -37,7 +37,7 @@ from gal.errors import (
     LocalModelError,
     StoredModelError,
 )
-from gal.initial import check_initial
+from gal.initial import FittedModel, check_initial
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.organization import Organization
 from gal.progress import show_progress
@@ -234,9 +234,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         return table, answers
 
     def _first(self, table: Any) -> Floats | None:
-        return (
-            None if self.ensemble_.initial is not None else self._initial.output(table, self._own_view(table))
-        )
+        if self.ensemble_.initial is not None:
+            return None
+        own_view = self._own_view(table) if isinstance(self._initial, FittedModel) else None
+        return self._initial.output(table, own_view)
 
     def _read_missing(self, missing: Any, X: Any) -> tuple[set[str], dict[str, NDArray[np.bool_]]]:
         """Who is not asked at all, and which rows others do not know."""
@@ -364,7 +365,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         if models is None:
             return True if self.preset == "paper" else "allow-nan"
         chosen = list(models.values()) if isinstance(models, Mapping) else [models]
-        return "allow-nan" if all(map(takes_missing_values, chosen)) else True
+        instances = not any(
+            isinstance(one, type) for one in chosen
+        )  # a class gets its error from Organization
+        return "allow-nan" if instances and all(map(takes_missing_values, chosen)) else True
 
     @property
     def _feature_names(self) -> list[str] | None:
@@ -583,6 +587,8 @@ def _row_mask(name: str, rows: Any, n_rows: int) -> NDArray[np.bool_]:
                 f"missing[{name!r}] is a mask of {chosen.shape}, the table has {n_rows} rows"
             )
         return chosen
+    if chosen.size and chosen.dtype.kind not in "iu":
+        raise InvalidInputError(f"missing[{name!r}] must be a mask or positions of rows, got {rows!r}")
     mask = np.zeros(n_rows, dtype=np.bool_)
     try:
         mask[chosen.astype(np.intp)] = True

@@ -112,6 +112,8 @@ def predict_locally(
     n_outputs: int,
 ) -> Floats32:
     """Values (rounds, n, K) of these rows; 0 for a round that this organization missed."""
+    if not any((request.track, round) in models for round in request.rounds):
+        raise LocalModelError(f"organization {name!r} has no fitted models: it has not learned this task")
     values = np.zeros((len(request.rounds), view.shape[0], n_outputs), dtype=np.float32)
     try:
         for index, round in enumerate(request.rounds):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.prediction import final_output
 from gal.core.state import Ensemble, Progress
 from gal.drivers import Driver, by_name, drive_learning, drive_prediction, open_driver
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, InvalidOptionError
 from gal.organization import Organization, check_view
 from gal.progress import show_progress
 from gal.tasks import Options, class_labels, make_task, regression_labels
@@ -61,6 +61,8 @@ def learn(
     >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
     True
     """
+    if kind not in {"auto", "regression", "classification"}:
+        raise InvalidOptionError(f"kind must be auto, regression or classification, got {kind!r}")
     chosen = Options(**options)
     members = by_name(organizations)
     labels = (class_labels if _is_classes(y, kind) else regression_labels)(y, chosen)
@@ -108,13 +110,23 @@ def predict(
     if not sizes:
         raise InvalidInputError(f"no view belongs to any of the organizations {', '.join(members)}")
     n_rows = next(iter(sizes.values()))
-    if ensemble.initial is None and initial is None:
+    first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
+    with open_driver(driver, n_jobs) as run:
+        answers = drive_prediction(ensemble, members, checked, n_rows, run)
+    return Prediction(final_output(ensemble, answers, first), answers.missing, answers.degraded)
+
+
+def _first_output(initial: Any, n_rows: int, n_outputs: int) -> Floats:
+    if initial is None:
         raise InvalidInputError(
             "this model starts from outputs given row by row: pass initial= for these rows"
         )
-    with open_driver(driver, n_jobs) as run:
-        answers = drive_prediction(ensemble, members, checked, n_rows, run)
-    return Prediction(final_output(ensemble, answers, initial), answers.missing, answers.degraded)
+    output = np.asarray(initial, dtype=np.float64)
+    if output.size != n_rows * n_outputs or len(output) != n_rows:
+        raise InvalidInputError(
+            f"initial must have shape {(n_rows, n_outputs)} for these rows, got {output.shape}"
+        )
+    return output.reshape(n_rows, n_outputs)
 
 
 def _is_classes(y: Any, kind: str) -> bool:

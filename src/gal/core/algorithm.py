@@ -1,8 +1,8 @@
 """ALGORITHM 1: Gradient Assisted Learning, from the perspective of the label holder.
 
-The loop is ``_rounds``. Generators without I/O yield what the label holder sends to the
-organizations and receive a mapping organization -> reply. Whoever drives them (in process, threads, processes, a
-network) decides how requests travel; an organization that did not answer is simply absent.
+Generators without I/O: they yield what the label holder sends to the organizations and receive a
+mapping organization -> reply. Whoever drives them (in process, threads, processes, a network) decides
+how requests travel; an organization that did not answer is simply absent.
 
 The paper's symbols stand at the end of the lines; shapes are in ``requests.py``.
 """
@@ -26,62 +26,6 @@ Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
 Observer = Callable[[Progress], None]
 
 ENDED = "ended on request"
-
-
-def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
-    """The learning stage; resumes from ``progress``, reports every finished round to ``on_round``.
-
-    Where something validates, several learnings go side by side, so it yields a list of requests and
-    receives a list of replies: the task itself; its cross-validation, whose requests name the
-    ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
-    organization only), because assistance that does not help is not used.
-    """
-    judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
-    tracks = [_rounds(task, "assisted", progress, on_round), *_parts(judge, "assisted")]
-    if task.alone is not None and judge_alone is not None:
-        tracks += [_rounds(task.alone, "alone", None, None), *_parts(judge_alone, "alone")]
-    ends = yield from side_by_side(tracks)
-    (assisted, why), own = ends[0], ends[1 + task.rows.n_parts :]
-    alone = own[0][0] if own else None
-    judged = None if judge_alone is None else judge_alone.judge()
-    return conclude(task, assisted, alone, judge.judge(), judged, why)
-
-
-def _parts(judge: LeftOut, track: Track) -> list[Rounds]:
-    """The same learning without each part of the cross-validation."""
-    return [
-        _rounds(judge.task_without(part), track, None, partial(judge.note, part), part)
-        for part in range(judge.task.rows.n_parts)
-    ]
-
-
-def side_by_side(
-    tracks: list[Rounds],
-) -> Generator[list[FitRequest], list[Mapping[str, Reply]], list[tuple[Progress, str]]]:
-    """Run several loops in step: what they ask next goes out together; how each ended."""
-    ends: dict[int, tuple[Progress, str]] = {}
-    waiting: dict[int, FitRequest] = {}
-
-    def step(index: int, move: Callable[[], FitRequest]) -> None:
-        try:
-            waiting[index] = move()
-        except StopIteration as end:
-            ends[index] = end.value
-            waiting.pop(index, None)
-
-    for index, track in enumerate(tracks):
-        step(index, partial(next, track))
-    while waiting:
-        asked = sorted(waiting)
-        try:
-            replies = yield [waiting[index] for index in asked]
-        except EndLearning as end:
-            for index in asked:
-                step(index, partial(tracks[index].throw, end))
-        else:
-            for index, reply in zip(asked, replies, strict=True):
-                step(index, partial(tracks[index].send, reply))
-    return [ends[index] for index in range(len(tracks))]
 
 
 def _rounds(
@@ -117,6 +61,33 @@ def _rounds(
     return progress, why or f"all {task.rounds} rounds are done"
 
 
+def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
+    """The learning stage; resumes from ``progress``, reports every finished round to ``on_round``.
+
+    Where something validates, several learnings go side by side, so it yields a list of requests and
+    receives a list of replies: the task itself; its cross-validation, whose requests name the
+    ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
+    organization only), because assistance that does not help is not used.
+    """
+    judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
+    tracks = [_rounds(task, "assisted", progress, on_round), *_parts(judge, "assisted")]
+    if task.alone is not None and judge_alone is not None:
+        tracks += [_rounds(task.alone, "alone", None, None), *_parts(judge_alone, "alone")]
+    ends = yield from side_by_side(tracks)
+    (assisted, why), own = ends[0], ends[1 + task.rows.n_parts :]
+    alone = own[0][0] if own else None
+    judged = None if judge_alone is None else judge_alone.judge()
+    return conclude(task, assisted, alone, judge.judge(), judged, why)
+
+
+def _parts(judge: LeftOut, track: Track) -> list[Rounds]:
+    """The same learning without each part of the cross-validation."""
+    return [
+        _rounds(judge.task_without(part), track, None, partial(judge.note, part), part)
+        for part in range(judge.task.rows.n_parts)
+    ]
+
+
 def predict(ensemble: Ensemble, n_rows: int) -> Predicting:
     """The prediction stage: one request, and one reply per organization for all rounds.
 
@@ -125,3 +96,32 @@ def predict(ensemble: Ensemble, n_rows: int) -> Predicting:
     request = PredictRequest(tuple(range(1, ensemble.n_rounds + 1)), ensemble.asked(), ensemble.track)
     replies = (yield request) if request.organizations else {}
     return accept_predicted(ensemble, request, replies, n_rows)
+
+
+def side_by_side(
+    tracks: list[Rounds],
+) -> Generator[list[FitRequest], list[Mapping[str, Reply]], list[tuple[Progress, str]]]:
+    """Run several loops in step: what they ask next goes out together; how each ended."""
+    ends: dict[int, tuple[Progress, str]] = {}
+    waiting: dict[int, FitRequest] = {}
+
+    def step(index: int, move: Callable[[], FitRequest]) -> None:
+        try:
+            waiting[index] = move()
+        except StopIteration as end:
+            ends[index] = end.value
+            waiting.pop(index, None)
+
+    for index, track in enumerate(tracks):
+        step(index, partial(next, track))
+    while waiting:
+        asked = sorted(waiting)
+        try:
+            replies = yield [waiting[index] for index in asked]
+        except EndLearning as end:
+            for index in asked:
+                step(index, partial(tracks[index].throw, end))
+        else:
+            for index, reply in zip(asked, replies, strict=True):
+                step(index, partial(tracks[index].send, reply))
+    return [ends[index] for index in range(len(tracks))]

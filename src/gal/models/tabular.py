@@ -8,6 +8,7 @@ carry large ones and whatever is not linear. Chosen by measuring (``benchmarks/d
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,12 @@ MAX_CATEGORIES = 64
 
 BLOCK = 2**22
 """Numbers in a block of the wide matrix: 32 MiB. A million rows of text would be gigabytes at once."""
+
+KNOTS = (0.25, 0.5, 0.75)
+"""Quantiles of a number at which its line may bend."""
+
+BEND = 0.1
+"""Size of the bends beside a standardised column: the ridge shrinks them a hundred times as much."""
 
 NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
 """What a column of objects may hold to be read as numbers, as ``pandas.api.types.infer_dtype`` says it."""
@@ -47,7 +54,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self,
         alpha: float = 1.0,
         *,
-        max_iter: int = 20,
+        max_iter: int = 10,
         learning_rate: float = 0.1,
         max_leaf_nodes: int = 15,
         min_rows: int = 1000,
@@ -80,6 +87,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if self.max_iter > 0 and len(target) >= self.min_rows:
             left_over = target - self._linear(codes)
             self.trees_ = [self._tree().fit(codes, column, weight) for column in left_over.T]
+        self.n_iter_ = 1 + (self.max_iter if self.trees_ else 0)  # the ridge, and what each tree adds
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -133,6 +141,7 @@ class TableEncoder:
         counts = np.ones(len(table)) if sample_weight is None else sample_weight
         self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
         self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
+        self.bends_: list[Floats] = [np.empty((0, 4))] * n_columns
         self.says_nothing_ = [False] * n_columns
         for j, (_, column) in enumerate(table.items()):
             if _is_number(column):
@@ -144,14 +153,17 @@ class TableEncoder:
         return self
 
     def _scale(self, j: int, numbers: Floats, counts: Floats) -> bool:
-        """Learn mean and standard deviation; whether there is any number to learn from."""
+        """Learn mean, standard deviation and bends; whether there is any number to learn from."""
         known = ~np.isnan(numbers) & (counts > 0)
         if not known.any():
             return False
-        self.center_[j] = np.average(numbers[known], weights=counts[known])
-        spread = np.average((numbers[known] - self.center_[j]) ** 2, weights=counts[known])
+        numbers, counts = numbers[known], counts[known]
+        self.center_[j] = np.average(numbers, weights=counts)
+        spread = np.average((numbers - self.center_[j]) ** 2, weights=counts)
         # A constant column has a spread of rounding errors only.
-        self.scale_[j] = np.sqrt(spread) if spread > 1e-24 * self.center_[j] ** 2 else 1.0
+        if spread > 1e-24 * self.center_[j] ** 2:
+            self.scale_[j] = np.sqrt(spread)
+            self.bends_[j] = _bends((numbers - self.center_[j]) / self.scale_[j], counts)
         return True
 
     def codes(self, table: pd.DataFrame) -> Floats:
@@ -165,25 +177,29 @@ class TableEncoder:
         return codes
 
     def wide(self, codes: Floats) -> Floats:
-        """Standardised numbers (missing: the mean) and one column per category."""
+        """Standardised numbers and their bends (missing: the mean), and one column per category."""
         wide = np.zeros((len(codes), self.width))
-        end = 0
-        for j, is_category in enumerate(self.is_category_):
-            start, end = end, end + (len(self.categories_[j]) if is_category else 1)
+        for j, (start, end) in enumerate(pairwise(self._edges)):
             known = np.flatnonzero(~np.isnan(codes[:, j]))
-            if is_category:
+            if self.is_category_[j]:
                 wide[known, start + codes[known, j].astype(np.intp)] = 1.0
-            else:
-                wide[known, start] = (codes[known, j] - self.center_[j]) / self.scale_[j]
+                continue
+            line = (codes[known, j] - self.center_[j]) / self.scale_[j]
+            wide[known, start] = line
+            for column, (knot, level, slope, size) in zip(range(start + 1, end), self.bends_[j], strict=True):
+                wide[known, column] = (np.maximum(line - knot, 0.0) - level - slope * line) * (BEND / size)
         return wide
 
     @property
     def width(self) -> int:
         """Columns of the wide matrix."""
-        return sum(
-            len(one) if category else 1
-            for one, category in zip(self.categories_, self.is_category_, strict=True)
-        )
+        return self._edges[-1]
+
+    @property
+    def _edges(self) -> list[int]:
+        """Where the wide columns of each column start, and the last ones end."""
+        widths = [len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)]
+        return [0, *accumulate(widths)]
 
     def blocks(self, codes: Floats) -> Iterator[slice]:
         """Stretches of rows whose wide matrix is small."""
@@ -262,6 +278,24 @@ def _numbers(column: pd.Series[Any]) -> Floats:
     numbers = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     numbers[np.isinf(numbers)] = np.nan
     return numbers
+
+
+def _bends(line: Floats, counts: Floats) -> Floats:
+    """Hinges max(line - knot, 0) less what a straight line says of them: rows of knot, level, slope, size.
+
+    ``line`` is standardised, so level and slope are plain averages.
+    """
+    order = np.argsort(line, kind="stable")
+    below = np.cumsum(counts[order])
+    knots = np.unique(line[order[np.searchsorted(below, np.multiply(KNOTS, below[-1]))]])
+    bends = []
+    for knot in knots:
+        hinge = np.maximum(line - knot, 0.0)
+        level, slope = np.average(hinge, weights=counts), np.average(hinge * line, weights=counts)
+        size = np.sqrt(np.average((hinge - level - slope * line) ** 2, weights=counts))
+        if size > 1e-6:  # two distinct values cannot bend
+            bends.append((knot, level, slope, size))
+    return np.reshape(bends, (-1, 4)).astype(np.float64)
 
 
 def _frequent(column: pd.Series[Any], counts: Floats) -> list[str]:

@@ -32,10 +32,12 @@ def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble
     try:
         text = json.dumps(content)
         models = skops.io.dumps(objects)
+        for name in skops.io.get_untrusted_types(data=models):
+            pkgutil.resolve_name(name)  # what has no name, such as a lambda, could be written but not read
     except Exception as error:
         raise StoredModelError(
-            f"this model cannot be saved: {error}. Local models, losses and parameters that are functions "
-            "or come from __main__ cannot be stored without pickle; move them to an importable module."
+            f"this model cannot be saved: {error}. Without pickle, classes and functions among its local "
+            "models, losses and parameters are stored by name: move them to an importable module."
         ) from error
     draft = target.with_name(target.name + ".part")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:

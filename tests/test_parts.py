@@ -1,0 +1,269 @@
+"""GAL in parts: organizations with their own views and models, learn and predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.svm import SVR
+
+import gal
+from gal import GALRegressor, Organization
+from gal.core.requests import FitRequest, PredictRequest, Terms
+from gal.core.rows import assign_rows
+from gal.errors import (
+    InvalidColumnsError,
+    InvalidInputError,
+    InvalidOptionError,
+    LocalModelError,
+    NobodyAnsweredError,
+)
+from gal.models import TabularModel
+from small_tables import PARTS, health, ill, stages
+
+
+def members(X: pd.DataFrame, model: Any = None) -> list[Organization]:
+    return [Organization(name, X[columns], model) for name, columns in PARTS.items()]
+
+
+def test_parts_give_what_the_estimator_gives() -> None:
+    X, y = health()
+    estimator = GALRegressor(PARTS, local_models=Ridge(), rounds=3, cross_validation=0).fit(X, y)
+    organizations = members(X, Ridge())
+    ensemble = gal.learn(y, organizations, rounds=3, cross_validation=0)
+    np.testing.assert_array_equal(gal.predict(ensemble, organizations).output[:, 0], estimator.predict(X))
+
+
+def test_new_rows_are_predicted_from_views() -> None:
+    X, y = health(200)
+    organizations = members(X[:150], Ridge())
+    ensemble = gal.learn(y[:150], organizations, rounds=10)
+    views = {name: X[columns][150:] for name, columns in PARTS.items()}
+    predicted = gal.predict(ensemble, organizations, views)
+    assert predicted.output.shape == (50, 1)
+    assert np.mean((predicted.output[:, 0] - y[150:]) ** 2) < 0.2
+    assert not predicted.missing
+    assert not predicted.degraded.any()
+
+
+def test_who_has_no_view_is_replaced_by_the_mean_and_said() -> None:
+    X, y = health()
+    organizations = members(X, Ridge())
+    ensemble = gal.learn(y, organizations, rounds=3)
+    partly = gal.predict(ensemble, organizations, {"bank": X[PARTS["bank"]]})
+    assert partly.missing == {"lab": "did not answer"}
+    assert partly.degraded.all()
+    whole = gal.predict(ensemble, organizations).output
+    assert partly.output.mean() == pytest.approx(whole.mean(), abs=1e-5)
+    assert partly.output.std() < whole.std()
+
+
+def test_who_did_not_learn_does_not_answer_with_zeros() -> None:
+    X, y = health()
+    organizations = members(X, Ridge())
+    ensemble = gal.learn(y, organizations, rounds=3)
+    stranger = [organizations[0], Organization("lab", X[PARTS["lab"]])]
+    predicted = gal.predict(ensemble, stranger)
+    assert "organization 'lab' has no fitted models" in predicted.missing["lab"]
+    expected = gal.predict(ensemble, organizations[:1]).output
+    np.testing.assert_array_equal(predicted.output, expected)
+
+
+def test_who_fails_in_prediction_is_named() -> None:
+    X, y = health()
+    organizations = members(X, Ridge())
+    ensemble = gal.learn(y, organizations, rounds=2)
+    spoiled = X.assign(pulse=np.nan)
+    views = {name: spoiled[columns] for name, columns in PARTS.items()}
+    assert (
+        "'lab', prediction: Input X contains NaN"
+        in gal.predict(ensemble, organizations, views).missing["lab"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "outputs"),
+    [
+        (ill()[1], "auto", 1),
+        (stages()[1], "auto", 3),
+        (np.arange(120) % 3, "auto", 3),
+        (np.arange(120) % 2 == 0, "auto", 1),
+        (np.arange(120), "auto", 1),  # too many different numbers to be classes
+        (np.arange(120) % 3, "regression", 1),
+        (np.arange(120) % 3.0, "auto", 1),
+        (np.arange(120) % 3.0, "classification", 3),
+        (np.ones((120, 2)) * np.arange(120)[:, None], "auto", 2),
+    ],
+)
+def test_labels_tell_what_is_learned(labels: Any, kind: Any, outputs: int) -> None:
+    X, _ = health()
+    organizations = [Organization("bank", X, Ridge())]
+    ensemble = gal.learn(labels, organizations, kind=kind, rounds=1)
+    assert ensemble.n_outputs == outputs
+    assert gal.predict(ensemble, organizations).output.shape == (120, outputs)
+
+
+def test_outputs_given_row_by_row_are_the_start() -> None:
+    X, y = health()
+    organizations = [Organization("lab", X[PARTS["lab"]], LinearRegression())]
+    own = LinearRegression().fit(X[PARTS["bank"]], y).predict(X[PARTS["bank"]])
+    ensemble = gal.learn(y, organizations, initial=own, rounds=2, cross_validation=0)
+    assert ensemble.initial is None
+    predicted = gal.predict(ensemble, organizations, initial=own).output
+    np.testing.assert_array_equal(
+        predicted, gal.predict(ensemble, organizations, initial=own[:, None]).output
+    )
+    assert np.mean((y - predicted[:, 0]) ** 2) < 0.1 * np.mean((y - own) ** 2)
+    with pytest.raises(InvalidInputError, match="starts from outputs given row by row: pass initial="):
+        gal.predict(ensemble, organizations)
+    with pytest.raises(
+        InvalidInputError, match=r"initial must have shape \(120, 1\) for these rows, got \(7,\)"
+    ):
+        gal.predict(ensemble, organizations, initial=own[:7])
+
+
+@pytest.mark.parametrize(("word", "start"), [("zero", 0.0), ("mean", 2.0), ("median", 1.0), ("best", 2.0)])
+def test_words_for_the_start(word: str, start: float) -> None:
+    y = np.array([1.0, 1.0, 1.0, 5.0])
+    ensemble = gal.learn(y, [Organization("a", y[:, None], Ridge())], initial=word, rounds=1)
+    assert ensemble.initial == (start,)
+
+
+def test_sample_weights_change_what_is_learned() -> None:
+    X, y = health()
+    start = gal.learn(y, members(X, Ridge()), sample_weight=np.arange(120), rounds=1).initial
+    assert start == pytest.approx((np.average(y, weights=np.arange(120)),))
+
+
+def test_the_seed_reaches_the_local_models() -> None:
+    X, y = health()
+    outputs = []
+    for seed in (1, 1, 2):
+        organizations = members(X, RandomForestRegressor(3))
+        ensemble = gal.learn(y, organizations, seed=seed, rounds=1, cross_validation=0)
+        outputs.append(gal.predict(ensemble, organizations).output)
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert not np.array_equal(outputs[0], outputs[2])
+
+
+# --- an organization by itself
+
+
+def terms(n: int, **options: Any) -> Terms:
+    return Terms(assign_rows(n, np.random.default_rng(0), **options), n_outputs=2, rounds=3, seed=0)
+
+
+def test_an_organization_fits_and_predicts_residuals() -> None:
+    X, y = health(60)
+    one = Organization("bank", X, SVR())
+    agreed = terms(60)
+    residual = np.column_stack([y, -y]).astype(np.float32)
+    values = one.fit(FitRequest(1, residual, ("bank",)), agreed)
+    assert values.dtype == np.float32
+    assert values.shape == (60, 2)
+    again = one.predict(PredictRequest((1, 2), ("bank",)), 2)
+    assert again.shape == (2, 60, 2)
+    np.testing.assert_array_equal(again[0], values)
+    np.testing.assert_array_equal(again[1], 0)  # it missed round 2
+    np.testing.assert_array_equal(one.predict(PredictRequest((1,), ("bank",)), 2, X[:5])[0], values[:5])
+
+
+def test_held_out_rows_are_predicted_never_fitted() -> None:
+    X, y = health(60)
+    agreed = terms(60, fitted="held-out", held_out_fraction=0.3, validation_fraction=0.2)
+    residual = np.column_stack([y, y]).astype(np.float32)[agreed.rows.fit]
+    values = Organization("bank", X, LinearRegression()).fit(FitRequest(1, residual, ("bank",)), agreed)
+    expected = LinearRegression().fit(X.iloc[agreed.rows.fit], residual).predict(X)
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_out_of_fold_values_come_from_models_that_did_not_see_the_row() -> None:
+    X, y = health(60)
+    agreed = terms(60, fitted="out-of-fold", n_folds=3, validation_fraction=0.2)
+    rows = agreed.rows
+    residual = np.column_stack([y, y]).astype(np.float32)[rows.fit]
+    one = Organization("bank", X, LinearRegression())
+    values = one.fit(FitRequest(1, residual, ("bank",)), agreed)
+    assert rows.folds is not None
+    expected = np.zeros((60, 2))
+    for fold in range(3):
+        others = rows.folds != fold
+        model = LinearRegression().fit(X.iloc[rows.fit[others]], residual[others])
+        expected[rows.fit[~others]] = model.predict(X.iloc[rows.fit[~others]])
+        expected[rows.validation] += model.predict(X.iloc[rows.validation]) / 3
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+    assert len(one.models["assisted", 1]) == 3
+
+
+def test_an_organization_says_what_it_is() -> None:
+    X, _ = health()
+    assert repr(Organization("bank", X, Ridge())) == "Organization('bank', 120 rows x 4 columns, Ridge)"
+    assert isinstance(Organization("bank", X).model, TabularModel)
+    assert Organization("bank", [[1.0], [2.0]]).view.shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        ([1, 2, 3], r"'bank': its view must be a table \(rows x columns\), got ndarray of shape \(3,\)"),
+        (7, r"'bank': its view must be a table \(rows x columns\), got int of shape None"),
+        (np.empty((5, 0)), "'bank' has no columns"),
+    ],
+)
+def test_views_must_be_tables(view: Any, message: str) -> None:
+    with pytest.raises(InvalidColumnsError, match=message):
+        Organization("bank", view)
+
+
+def test_models_are_checked_before_the_first_round() -> None:
+    X, _ = health()
+    with pytest.raises(LocalModelError, match="'bank': a local model needs fit and predict, got int"):
+        Organization("bank", X, 7)
+
+
+# --- bad input
+
+
+def test_names_must_differ_and_there_must_be_some() -> None:
+    X, y = health()
+    with pytest.raises(InvalidInputError, match="two organizations are called 'bank'"):
+        gal.learn(y, [Organization("bank", X), Organization("bank", X)])
+    with pytest.raises(InvalidInputError, match="no organizations"):
+        gal.learn(y, [])
+
+
+def test_options_are_checked() -> None:
+    X, y = health()
+    with pytest.raises(
+        InvalidOptionError, match="kind must be auto, regression or classification, got 'regress'"
+    ):
+        gal.learn(y, members(X), kind="regress")  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidOptionError, match="label holder 'shop' is none of the organizations bank, lab"
+    ):
+        gal.learn(y, members(X), label_holder="shop")
+    with pytest.raises(TypeError, match="'roundz'"):
+        gal.learn(y, members(X), roundz=3)
+    with pytest.raises(InvalidInputError, match="initial has 3 rows, the labels 120"):
+        gal.learn(y, members(X), initial=[1.0, 2.0, 3.0])
+
+
+def test_views_must_have_the_same_rows() -> None:
+    X, y = health()
+    organizations = members(X, Ridge())
+    ensemble = gal.learn(y, organizations, rounds=1)
+    views = {"bank": X[PARTS["bank"]], "lab": X[PARTS["lab"]][:7]}
+    with pytest.raises(InvalidInputError, match=r"different numbers of rows: \{'bank': 120, 'lab': 7\}"):
+        gal.predict(ensemble, organizations, views)
+    with pytest.raises(InvalidInputError, match="no view belongs to any of the organizations bank, lab"):
+        gal.predict(ensemble, organizations, {"shop": X})
+
+
+def test_classifiers_are_no_local_models() -> None:
+    X, y = ill()
+    with pytest.raises(NobodyAnsweredError, match=r"bank: failed: .*LogisticRegression failed"):
+        gal.learn(y, [Organization("bank", X, LogisticRegression())], rounds=1)

@@ -1,0 +1,223 @@
+"""Saved models: they come back the same, and nothing untrusted comes in."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVR
+
+from gal import GALClassifier, GALRegressor
+from gal.errors import StoredModelError
+from gal.storage import read_archive
+from gal.warnings import InterruptedWarning
+from small_tables import PARTS, Counter, Floats, Raising, health, ill, stages
+
+MODELS = {
+    "default": None,
+    "ridge": Ridge(),
+    "svr": SVR(),
+    "histogram boosting": HistGradientBoostingRegressor(max_iter=5),
+    "boosting": GradientBoostingRegressor(n_estimators=5),
+    "neighbours": KNeighborsRegressor(),
+    "pipeline": make_pipeline(StandardScaler(), Ridge()),
+    "each their own": {"bank": SVR(), "lab": make_pipeline(StandardScaler(), Ridge())},
+}
+
+
+class Steady(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A model of a package that nobody has heard of."""
+
+    def fit(self, X: Any, y: Any) -> Steady:
+        self.ridge_ = Ridge().fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        return np.asarray(self.ridge_.predict(X))
+
+
+def regressor(**options: Any) -> GALRegressor:
+    chosen = {"rounds": 2, "local_models": Ridge(), "cross_validation": 0, "random_state": 0, **options}
+    return GALRegressor(chosen.pop("organizations", PARTS), **chosen)
+
+
+@pytest.mark.parametrize("local", MODELS.values(), ids=MODELS.keys())
+def test_a_loaded_regressor_is_the_saved_one(local: Any, tmp_path: Path) -> None:
+    X, y = health(60)
+    model = regressor(local_models=local).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    again = GALRegressor.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.predict(X, missing=["lab"]), model.predict(X, missing=["lab"]))
+    pd.testing.assert_frame_equal(again.explain(X), model.explain(X))
+    assert again.contributions_ == model.contributions_
+    assert [one.weights for one in again.rounds_] == [one.weights for one in model.rounds_]
+    assert [one.seconds for one in again.rounds_] == [one.seconds for one in model.rounds_]
+    assert again.n_rounds_ == model.n_rounds_
+    assert repr(again.get_params()) == repr(model.get_params())
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gal"]
+
+
+@pytest.mark.parametrize("table", [ill, stages])
+def test_a_loaded_classifier_is_the_saved_one(table: Any, tmp_path: Path) -> None:
+    X, y = table()
+    model = GALClassifier(PARTS, rounds=2, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    again = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.ensemble_ == model.ensemble_
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"organizations": {"bank": range(2), "lab": slice(2, 4)}},
+        {
+            "organizations": {"bank": np.array([0, 1]), "lab": [True] * 2 + [False] * 2},
+            "label_holder": "bank",
+        },
+        {"initial": "pulse"},
+        {"loss": "huber", "local_losses": "l1"},
+        {"preset": "paper", "local_models": None},
+        {"fully_corrective": True, "fitted": "out-of-fold", "n_folds": 3},
+        {"random_state": np.random.RandomState(3)},
+    ],
+    ids=lambda options: " ".join(options),
+)
+@pytest.mark.filterwarnings("ignore::gal.warnings.SharedColumnsWarning")
+def test_options_of_all_kinds_can_be_stored(options: dict[str, Any], tmp_path: Path) -> None:
+    X, y = health(60)
+    model = regressor(**options).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))
+
+
+def test_an_initial_model_is_stored_too(tmp_path: Path) -> None:
+    X, y = ill()
+    own = LogisticRegression().fit(X[PARTS["bank"]], y)
+    model = GALClassifier(PARTS, initial=own, rounds=2, local_models=Ridge()).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    again = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_what_was_warned_of_when_learning_is_not_said_again(tmp_path: Path) -> None:
+    X, y = health(40)
+    local = Raising(KeyboardInterrupt(), Counter(2))
+    with pytest.warns(InterruptedWarning):
+        model = regressor(organizations={"bank": PARTS["bank"]}, local_models=local).fit(X, y)
+    model.set_params(local_models=Ridge())._organizations["bank"].model = Ridge()
+    for fitted in model._organizations["bank"].models.values():
+        fitted[0].estimator = Ridge()  # type: ignore[attr-defined]
+        fitted[0].estimators_ = [one.ridge_ for one in fitted[0].estimators_]  # type: ignore[attr-defined]
+    model.save(tmp_path / "model.gal")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert GALRegressor.load(tmp_path / "model.gal").n_rounds_ == 1
+
+
+# --- what is refused
+
+
+def test_there_must_be_a_file(tmp_path: Path) -> None:
+    with pytest.raises(StoredModelError, match=r"there is no file '.*nowhere\.gal'"):
+        GALRegressor.load(tmp_path / "nowhere.gal")
+
+
+def test_garbage_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "garbage.gal"
+    path.write_bytes(b"\x80\x04\x95 this is a pickle, or not")
+    with pytest.raises(StoredModelError, match=r"garbage\.gal' is not a saved GAL model"):
+        GALRegressor.load(path)
+    with pytest.raises(StoredModelError, match="is not a saved GAL model"):
+        GALRegressor.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", '"text"', "{}", '{"format": 99}'])
+def test_other_formats_are_refused(content: str, tmp_path: Path) -> None:
+    path = archive(tmp_path, content, b"")
+    with pytest.raises(StoredModelError, match=r"has format (None|99), this version reads 1"):
+        read_archive(path)
+
+
+def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "holiday.zip", "w") as pictures:
+        pictures.writestr("beach.txt", "sun")
+    with pytest.raises(StoredModelError, match=r"holiday\.zip' is not a saved GAL model: .*gal\.json"):
+        read_archive(tmp_path / "holiday.zip")
+
+
+def test_damaged_models_are_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path, '{"format": 1, "facts": {}, "ensemble": {}}', b"no skops")
+    with pytest.raises(StoredModelError, match=r"the models in '.*broken\.gal' cannot be read"):
+        read_archive(path)
+
+
+def test_a_damaged_ensemble_is_refused(tmp_path: Path) -> None:
+    X, y = health(40)
+    regressor().fit(X, y).save(tmp_path / "model.gal")
+    with zipfile.ZipFile(tmp_path / "model.gal") as saved:
+        content, models = json.loads(saved.read("gal.json")), saved.read("models.skops")
+    del content["ensemble"]["rounds"]
+    path = archive(tmp_path, json.dumps(content), models)
+    with pytest.raises(StoredModelError, match=r"broken\.gal' cannot be read: KeyError: 'rounds'"):
+        GALRegressor.load(path)
+
+
+def test_a_classifier_is_no_regressor(tmp_path: Path) -> None:
+    X, y = health(40)
+    regressor().fit(X, y).save(tmp_path / "model.gal")
+    with pytest.raises(StoredModelError, match=r"holds a GALRegressor: use GALRegressor\.load"):
+        GALClassifier.load(tmp_path / "model.gal")
+
+
+def test_types_of_others_must_be_trusted_by_name(tmp_path: Path) -> None:
+    X, y = health(40)
+    model = regressor(local_models={"lab": Steady(), "bank": Ridge()}).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    with pytest.raises(
+        StoredModelError, match=r"not trusted: test_storage\.Steady\..*trusted=\['test_storage\.Steady'\]"
+    ):
+        GALRegressor.load(tmp_path / "model.gal")
+    again = GALRegressor.load(tmp_path / "model.gal", trusted=["test_storage.Steady"])
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("function", [pd.read_pickle, pd.eval], ids=["read_pickle", "eval"])
+def test_functions_of_trusted_packages_are_not_trusted(function: Any, tmp_path: Path) -> None:
+    X, y = health(40)
+    model = regressor(local_models=make_pipeline(FunctionTransformer(), Ridge())).fit(X, y)
+    model.local_models.set_params(functiontransformer__func=function)
+    model.save(tmp_path / "model.gal")
+    with pytest.raises(StoredModelError, match=rf"not trusted: pandas\.[\w.]*{function.__name__}"):
+        GALRegressor.load(tmp_path / "model.gal")
+
+
+def test_what_cannot_be_stored_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+    X, y = health(40)
+    model = regressor(organizations={"bank": lambda table: [0, 1], "lab": [2, 3]}).fit(X, y)
+    (tmp_path / "model.gal").write_bytes(b"the old one")
+    with pytest.raises(StoredModelError, match=r"cannot be saved: .*<lambda>.*importable module"):
+        model.save(tmp_path / "model.gal")
+    assert (tmp_path / "model.gal").read_bytes() == b"the old one"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def archive(folder: Path, content: str, models: bytes) -> Path:
+    with zipfile.ZipFile(folder / "broken.gal", "w") as made:
+        made.writestr("gal.json", content)
+        made.writestr("models.skops", models)
+    return folder / "broken.gal"
