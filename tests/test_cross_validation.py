@@ -149,7 +149,7 @@ def test_classes_keep_their_shares_in_every_part() -> None:
 
 
 def test_patience_ends_learning_on_validation_rows() -> None:
-    X, y = garbage(400)
+    X, _ = garbage(400)
     noise = np.random.default_rng(0).normal(size=400)
     model = GALRegressor(
         local_models=DecisionTreeRegressor(max_depth=3),

@@ -152,7 +152,8 @@ def test_observers_hear_of_each_round_once_in_order(driver: str) -> None:
 
 
 def test_the_progress_bar_shows_round_loss_rate_and_weights() -> None:
-    screen, heard = io.StringIO(), []
+    screen = io.StringIO()
+    heard: list[Progress] = []
     console = Console(file=screen, force_terminal=True, width=150)
     organizations, y = members()
     with show_progress(3, heard.append, console=console) as observer:

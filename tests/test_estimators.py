@@ -259,7 +259,7 @@ def test_sample_weights_count_like_repeated_rows() -> None:
     counts = np.random.default_rng(1).integers(0, 4, size=60)
     options: dict[str, Any] = {"local_models": LinearRegression(), "rounds": 3}
     weighted = regressor(**options).fit(X, y, sample_weight=counts)
-    repeated = regressor(**options).fit(X.loc[X.index.repeat(counts)], y.repeat(counts))
+    repeated = regressor(**options).fit(X.loc[X.index.repeat(counts)], y.repeat(counts.tolist()))
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-4)
     assert np.abs(weighted.predict(X) - regressor(**options).fit(X, y).predict(X)).max() > 1e-3
 
@@ -379,8 +379,8 @@ def test_explanations_sum_to_the_output(table: Callable[[], Any], initial: str) 
     output = model.predict(X) if table is health else model.decision_function(X)
     parts = model.explain(X)
     if table is stages:
-        assert parts.columns.tolist() == [(who, k) for who in ("base", *PARTS) for k in model.classes_]
-        summed = parts.T.groupby(level=1).sum().T.to_numpy()
+        assert list(parts) == [(who, k) for who in ("base", *PARTS) for k in model.classes_]
+        summed: Any = parts.T.groupby(level=1).sum().T.to_numpy()
     else:
         assert parts.columns.tolist() == ["base", "bank", "lab"]
         summed = parts.sum(axis=1).to_numpy()
@@ -544,7 +544,7 @@ def test_an_organization_that_fails_in_prediction_is_never_replaced_silently(fit
 
 def outliers() -> tuple[pd.DataFrame, Floats]:
     X, y = health()
-    target = y.to_numpy().copy()
+    target = np.array(y)
     target[::10] += 30
     return X, target
 

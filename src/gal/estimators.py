@@ -403,8 +403,8 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
     >>> clinic, lab = ["age", "sex", "bmi", "bp"], ["s1", "s2", "s3", "s4", "s5", "s6"]
     >>> model = GALRegressor({"clinic": clinic, "lab": lab}).fit(X, y)
-    >>> round(model.score(X, y), 2)
-    0.52
+    >>> bool(model.score(X, y) > 0.5)
+    True
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

@@ -1,4 +1,4 @@
-"""Scores, higher is better, and what they need of a model."""
+"""Scores, higher is better, and what they need of a model; plain numpy, for thousands of resamples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from sklearn.metrics import accuracy_score, r2_score
 
 from gal.errors import InvalidOptionError
 
@@ -31,12 +30,23 @@ class Metric:
 
 
 def auc(truth: NDArray[Any], score: NDArray[Any]) -> float:
-    """Area under the ROC curve, from ranks: fast enough for a thousand resamples."""
+    """Area under the ROC curve, from ranks."""
     positive = truth == truth.max()
     ranks = rankdata(score)
     n_positive = int(positive.sum())
     n_negative = len(truth) - n_positive
     return float((ranks[positive].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+
+
+def accuracy(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
+    """Share of rows with the right class."""
+    return float((truth == prediction).mean())
+
+
+def r2(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
+    """Share of the variance that is explained."""
+    spread = float(np.square(truth - truth.mean()).sum())
+    return 1 - float(np.square(truth - prediction).sum()) / spread if spread > 0 else 0.0
 
 
 def negative_mae(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
@@ -46,8 +56,8 @@ def negative_mae(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
 
 METRICS = {
     "auc": Metric("auc", True, auc, "ranks a positive case above a negative one in {:.1%} of pairs"),
-    "accuracy": Metric("accuracy", True, accuracy_score, "is right for {:.1%} of the rows"),
-    "r2": Metric("r2", False, r2_score, "explains {:.1%} of the differences between rows"),
+    "accuracy": Metric("accuracy", True, accuracy, "is right for {:.1%} of the rows"),
+    "r2": Metric("r2", False, r2, "explains {:.1%} of the differences between rows"),
     "neg_mae": Metric("neg_mae", False, negative_mae, "has a mean error of {:.4g} (shown negative)"),
 }
 

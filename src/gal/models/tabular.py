@@ -70,15 +70,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TabularModel:
         """Fit residuals ``y`` of shape (n,) or (n, K)."""
         table = self._table(X, reset=True)
-        target = np.asarray(y, dtype=np.float64)
+        target = _target(y, len(table))
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
-        if len(target) != len(table):
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: {len(table)} rows, {len(target)} targets"
-            )
-        if not np.isfinite(target).all():
-            raise ValueError("Input y contains NaN or infinity.")
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, table)
         self.encoder_ = TableEncoder().fit(table, weight)
         codes = self.encoder_.codes(table)
@@ -198,7 +192,9 @@ class TableEncoder:
     @property
     def _edges(self) -> list[int]:
         """Where the wide columns of each column start, and the last ones end."""
-        widths = [len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)]
+        widths = [
+            len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)
+        ]
         return [0, *accumulate(widths)]
 
     def blocks(self, codes: Floats) -> Iterator[slice]:
@@ -228,7 +224,7 @@ def ridge(
     mean = sums / counts.sum()
     gram -= np.outer(sums, mean)
     gram[np.diag_indices(width)] += alpha
-    coefficients = np.linalg.solve(gram, products)
+    coefficients = np.asarray(np.linalg.solve(gram, products), dtype=np.float64)
     return coefficients, center - mean @ coefficients
 
 
@@ -249,6 +245,20 @@ def default_model() -> TabularModel:
 def takes_missing_values(model: Any) -> bool:
     """Whether scikit-learn's tags say that the model accepts NaN."""
     return bool(hasattr(model, "__sklearn_tags__") and get_tags(model).input_tags.allow_nan)
+
+
+def _target(y: ArrayLike | None, n_rows: int) -> Floats:
+    """Residuals as numbers, or an error in scikit-learn's words."""
+    if y is None:
+        raise ValueError("TabularModel requires y to be passed, but the target y is None.")
+    target = np.asarray(y, dtype=np.float64)
+    if target.shape[:1] != (n_rows,):
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {n_rows} rows, y of shape {target.shape}"
+        )
+    if not np.isfinite(target).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    return target
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
@@ -272,7 +282,7 @@ def _numbers(column: pd.Series[Any]) -> Floats:
     if types.is_datetime64_any_dtype(column):
         column = pd.to_datetime(column, utc=True) - pd.Timestamp(0, tz="UTC")
     if types.is_timedelta64_dtype(column):
-        column = column / pd.Timedelta(days=1)
+        column = column.dt.total_seconds() / 86400.0
     if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "fiub":
         column = pd.to_numeric(column, errors="coerce")
     numbers = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
