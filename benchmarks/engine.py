@@ -92,7 +92,7 @@ def gram_seconds(fitted: dict[str, NDArray[np.float32]]) -> float:
 
 def passes_per_search(rows: int, searches: int = 5) -> list[int]:
     """Passes over the data that an exact search takes for log loss."""
-    counts = []
+    counts: list[int] = []
 
     class Counting(Line):
         def slope(self, step: float) -> tuple[float, float | None]:

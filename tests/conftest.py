@@ -6,9 +6,18 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
 
+from collections.abc import Iterator
+
 import pytest
+from threadpoolctl import threadpool_limits
 
 ALLOWED_SKIPS = ("no GPU", "credentialed data")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    with threadpool_limits(1):
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_examples import GENERATED, PAGES, ROOT, examples, help_text, run
 
+from doc_examples import GENERATED, PAGES, ROOT, examples, help_text, run
 from gal import GALClassifier
 
 

@@ -17,10 +17,11 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
-from gal.core.algorithm import ENDED, learn, predict
+from gal.core.algorithm import learn, predict
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest
 from gal.core.state import Ensemble, Progress
+from gal.core.steps import ENDED
 from gal.core.task import Task
 from gal.errors import (
     GALError,
@@ -85,7 +86,15 @@ def drive_learning(
     on_round: Observer | None = None,
 ) -> Ensemble:
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds."""
-    steps = learn(task, progress=progress, on_round=on_round)
+    reached = progress
+
+    def note(now: Progress) -> None:
+        nonlocal reached
+        reached = now
+        if on_round is not None:
+            on_round(now)
+
+    steps = learn(task, progress=progress, on_round=note)
     try:
         requests = next(steps)
         while True:
@@ -93,8 +102,13 @@ def drive_learning(
                 replies = ask_to_fit(task, organizations, driver, requests)
             except KeyboardInterrupt:
                 requests = steps.throw(EndLearning())
-            else:
+                continue
+            try:
                 requests = steps.send(replies)
+            except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
+                steps = learn(task, progress=reached)
+                next(steps)
+                requests = steps.throw(EndLearning())
     except StopIteration as end:
         ensemble: Ensemble = end.value
     if not ensemble.rounds and ensemble.stopped.startswith(ENDED):

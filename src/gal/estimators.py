@@ -23,11 +23,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gal.columns import columns_by_organization, missing_columns, view_of
-from gal.core.algorithm import ENDED
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
 from gal.core.state import Ensemble, Progress, Round
+from gal.core.steps import ENDED
 from gal.drivers import drive_learning, drive_prediction, open_driver
 from gal.errors import (
     InvalidColumnsError,
@@ -185,7 +185,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """Public facts about the fit, and warnings about what a user must know."""
         self._seconds = seconds
         done = self.ensemble_.rounds
-        times = [*seconds, *[float("nan")] * (len(done) - len(seconds))]
+        known = seconds if self.ensemble_.track == "assisted" else []
+        times = [*known, *[float("nan")] * (len(done) - len(known))]
         self.rounds_ = [_finished(one, spent) for one, spent in zip(done, times, strict=False)]
         self.n_rounds_ = self.ensemble_.n_rounds
         self.contributions_ = {

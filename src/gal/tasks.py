@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from gal.core.line_search import LineSearch, line_search
@@ -83,15 +84,35 @@ class Labels:
 
 def regression_labels(y: Any, options: Options) -> Labels:
     """Labels of shape (n,) or (n, K) and their loss: squared error, absolute error in the paper."""
-    columns = np.asarray(y, dtype=np.float64)
+    try:
+        columns = _rows_of_labels(y).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidLabelsError(f"regression labels must be numbers: {error}") from error
     columns = columns.reshape(len(columns), -1)
     loss = ("absolute_error" if options.paper else "squared_error") if _auto(options.loss) else options.loss
     return Labels(columns, regression_loss(loss, columns))
 
 
+def _rows_of_labels(y: Any) -> NDArray[Any]:
+    labels = np.asarray(y)
+    if labels.ndim == 0 or len(labels) == 0:
+        raise InvalidLabelsError(f"labels must be one per row, got {'none' if labels.ndim else repr(y)}")
+    return labels
+
+
 def class_labels(y: Any, options: Options) -> Labels:
     """Class labels of any type and the log loss: one output for two classes, two in the paper."""
-    classes, codes = np.unique(np.asarray(y), return_inverse=True)
+    given = _rows_of_labels(y)
+    missing = pd.isna(given.reshape(len(given)))
+    if missing.any():
+        raise InvalidLabelsError(
+            f"{int(missing.sum())} of {len(given)} labels are missing (first at row {int(missing.argmax())}): "
+            "remove these rows or fill in their labels"
+        )
+    try:
+        classes, codes = np.unique(given, return_inverse=True)
+    except TypeError as error:
+        raise InvalidLabelsError(f"class labels of different types cannot be told apart: {error}") from error
     if len(classes) < 2:
         raise InvalidLabelsError(
             f"all {len(codes)} labels are of one class ({classes.tolist()}): classification needs at least two"
@@ -117,7 +138,9 @@ def make_task(
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if _auto(options.weights) else options.weights
     search = ("lbfgs" if options.paper else "exact") if _auto(options.line_search) else options.line_search
-    scale = not options.paper if _auto(options.scale_residual) else bool(options.scale_residual)
+    scale = not options.paper if _auto(options.scale_residual) else options.scale_residual
+    if not isinstance(scale, bool | np.bool_):
+        raise InvalidOptionError(f"scale_residual must be 'auto', True or False, got {scale!r}")
     rows = make_rows(labels, options, np.random.default_rng(seed))
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     return Task(
@@ -134,7 +157,7 @@ def make_task(
         stopping=Stopping(None, None, None)
         if options.paper
         else Stopping(options.min_rate, options.patience, options.plateau),
-        scale_residual=scale,
+        scale_residual=bool(scale),
         fully_corrective=options.fully_corrective,
         seed=seed,
     )
@@ -152,7 +175,9 @@ def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Row
     if _auto(parts):
         untouched = _auto(options.fitted) and _auto(options.validation_fraction) and not options.paper
         parts = PARTS if untouched and SMALL <= n < LARGE else 0
-    if isinstance(parts, str) or parts < 0 or parts == 1:
+    if parts is None:
+        parts = 0
+    if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or parts < 0 or parts == 1:
         raise InvalidOptionError(
             f"cross_validation must be 'auto', 0 (off) or at least 2 parts, got {parts!r}"
         )

@@ -11,11 +11,11 @@ from scipy.optimize import linprog, minimize
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss, local_loss
 from gal.errors import InvalidOptionError
 from gal.models import LinearModel
+from sklearn_check_list import scikit_learn_checks
 
 Floats = NDArray[np.float64]
 LOSSES: list[str | LocalLoss] = [
@@ -232,6 +232,8 @@ def test_options_out_of_range() -> None:
         LinearModel("l1", max_iter=2).fit(X, y)
 
 
-@parametrize_with_checks([LinearModel(), LinearModel("l1.5", alpha=0.1)])  # type: ignore[untyped-decorator]
+@pytest.mark.parametrize(
+    ("estimator", "check"), scikit_learn_checks(LinearModel(), LinearModel("l1.5", alpha=0.1))
+)
 def test_is_a_scikit_learn_estimator(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gal.errors import InvalidOptionError
 from gal.models import LinearModel, PaperLinear
 from gal.models.paper_linear import batches, initial_parameters
+from sklearn_check_list import scikit_learn_checks
 
 
 def sample(n: int, d: int = 3, n_outputs: int = 2) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -108,9 +108,11 @@ def test_huber_and_options() -> None:
 ROUNDING = "float32 arithmetic: equal up to about 1e-6, where the check wants 1e-7"
 
 
-@parametrize_with_checks(
-    [PaperLinear()],
-    expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": ROUNDING},
-)  # type: ignore[untyped-decorator]
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    scikit_learn_checks(
+        PaperLinear(), expected_to_fail={"check_sample_weight_equivalence_on_dense_data": ROUNDING}
+    ),
+)
 def test_is_a_scikit_learn_estimator(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -16,7 +16,7 @@ from gal.core.cross_validation import LeftOut
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import advance, at, conclude, fitted_exactly, line_along, residual_and_size, start
+from gal.core.steps import ENDED, advance, at, conclude, fitted_exactly, line_along, residual_and_size, start
 from gal.core.task import Task
 from gal.core.weights import Fitted
 
@@ -24,8 +24,6 @@ Learning = Generator[list[FitRequest], list[Mapping[str, Reply]], Ensemble]
 Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]
 Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
 Observer = Callable[[Progress], None]
-
-ENDED = "ended on request"
 
 
 def _rounds(

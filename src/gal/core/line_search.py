@@ -250,7 +250,9 @@ def _newton(line: Line, tolerance: float, max_passes: int) -> float:
         if abs(slope) <= target or outer - inner <= 1e-12 * at:
             break
         if np.isinf(outer) and abs(slope) <= ENDLESS * steepest:
-            if line.slope(float(sign * FAR * at))[0] * sign <= 0:
+            with np.errstate(over="ignore", invalid="ignore"):
+                far, _ = line.slope(float(sign * FAR * at))
+            if far * sign <= 0:
                 break  # still downhill far away: there is no root
             outer = FAR * at
         guess = at - slope * sign / curvature if curvature else secant

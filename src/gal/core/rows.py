@@ -85,9 +85,15 @@ def assign_rows(
     if fitted not in FITTED_VALUES:
         raise InvalidOptionError(f"fitted must be one of {', '.join(FITTED_VALUES)}, got {fitted!r}")
     order = _shuffled(n, rng, groups)
-    validation, rest = _split(order, validation_fraction, "validation_fraction")
+    for name, fraction in {
+        "validation_fraction": validation_fraction,
+        "held_out_fraction": held_out_fraction,
+    }.items():
+        if not 0 <= fraction < 1:
+            raise InvalidOptionError(f"{name} must be at least 0 and below 1, got {fraction!r}")
+    validation, rest = np.split(order, [round(validation_fraction * n)])
     if fitted == "held-out":
-        search, fit = _split(rest, held_out_fraction * n / max(len(rest), 1), "held_out_fraction")
+        search, fit = np.split(rest, [round(held_out_fraction * n)])
         if len(search) == 0:
             raise InvalidOptionError(
                 f"held_out_fraction={held_out_fraction} of {n} rows is not one whole row: "
@@ -123,12 +129,3 @@ def _shuffled(n: int, rng: np.random.Generator, groups: NDArray[np.intp] | None)
         members = grouped[groups[grouped] == code]
         rank[members] = (np.arange(len(members)) + rng.random()) / len(members)
     return np.argsort(rank, kind="stable")
-
-
-def _split(
-    order: NDArray[np.intp], fraction: float, option: str
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    if not 0 <= fraction < 1:
-        raise InvalidOptionError(f"{option} must be at least 0 and below 1, got {fraction!r}")
-    count = round(fraction * len(order))
-    return order[:count], order[count:]

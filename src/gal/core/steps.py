@@ -25,6 +25,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 
+ENDED = "ended on request"
+"""How the reason begins when a driver ended the learning."""
+
 EXACT = 1e-6
 """Rows count as fitted exactly when the residual has shrunk to this fraction of the first."""
 
@@ -163,6 +166,8 @@ def conclude(
 ) -> Ensemble:
     """The best validated rounds, of the label holder alone where assistance does not help there."""
     track: Track = "assisted"
+    if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
+        judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
     chosen, judgement = assisted, judged
     own_loss = float("nan")
     if alone is not None and (judged is None) == (judged_alone is None):
