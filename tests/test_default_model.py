@@ -111,6 +111,12 @@ class TestColumns:
         np.testing.assert_allclose(one, another, atol=1e-9)
 
 
+def test_table_without_a_column_of_numbers_or_categories_is_no_problem() -> None:
+    X, y = mixed_table(1200)
+    nothing = X[["constant", "nothing", "nobody"]]
+    np.testing.assert_allclose(TabularModel().fit(nothing, y).predict(nothing), y.mean())
+
+
 class TestDates:
     def test_dates_are_numbers_of_days_however_they_are_kept(self) -> None:
         dates = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-03", "NaT", "2024-02-01"]))
@@ -213,6 +219,12 @@ class TestTrees:
         X, y = mixed_table(TabularModel().min_rows)
         assert TabularModel().fit(X[:-1], y[:-1]).trees_ == []
         assert len(TabularModel().fit(X, y).trees_) == 1
+
+    @pytest.mark.parametrize(("n", "leaves"), [(600, 3), (1000, 5), (10_000, 15)])
+    def test_small_tables_get_small_ones(self, n: int, leaves: int) -> None:
+        x = np.random.default_rng(0).uniform(-1, 1, (n, 2))
+        (fitted,) = TabularModel().fit(x, x[:, 0] * x[:, 1]).trees_
+        assert fitted.max_leaf_nodes == leaves
 
     def test_none_on_request(self) -> None:
         X, y = mixed_table(50)

@@ -221,3 +221,12 @@ def archive(folder: Path, content: str, models: bytes) -> Path:
         made.writestr("gal.json", content)
         made.writestr("models.skops", models)
     return folder / "broken.gal"
+
+
+def test_trees_with_categories_come_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"number": rng.normal(size=800), "town": rng.choice(["x", "y", "z"], size=800)})
+    y = table["number"] + (table["town"] == "x") + 0.1 * rng.normal(size=800)
+    model = GALRegressor({"a": ["number"], "b": ["town"]}, random_state=0, cross_validation=0).fit(table, y)
+    model.save(tmp_path / "model.gal")
+    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(table), model.predict(table))

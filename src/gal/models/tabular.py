@@ -1,8 +1,14 @@
 """The default local model: does well on an ordinary mixed table without tuning.
 
-A ridge regression on standardised and one-hot columns first, then gradient-boosted trees on what
-it left over. The ridge carries small tables, where trees have too few rows to split; the trees
-carry large ones and whatever is not linear. Chosen by measuring (``benchmarks/default_model.py``).
+A ridge regression on standardised columns, their bends (a line may change its slope at the quartiles)
+and one-hot categories first, then a few small trees on what it left over. The ridge carries small
+tables, where trees fit noise; the trees carry large ones and what columns say together.
+
+Chosen by measuring (``benchmarks/default_model.py``; ten rounds, all other defaults). Of the way from
+the label holder alone to pooled data it covers 97.8 % on Adult and 96.3 % on credit default (AUC);
+without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 % and 59.1 %.
+More, larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2 0.405 without,
+0.400 with, 0.320 trees alone.
 """
 
 from __future__ import annotations
@@ -28,6 +34,9 @@ MAX_CATEGORIES = 64
 BLOCK = 2**22
 """Numbers in a block of the wide matrix: 32 MiB. A million rows of text would be gigabytes at once."""
 
+ROWS_PER_LEAF = 200
+"""A tree has no more leaves than one for so many rows: small tables get small trees."""
+
 KNOTS = (0.25, 0.5, 0.75)
 """Quantiles of a number at which its line may bend."""
 
@@ -45,8 +54,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     Parameters
     ----------
-    alpha: strength of the ridge, on standardised columns.
+    alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
     max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out.
+        A tree has at most one leaf for 200 rows.
     min_rows: tables with fewer rows get no trees.
     """
 
@@ -57,7 +67,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         max_iter: int = 10,
         learning_rate: float = 0.1,
         max_leaf_nodes: int = 15,
-        min_rows: int = 1000,
+        min_rows: int = 500,
         random_state: int | None = None,
     ) -> None:
         self.alpha = alpha
@@ -80,7 +90,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.trees_: list[HistGradientBoostingRegressor] = []
         if self.max_iter > 0 and len(target) >= self.min_rows:
             left_over = target - self._linear(codes)
-            self.trees_ = [self._tree().fit(codes, column, weight) for column in left_over.T]
+            self.trees_ = [self._tree(len(codes)).fit(codes, column, weight) for column in left_over.T]
         self.n_iter_ = 1 + (self.max_iter if self.trees_ else 0)  # the ridge, and what each tree adds
         return self
 
@@ -99,11 +109,11 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             fitted[block] = self.encoder_.wide(codes[block]) @ self.coef_ + self.intercept_
         return fitted
 
-    def _tree(self) -> HistGradientBoostingRegressor:
+    def _tree(self, n_rows: int) -> HistGradientBoostingRegressor:
         return HistGradientBoostingRegressor(
             max_iter=self.max_iter,
             learning_rate=self.learning_rate,
-            max_leaf_nodes=self.max_leaf_nodes,
+            max_leaf_nodes=min(self.max_leaf_nodes, max(2, n_rows // ROWS_PER_LEAF)),
             categorical_features=self.encoder_.is_category_,
             early_stopping=False,
             random_state=self.random_state,

@@ -20,7 +20,9 @@ from gal.errors import StoredModelError
 FORMAT = 1
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 """Packages whose classes are trusted."""
-HARMLESS = frozenset({"builtins.range"})
+HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array"})
+"""What else may come: scikit-learn's trees with categories hold a partial of ``check_array``. A partial of any
+other function is refused, because skops names the function, too."""
 
 
 def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble, objects: Any) -> None:
