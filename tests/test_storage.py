@@ -229,4 +229,6 @@ def test_trees_with_categories_come_back(tmp_path: Path) -> None:
     y = table["number"] + (table["town"] == "x") + 0.1 * rng.normal(size=800)
     model = GALRegressor({"a": ["number"], "b": ["town"]}, random_state=0, cross_validation=0).fit(table, y)
     model.save(tmp_path / "model.gal")
-    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(table), model.predict(table))
+    np.testing.assert_array_equal(
+        GALRegressor.load(tmp_path / "model.gal").predict(table), model.predict(table)
+    )

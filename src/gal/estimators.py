@@ -17,9 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import assert_all_finite, check_array, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gal.columns import columns_by_organization, missing_columns, view_of
@@ -32,12 +30,12 @@ from gal.drivers import drive_learning, drive_prediction, open_driver
 from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
-    InvalidLabelsError,
     InvalidOptionError,
     LocalModelError,
     StoredModelError,
 )
 from gal.initial import FittedModel, check_initial
+from gal.labels import check_class_labels, check_regression_labels
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.organization import Organization
 from gal.progress import show_progress
@@ -412,7 +410,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
         """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
         options = _options(self)
         table = self._check_table(X, reset=True)
-        target = _check_regression_labels(y, int(table.shape[0]))
+        target = check_regression_labels(y, int(table.shape[0]))
         self._single_output = target.ndim == 1
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         self._fit(table, regression_labels(target, options), options, weight)
@@ -447,7 +445,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
         """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
         options = _options(self)
         table = self._check_table(X, reset=True)
-        target = _check_class_labels(y, int(table.shape[0]))
+        target = check_class_labels(y, int(table.shape[0]))
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         labels = class_labels(target, options)
         self.classes_: NDArray[Any] = np.asarray(labels.classes)
@@ -534,49 +532,6 @@ def _finished(done: Round, seconds: float) -> FinishedRound:
         done.contributions,
         done.left_out,
     )
-
-
-def _check_regression_labels(y: Any, n_rows: int) -> Floats:
-    if y is None:
-        raise InvalidLabelsError("requires y to be passed, but the target y is None")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", np.exceptions.ComplexWarning)
-        target = check_array(
-            y, ensure_2d=False, dtype="numeric", input_name="y", allow_nd=False, ensure_all_finite=True
-        )
-    target = np.asarray(target, dtype=np.float64)
-    if target.ndim == 2 and target.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3
-        )
-        target = target[:, 0]
-    _check_rows(target, n_rows)
-    return target
-
-
-def _check_class_labels(y: Any, n_rows: int) -> NDArray[Any]:
-    if y is None:
-        raise InvalidLabelsError("requires y to be passed, but the target y is None")
-    target = column_or_1d(y, warn=True)
-    absent = pd.isna(target) if target.dtype.kind == "O" else np.zeros(0, dtype=np.bool_)
-    if absent.any():
-        raise InvalidLabelsError(
-            f"Input y contains NaN or None: {int(absent.sum())} of {len(target)} labels "
-            f"(first at row {int(absent.argmax())})"
-        )
-    assert_all_finite(target, input_name="y")
-    check_classification_targets(target)
-    _check_rows(target, n_rows)
-    return np.asarray(target)
-
-
-def _check_rows(target: NDArray[Any], n_rows: int) -> None:
-    if len(target) != n_rows:
-        raise InvalidInputError(
-            f"Found input variables with inconsistent numbers of samples: {n_rows} rows, {len(target)} labels"
-        )
-    if n_rows < 2:
-        raise InvalidInputError(f"learning needs at least 2 rows, got n_samples={n_rows} (1 sample)")
 
 
 def _row_mask(name: str, rows: Any, n_rows: int) -> NDArray[np.bool_]:

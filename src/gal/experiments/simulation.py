@@ -104,21 +104,10 @@ def simulate(
     everything = [column for columns in names.values() for column in columns]
     views = {"alone": names[holder], "assisted": list(X.columns), "pooled": list(dict.fromkeys(everything))}
     splits = _splits(y, chosen, folds, seed)
-    outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in views}
-    picked = ""
-    for index, (train, test) in enumerate(splits):
-        say(f"part {index + 1} of {len(splits)}")
-        for name, columns in views.items():
-            view = X[columns]
-            if name == "pooled":
-                picked, model = _best_pooled(models[name], view.iloc[train], y[train], chosen, seed, picked)
-            else:
-                model = clone(models[name][0])
-            model.fit(view.iloc[train], y[train])
-            outputs[name].append(chosen.output(model, view.iloc[test]))
+    picked, outputs = _left_out_outputs(X, y, views, models, splits, chosen, seed, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
-    scores = _bootstrap(chosen, truth, {name: np.concatenate(parts) for name, parts in outputs.items()}, seed)
+    scores = _bootstrap(chosen, truth, outputs, seed)
     say("contributions")
     whole = clone(models["assisted"][0]).fit(X, y)
     way = scores["pooled"].value - scores["alone"].value
@@ -137,6 +126,32 @@ def simulate(
         seconds=time.perf_counter() - started,
         pooled_model=picked,
     )
+
+
+def _left_out_outputs(
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    views: Mapping[str, list[str]],
+    models: Mapping[str, list[Any]],
+    splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+    metric: Metric,
+    seed: int,
+    say: Observer,
+) -> tuple[str, dict[str, NDArray[Any]]]:
+    """What each model says of rows it never saw, in the order of the splits; and which pooled one."""
+    outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in views}
+    picked = ""
+    for index, (train, test) in enumerate(splits):
+        say(f"part {index + 1} of {len(splits)}")
+        for name, columns in views.items():
+            view = X[columns]
+            if name == "pooled":
+                picked, model = _best_pooled(models[name], view.iloc[train], y[train], metric, seed, picked)
+            else:
+                model = clone(models[name][0])
+            model.fit(view.iloc[train], y[train])
+            outputs[name].append(metric.output(model, view.iloc[test]))
+    return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
 
 
 def _read(
