@@ -62,6 +62,18 @@ def help_text(command: str) -> str:
     return "\n".join(line.rstrip() for line in result.output.splitlines()).strip("\n") + "\n"
 
 
+DEMO = re.compile(r"(<!-- demo: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+
+
+def demo_text() -> str:
+    """What ``gal demo`` prints, without its last paragraph, which has the seconds."""
+    runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
+    lines = [line.rstrip() for line in runner.invoke(app, ["demo"]).stdout.splitlines()]
+    return (
+        "\n".join(lines[: next(i for i, line in enumerate(lines) if "rows were predicted by" in line)]) + "\n"
+    )
+
+
 def main() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -74,6 +86,7 @@ def main() -> None:
                 text = text[:start] + printed + text[end:]
                 shift += len(printed) - (end - start)
         text = GENERATED.sub(lambda found: found[1] + help_text(found["command"]) + found[4], text)
+        text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], text)
         page.write_text(text, encoding="utf-8")
 
 

@@ -100,6 +100,11 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
         ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
         ({"more": ["--metric", "magic"]}, "metric must be"),
         ({"more": ["--folds", "100"]}, "use fewer"),
+        ({"more": ["--metric", "r2"]}, "these labels are text"),
+        ({"target": "[/x]"}, "no column '[/x]' to predict"),
+        ({"parts": "[organizations]\n'[/you]' = ['q']"}, "organization '[/you]': no column 'q'"),
+        ({"parts": "[organizations.bank]\ncolumns = ['income']\nmodle = 'svr'"}, "modle"),
+        ({"table": "income,basket,town,bought\n"}, "0 rows"),
         ({"table": ""}, "cannot be read as a table"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from doc_examples import GENERATED, PAGES, ROOT, examples, help_text, run
+from doc_examples import DEMO, GENERATED, PAGES, ROOT, demo_text, examples, help_text, run
 from gal import GALClassifier
 
 
@@ -41,6 +41,12 @@ def test_there_are_examples() -> None:
 def test_help_texts_are_current(page: Path) -> None:
     for found in GENERATED.finditer(page.read_text(encoding="utf-8")):
         assert found["text"] == help_text(found["command"]), "run `python tests/doc_examples.py`"
+
+
+def test_the_demo_prints_what_the_readme_says() -> None:
+    found = DEMO.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    assert alike(demo_text(), found["text"])
 
 
 def test_every_option_is_in_the_reference() -> None:

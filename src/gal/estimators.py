@@ -187,10 +187,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         times = [*known, *[float("nan")] * (len(done) - len(known))]
         self.rounds_ = [_finished(one, spent) for one, spent in zip(done, times, strict=False)]
         self.n_rounds_ = self.ensemble_.n_rounds
-        self.contributions_ = {
-            name: float(sum(one.contributions.get(name, 0.0) for one in done[: self.n_rounds_]))
-            for name in self.ensemble_.organizations
-        }
+        self.contributions_ = dict(self.ensemble_.contributions)
         if self.ensemble_.stopped.startswith(ENDED):
             warnings.warn(
                 f"interrupted: the {len(done)} finished rounds are kept", InterruptedWarning, stacklevel=4

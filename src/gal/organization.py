@@ -111,10 +111,10 @@ def predict_locally(
     request: PredictRequest,
     n_outputs: int,
 ) -> Floats32:
-    """Values (rounds, n, K) of these rows; 0 for a round that this organization missed."""
+    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of."""
     if not any((request.track, round) in models for round in request.rounds):
         raise LocalModelError(f"organization {name!r} has no fitted models: it has not learned this task")
-    values = np.zeros((len(request.rounds), view.shape[0], n_outputs), dtype=np.float32)
+    values = np.full((len(request.rounds), view.shape[0], n_outputs), np.nan, dtype=np.float32)
     try:
         for index, round in enumerate(request.rounds):
             if (request.track, round) in models:

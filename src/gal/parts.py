@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.losses import REGRESSION_LOSSES
 from gal.core.prediction import final_output
 from gal.core.state import Ensemble, Progress
 from gal.drivers import Driver, by_name, drive_learning, drive_prediction, open_driver
@@ -65,7 +66,8 @@ def learn(
         raise InvalidOptionError(f"kind must be auto, regression or classification, got {kind!r}")
     chosen = Options(**options)
     members = by_name(organizations)
-    labels = (class_labels if _is_classes(y, kind) else regression_labels)(y, chosen)
+    classes = _is_classes(y, kind) and not (isinstance(chosen.loss, str) and chosen.loss in REGRESSION_LOSSES)
+    labels = (class_labels if classes else regression_labels)(y, chosen)
     holder = organizations[0].name if label_holder is None else label_holder
     for one in members.values():
         if one.view.shape[0] != len(labels.y):
@@ -133,8 +135,6 @@ def _is_classes(y: Any, kind: str) -> bool:
     if kind != "auto":
         return kind == "classification"
     labels = np.asarray(y)
-    return (
-        labels.ndim == 1
-        and labels.dtype.kind in "bOUSiu"
-        and len(np.unique(labels)) <= max(2, len(labels) // 5)
-    )
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return labels.ndim == 1 and labels.dtype.kind in "bOUS"
+    return len(np.unique(labels)) <= 10  # counts and amounts have more

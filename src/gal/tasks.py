@@ -95,6 +95,8 @@ def regression_labels(y: Any, options: Options) -> Labels:
 
 def _rows_of_labels(y: Any) -> NDArray[Any]:
     labels = np.asarray(y)
+    if labels.ndim > 2:
+        raise InvalidLabelsError(f"labels must have shape (n,) or (n, K), got {labels.shape}")
     if labels.ndim == 0 or len(labels) == 0:
         raise InvalidLabelsError(f"labels must be one per row, got {'none' if labels.ndim else repr(y)}")
     return labels

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import gal
 from gal.cli.demo import demo_table
@@ -130,7 +131,7 @@ def _print(found: Simulation, as_json: bool, out: Console) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(code)
 
 

@@ -84,7 +84,9 @@ def read_organizations(path: Path) -> OrganizationsFile:
     try:
         return OrganizationsFile.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = max(
+            error.errors(), key=lambda one: len(one["loc"])
+        )  # of a union: the alternative that fits best
         place = ".".join(str(part) for part in first["loc"])
         raise InvalidInputError(
             f"{str(path)!r}: {place}: {first['msg']}. Expected: [organizations] with lines like "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gal.experiments import Simulation
@@ -11,12 +12,13 @@ from gal.experiments.metrics import METRICS
 
 def tell(found: Simulation, out: Console) -> None:
     """Print the table, the answer and who contributed."""
-    table = Table(title=f"predicting {found.target!r} for {found.rows:,} rows", title_justify="left")
+    title = escape(f"predicting {found.target!r} for {found.rows:,} rows")
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     table.add_column(found.metric, justify="right")
     table.add_column("95 % confidence", justify="right")
     rows = {
-        f"{found.label_holder} alone": found.alone,
+        escape(f"{found.label_holder} alone"): found.alone,
         "with assistance": found.assisted,
         "all columns in one place": found.pooled,
     }
@@ -26,15 +28,15 @@ def tell(found: Simulation, out: Console) -> None:
     out.print(_answer(found))
     out.print(_who(found))
     out.print(
-        f"[dim]Every row was predicted by models that had not seen it. {found.seconds:.1f} s; "
-        f"pooled: {found.pooled_model}.[/]"
+        f"[dim]{found.predicted_rows:,} rows were predicted by models that had not seen them. "
+        f"{found.seconds:.1f} s; pooled: {found.pooled_model}.[/]"
     )
 
 
 def _answer(found: Simulation) -> str:
     words = METRICS[found.metric].words
     said = (
-        f"Alone, the model of {found.label_holder} {words.format(found.alone.value)}. "
+        f"Alone, the model of {escape(found.label_holder)} {words.format(found.alone.value)}. "
         f"With assistance it {words.format(found.assisted.value)}. "
     )
     if found.gain.low > 0:
@@ -54,7 +56,13 @@ def _answer(found: Simulation) -> str:
 
 def _who(found: Simulation) -> str:
     ranked = sorted(found.contributions.items(), key=lambda pair: -pair[1])
-    return "What was learned came from " + ", ".join(f"{name} ({share:.0%})" for name, share in ranked) + "."
+    if not any(share for _, share in ranked):
+        return "Nothing was learned that holds for other rows."
+    return (
+        "What was learned came from "
+        + ", ".join(f"{escape(name)} ({share:.0%})" for name, share in ranked)
+        + "."
+    )
 
 
 def _number(value: float) -> str:

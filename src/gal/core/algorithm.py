@@ -19,6 +19,7 @@ from gal.core.state import Ensemble, Progress
 from gal.core.steps import ENDED, advance, at, conclude, fitted_exactly, line_along, residual_and_size, start
 from gal.core.task import Task
 from gal.core.weights import Fitted
+from gal.errors import InvalidInputError
 
 Learning = Generator[list[FitRequest], list[Mapping[str, Reply]], Ensemble]
 Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]
@@ -67,6 +68,11 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
     organization only), because assistance that does not help is not used.
     """
+    if progress is not None and progress.output.shape != (task.rows.n, task.loss.n_outputs):
+        raise InvalidInputError(
+            f"this progress has outputs of shape {progress.output.shape}, the task needs "
+            f"{(task.rows.n, task.loss.n_outputs)}: it belongs to other rows"
+        )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
     tracks = [_rounds(task, "assisted", progress, on_round), *_parts(judge, "assisted")]
     if task.alone is not None and judge_alone is not None:

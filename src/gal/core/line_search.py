@@ -136,6 +136,10 @@ class ConstantRate:
 
     rate: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.rate) and self.rate > 0):
+            raise InvalidOptionError(f"a constant rate must be a number above 0, got {self.rate!r}")
+
     def __call__(self, line: Line, *, round: int, scale: float) -> float:  # noqa: ARG002
         return self.rate * scale
 

@@ -68,6 +68,14 @@ def accept_predicted(
             [_mean(ensemble, index, name) for index in request.rounds], dtype=np.float32
         ).reshape(len(request.rounds), 1, ensemble.n_outputs)
         answer, problem = _read(replies.get(name), shape, limit=np.inf, gaps=True)
+        counts = np.array([name in ensemble.coefficients[index - 1] for index in request.rounds])
+        if answer is not None and n_rows > 0:
+            # A round that it missed has no coefficient, and needs no answer.
+            answer = np.where(np.isnan(answer) & ~counts[:, None, None], means, answer)
+            gone = np.asarray(np.isnan(answer).all(axis=(1, 2)))
+            without = [index for index, nothing in zip(request.rounds, gone, strict=True) if nothing]
+            if without:
+                answer, problem = None, f"has no model of round {', '.join(map(str, without))}"
         if answer is None:
             missing[name] = problem
             values[name] = np.broadcast_to(means, shape)

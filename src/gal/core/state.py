@@ -88,6 +88,10 @@ class Ensemble:
     """The label holder's own best on the validation rows; NaN without any."""
     trust: float = 1.0
     """What share of all steps is kept; the coefficients have it in them."""
+    train_loss: float = float("nan")
+    """Mean loss of this model on the rows that chose weights and rate."""
+    contributions: Mapping[str, float] = field(default_factory=lambda: ByName({}))
+    """Each organization's share of ``initial_train_loss - train_loss``; they add up to all of it."""
     stopped: str = ""
     """Why learning ended."""
 
@@ -112,6 +116,6 @@ class Progress:
     history: tuple[tuple[Mapping[str, float], ...], ...] = ()
     """``coefficients`` as they were after each round: a refit changes past ones."""
     fitted: tuple[Mapping[str, Floats32], ...] = ()
-    """All replies so far; kept only where coefficients are refitted."""
+    """All replies so far; kept only where coefficients are refitted or a cross-validation may shrink them."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")

@@ -118,7 +118,7 @@ def advance(
     counts = {name: float(rate * weight) for name, weight in zip(fitted, weights, strict=True)}
     counts = {name: count for name, count in counts.items() if count != 0}
     output = _moved(progress.output, [(counts[name], fitted[name]) for name in counts])
-    kept = (*progress.fitted, dict(fitted)) if task.fully_corrective else ()
+    kept = (*progress.fitted, dict(fitted)) if task.fully_corrective or task.rows.n_parts else ()
     coefficients: tuple[Mapping[str, float], ...] = (*progress.coefficients, ByName(counts))
     steps = {name: [(counts.get(name, 0.0), values)] for name, values in fitted.items()}
     refitted = _refit(task, kept, coefficients) if task.fully_corrective and len(kept) > 1 else None
@@ -178,6 +178,7 @@ def conclude(
     kept = len(chosen.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
     trust = 1.0 if judgement is None else judgement.trusts[kept]
     first = task.first_output
+    train_loss, shares = _earned(task, chosen, kept, trust)
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
@@ -192,8 +193,28 @@ def conclude(
         track=track,
         alone_validation_loss=own_loss,
         trust=trust,
+        train_loss=train_loss,
+        contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
         stopped=why,
     )
+
+
+def _earned(task: Task, chosen: Progress, kept: int, trust: float) -> tuple[float, dict[str, float]]:
+    """Train loss of the first ``kept`` rounds with this trust, and who earned its fall."""
+    if kept == 0:
+        return chosen.initial_train_loss, {}
+    if trust == 1:
+        shares: dict[str, float] = {}
+        for done in chosen.rounds[:kept]:
+            for name, share in done.contributions.items():
+                shares[name] = shares.get(name, 0.0) + share
+        return chosen.rounds[kept - 1].train_loss, shares
+    counts = _trusted(chosen.history[kept - 1], trust)
+    first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
+    steps = _changes(chosen.fitted[:kept], ({},) * (kept - 1), counts)
+    output = _moved(first, [piece for pieces in steps.values() for piece in pieces])
+    loss = _loss_on(task, task.rows.search, output)
+    return loss, _contributions(task, first, steps, chosen.initial_train_loss - loss)
 
 
 def _validated(progress: Progress, judged: Judgement | None) -> list[float]:

@@ -15,7 +15,7 @@ from gal.errors import InvalidOptionError
 class Stopping:
     """Three rules, each off at its None; whichever holds first ends the learning.
 
-    - ``min_rate``: the rate, for the residual as it is, is not above this (the paper's rule).
+    - ``min_rate``: the rate is not above this fraction of the largest so far (the paper's rule, without units).
     - ``patience``: the validation loss has not been at its lowest for this many rounds.
     - ``plateau``: the train loss fell by less than this fraction in the last round.
     """
@@ -37,7 +37,8 @@ class Stopping:
         if not progress.rounds:
             return ""
         last = progress.rounds[-1]
-        if self.min_rate is not None and abs(last.rate) <= self.min_rate * last.scale:
+        largest = max(abs(done.rate) / done.scale for done in progress.rounds)
+        if self.min_rate is not None and abs(last.rate) / last.scale <= self.min_rate * largest:
             return f"round {last.round}: the rate fell to {last.rate:.3g}, no step helps any more"
         losses = validation_losses(progress.initial_validation_loss, progress.rounds)
         since_best = 0 if np.isnan(losses[-1]) else len(losses) - 1 - int(np.argmin(losses))

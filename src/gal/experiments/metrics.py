@@ -68,6 +68,8 @@ def metric_for(name: str, y: NDArray[Any]) -> Metric:
         if name not in METRICS:
             raise InvalidOptionError(f"metric must be auto or one of {', '.join(METRICS)}, got {name!r}")
         chosen = METRICS[name]
+        if not chosen.classes and y.dtype.kind not in "iufb":
+            raise InvalidOptionError(f"{name} is for numbers, these labels are text: use auc or accuracy")
         if chosen.name == "auc" and len(np.unique(y)) != 2:
             raise InvalidOptionError(
                 f"auc is for two classes, these labels have {len(np.unique(y))}: use accuracy"

@@ -8,6 +8,7 @@ that never saw it; the confidence intervals are bootstraps over these rows.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,10 +21,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
 
-from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError, NothingLearnedError
 from gal.estimators import GALClassifier, GALRegressor
 from gal.experiments.metrics import METRICS, Metric, metric_for
 from gal.models.tabular import TableEncoder, as_frame
+from gal.warnings import InterruptedWarning
 
 RESAMPLES = 1000
 Observer = Callable[[str], None]
@@ -56,6 +58,8 @@ class Simulation:
     organizations: Mapping[str, list[str]]
     target: str
     rows: int
+    predicted_rows: int
+    """How many of them were predicted by models that had not seen them: all, or one test part."""
     seconds: float
     pooled_model: str
 
@@ -109,7 +113,7 @@ def simulate(
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
     say("contributions")
-    whole = clone(models["assisted"][0]).fit(X, y)
+    whole = _fit(clone(models["assisted"][0]), X, y)
     way = scores["pooled"].value - scores["alone"].value
     return Simulation(
         metric=chosen.name,
@@ -123,6 +127,7 @@ def simulate(
         organizations=names,
         target=target,
         rows=len(y),
+        predicted_rows=len(truth),
         seconds=time.perf_counter() - started,
         pooled_model=picked,
     )
@@ -149,16 +154,30 @@ def _left_out_outputs(
                 picked, model = _best_pooled(models[name], view.iloc[train], y[train], metric, seed, picked)
             else:
                 model = clone(models[name][0])
-            model.fit(view.iloc[train], y[train])
+            _fit(model, view.iloc[train], y[train])
             outputs[name].append(metric.output(model, view.iloc[test]))
     return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
+
+
+def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
+    """Fit; Ctrl-C ends everything, where an estimator alone would keep its finished rounds."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InterruptedWarning)
+            return model.fit(X, y)
+    except (InterruptedWarning, NothingLearnedError) as ended:
+        raise KeyboardInterrupt from ended
 
 
 def _read(
     table: Any, target: str, organizations: Mapping[str, list[str]]
 ) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
-    frame = as_frame(table)
-    frame.columns = [str(column) for column in frame.columns]
+    frame = as_frame(table).rename(columns=str)
+    if len(frame) < 2:
+        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
+    if not frame.columns.is_unique:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
     if target not in frame.columns:
         raise InvalidInputError(
             f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"
@@ -194,7 +213,7 @@ def _models(
     trees = HistGradientBoostingClassifier if metric.classes else HistGradientBoostingRegressor
     own = local_models.get(holder) if isinstance(local_models, Mapping) else local_models
     return {
-        "alone": [gal(local_models=own, rounds=rounds, random_state=seed)],
+        "alone": [gal({holder: names[holder]}, local_models=own, rounds=rounds, random_state=seed)],
         "assisted": [
             gal(dict(names), label_holder=holder, local_models=local_models, rounds=rounds, random_state=seed)
         ],
@@ -261,6 +280,8 @@ def _splits(
             + f", the smallest has {smallest}: use fewer with --folds"
         )
     if count == 1:
+        if smallest < 2 or len(y) < 5 * (len(np.unique(y)) if metric.classes else 1):
+            raise InvalidInputError(f"{len(y)} rows are too few to put a fifth of them aside")
         return [_holdout(y, metric, seed)]
     splitter = StratifiedKFold if metric.classes else KFold
     return list(splitter(count, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))

@@ -30,6 +30,10 @@ def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble
     import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
 
     target = Path(path)
+    if target.is_dir() or not target.absolute().parent.is_dir():
+        raise StoredModelError(
+            f"cannot write {str(path)!r}: it is a folder, or lies in one that does not exist"
+        )
     content = {"format": FORMAT, "facts": dict(facts), "ensemble": _plain(ensemble)}
     try:
         text = json.dumps(content)

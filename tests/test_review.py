@@ -1,0 +1,117 @@
+"""Scenarios that once went wrong: each was a silent error or a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+import gal
+from gal import GALRegressor, Organization, Progress
+from gal.errors import InvalidInputError, InvalidOptionError, StoredModelError
+from gal.experiments import simulate
+
+PARTS = {"p": ["a", "b"], "q": ["c", "d"]}
+
+
+def table(n: int = 120) -> tuple[pd.DataFrame, pd.Series[float]]:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({name: rng.normal(size=n) for name in "abcd"})
+    return X, 2 * X["a"] + X["c"] ** 2 + 0.1 * rng.normal(size=n)
+
+
+def organizations(X: pd.DataFrame) -> list[Organization]:
+    return [Organization(name, X[columns]) for name, columns in PARTS.items()]
+
+
+def test_organizations_without_the_models_of_earlier_rounds_are_reported_missing() -> None:
+    X, y = table()
+    seen: list[Progress] = []
+    gal.learn(y, organizations(X), rounds=6, on_round=seen.append, validation_fraction=0)
+    fresh = organizations(X)
+    resumed = gal.learn(y, fresh, rounds=6, progress=seen[2], validation_fraction=0)
+    answer = gal.predict(resumed, fresh)
+    assert answer.degraded.all()
+    assert "no model of round 1, 2, 3" in answer.missing["p"]
+
+
+def test_a_progress_of_other_rows_is_refused() -> None:
+    X, y = table()
+    seen: list[Progress] = []
+    gal.learn(y, organizations(X), rounds=2, on_round=seen.append)
+    with pytest.raises(InvalidInputError, match="belongs to other rows"):
+        gal.learn(y[:60], organizations(X[:60]), progress=seen[0])
+
+
+def test_contributions_are_those_of_the_model_that_is_returned() -> None:
+    X, y = table()
+    model = GALRegressor(PARTS, random_state=0, local_models=DecisionTreeRegressor()).fit(X, y)
+    assert model.ensemble_.trust < 1
+    loss = float(np.square(model.predict(X) - y).mean() / 2)
+    assert model.ensemble_.train_loss == pytest.approx(loss, rel=1e-5)
+    fall = model.ensemble_.initial_train_loss - model.ensemble_.train_loss
+    assert sum(model.contributions_.values()) == pytest.approx(fall, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "quantile"])
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_units_of_the_labels_do_not_matter(loss: str, unit: float) -> None:
+    X, y = table()
+    plain, scaled = (GALRegressor(PARTS, random_state=0, loss=loss).fit(X, y * u) for u in (1.0, unit))
+    assert len(scaled.rounds_) == len(plain.rounds_)
+    # Not equal: the row that a rate hits exactly has a residual of either sign, by rounding.
+    assert scaled.score(X, y * unit) == pytest.approx(plain.score(X, y), abs=0.02)
+
+
+def test_ctrl_c_ends_a_simulation() -> None:
+    class Stopped(DecisionTreeRegressor):  # type: ignore[misc]
+        fits = 0
+
+        def fit(self, X: Any, y: Any) -> Any:
+            Stopped.fits += 1
+            if Stopped.fits > 30:
+                raise KeyboardInterrupt
+            return super().fit(X, y)
+
+    X, y = table()
+    with pytest.raises(KeyboardInterrupt):
+        simulate(X.assign(y=y), "y", PARTS, folds=2, local_models=Stopped())
+
+
+def test_the_callers_table_is_left_alone() -> None:
+    X, y = table()
+    numbered = pd.DataFrame(np.column_stack([X, y]))
+    simulate(numbered, "4", {"p": ["0", "1"], "q": ["2"]}, folds=2)
+    assert numbered.columns.tolist() == list(range(5))
+
+
+def test_tables_that_cannot_be_compared_on() -> None:
+    X, y = table()
+    with pytest.raises(InvalidInputError, match="0 rows"):
+        simulate(X.assign(y=y)[:0], "y", PARTS)
+    with pytest.raises(InvalidInputError, match="too few"):
+        simulate(X.assign(y=["u", "v"] * 60)[:4], "y", PARTS, folds=1)
+    with pytest.raises(InvalidOptionError, match="these labels are text"):
+        simulate(X.assign(y=["u", "v"] * 60), "y", PARTS, metric="r2")
+    with pytest.raises(InvalidInputError, match="same name: a"):
+        simulate(X.assign(y=y).rename(columns={"b": "a"}), "y", {"p": ["a"]})
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_that_leads_nowhere_is_refused(rate: float) -> None:
+    X, y = table()
+    with pytest.raises(InvalidOptionError, match="constant rate"):
+        GALRegressor(PARTS, line_search=rate).fit(X, y)
+
+
+def test_saving_to_nowhere_leaves_nothing(tmp_path: Path) -> None:
+    X, y = table()
+    model = GALRegressor(PARTS, rounds=1).fit(X, y)
+    for path in (tmp_path / "no" / "model.gal", tmp_path):
+        with pytest.raises(StoredModelError, match="cannot write"):
+            model.save(path)
+    assert list(tmp_path.iterdir()) == []
