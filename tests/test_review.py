@@ -86,7 +86,7 @@ def test_the_callers_table_is_left_alone() -> None:
     X, y = table()
     numbered = pd.DataFrame(np.column_stack([X, y]))
     simulate(numbered, "4", {"p": ["0", "1"], "q": ["2"]}, folds=2)
-    assert numbered.columns.tolist() == list(range(5))
+    assert " ".join(map(repr, numbered.columns)) == "0 1 2 3 4"
 
 
 def test_tables_that_cannot_be_compared_on() -> None:
