@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
@@ -39,42 +36,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gal import GALClassifier, GALRegressor
+from gal.errors import MissingDataError
+from gal.experiments.datasets import Dataset, load
 from gal.models.tabular import TableEncoder, TabularModel, as_frame
 
 QUICK_ROWS = 12_000
 SEEDS = 3
 SHORTEST_WAY = 0.01
 Columns = Mapping[str, list[str]]
-
-ADULT_COLUMNS = [
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-]
-ADULT = {
-    "census office": ["age", "sex", "race", "native-country", "marital-status", "relationship"],
-    "school": ["education", "education-num"],
-    "employer": ["workclass", "occupation", "hours-per-week"],
-    "tax office": ["capital-gain", "capital-loss", "fnlwgt"],
-}
-CREDIT = {
-    "bank": ["LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE"],
-    "card processor": [f"PAY_{month}" for month in (0, 2, 3, 4, 5, 6)],
-    "billing": [f"BILL_AMT{month}" for month in range(1, 7)],
-    "payments": [f"PAY_AMT{month}" for month in range(1, 7)],
-}
 
 
 @dataclass(frozen=True)
@@ -170,75 +139,42 @@ CANDIDATES: dict[str, Callable[[], Any]] = {
 }
 """Each differs from the default in what its name says."""
 
-SETS = ("Adult", "Credit", "Diabetes", "Boston", "Wine", "BreastCancer", "QSAR")
+SETS = {
+    "Adult": "Adult",
+    "Credit": "CreditDefault",
+    "Diabetes": "Diabetes",
+    "Boston": "BostonHousing",
+    "Wine": "Wine",
+    "BreastCancer": "BreastCancer",
+    "QSAR": "QSAR",
+}
+"""Names here, and those of ``gal.experiments.datasets``."""
 
 
-def splits_of(name: str, data: Path | None, *, quick: bool) -> Iterator[Split]:
+def splits_of(name: str, *, quick: bool) -> Iterator[Split]:
     """One split of a large set, as many as there are seeds of a small one."""
-    if name == "Adult":
-        yield _first_rows(_adult(_folder(data, name)), quick)
-    elif name == "Credit":
-        yield _first_rows(_credit(_folder(data, name)), quick)
+    data = load(SETS[name])
+    if data.partition is not None:
+        yield _first_rows(_split(name, data.partition, data, 0), quick)
+        return
+    for seed in range(1 if quick else SEEDS):
+        order = np.random.default_rng(seed).permutation(data.X.shape[1])
+        parts = {
+            f"organization {m}": [data.X.columns[j] for j in part]
+            for m, part in enumerate(np.array_split(order, 4))
+        }
+        yield _split(name, parts, data, seed)
+
+
+def _split(name: str, organizations: Columns, data: Dataset, seed: int) -> Split:
+    rows = np.arange(len(data.y))
+    if data.test is not None:
+        train, test = np.setdiff1d(rows, data.test), data.test
     else:
-        X, y = _small(name, data)
-        for seed in range(1 if quick else SEEDS):
-            order = np.random.default_rng(seed).permutation(X.shape[1])
-            parts = {
-                f"organization {m}": [X.columns[j] for j in part]
-                for m, part in enumerate(np.array_split(order, 4))
-            }
-            yield _split(name, parts, X, y, seed)
-
-
-def _adult(data: Path) -> Split:
-    train, test = (
-        pd.read_csv(
-            data / "adult" / file,
-            names=ADULT_COLUMNS,
-            skiprows=skip,
-            skipinitialspace=True,
-            na_values="?",
+        train, test = train_test_split(
+            rows, test_size=0.2, random_state=seed, stratify=data.y if data.classes else None
         )
-        for file, skip in (("adult.data", 0), ("adult.test", 1))
-    )
-    rich, rich_test = (
-        table["income"].str.startswith(">50K").to_numpy().astype(int) for table in (train, test)
-    )
-    return Split("Adult", ADULT, train.drop(columns="income"), rich, test.drop(columns="income"), rich_test)
-
-
-def _credit(data: Path) -> Split:
-    table = pd.read_csv(data / "credit_card_default" / "UCI_Credit_Card.csv").drop(columns="ID")
-    y = table.pop("default.payment.next.month").to_numpy()
-    return _split("Credit", CREDIT, table, y, 0)
-
-
-def _small(name: str, data: Path | None) -> tuple[pd.DataFrame, NDArray[Any]]:
-    shipped = {"Diabetes": load_diabetes, "Wine": load_wine, "BreastCancer": load_breast_cancer}
-    if name in shipped:
-        X, y = shipped[name](return_X_y=True, as_frame=True)
-        return X, y.to_numpy()
-    if name == "Boston":
-        table = pd.read_csv(_folder(data, name) / "boston" / "boston_house_prices.csv", skiprows=1)
-        return table.drop(columns="MEDV"), table["MEDV"].to_numpy()
-    table = pd.read_csv(_folder(data, name) / "biodeg" / "biodeg.csv", sep=";", header=None)
-    table.columns = [f"x{j}" for j in range(table.shape[1])]
-    return table.iloc[:, :-1], (table.iloc[:, -1] == "RB").to_numpy().astype(int)
-
-
-def _folder(data: Path | None, name: str) -> Path:
-    if data is None:
-        raise SystemExit(
-            f"{name} is read from the folder that GAL_DATA names: set it, or choose other --sets"
-        )
-    return data
-
-
-def _split(name: str, organizations: Columns, X: pd.DataFrame, y: NDArray[Any], seed: int) -> Split:
-    train, test = train_test_split(
-        np.arange(len(y)), test_size=0.2, random_state=seed, stratify=y if y.dtype.kind == "i" else None
-    )
-    return Split(name, organizations, X.iloc[train], y[train], X.iloc[test], y[test])
+    return Split(name, organizations, data.X.iloc[train], data.y[train], data.X.iloc[test], data.y[test])
 
 
 def _first_rows(split: Split, quick: bool) -> Split:
@@ -314,21 +250,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, metavar="SET")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     parser.add_argument(
         "--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES), metavar="NAME"
     )
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} train rows, one seed")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
-    folder = os.environ.get("GAL_DATA")
     results = []
     if not chosen.json:
         print(
             "set          metric   candidate             rows     own   alone assisted  pooled covered seconds"
         )
     for name in chosen.sets:
-        splits = list(splits_of(name, None if folder is None else Path(folder), quick=chosen.quick))
+        try:
+            splits = list(splits_of(name, quick=chosen.quick))
+        except MissingDataError as error:
+            raise SystemExit(f"{error}; or choose other --sets") from None
         for result in measure(splits, chosen.candidates):
             results.append(result)
             if not chosen.json:

@@ -33,6 +33,7 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
 from gal import GALClassifier, GALRegressor
+from gal.experiments.splits import stored
 from gal.models import PaperLinear
 
 Floats = NDArray[np.float64]
@@ -106,18 +107,19 @@ class Split:
 
 def read_split(folder: Path, dataset: str, organizations: int, seed: int) -> Split:
     """One file of ``splits`` or ``splits_paper``."""
-    with np.load(folder / f"{dataset}_M{organizations}_seed{seed}.npz") as stored:
-        mean, std = stored["stats_mean"], stored["stats_std"]
-        return Split(
-            X_train=(stored["X_train"] - mean) / std,
-            y_train=stored["y_train"].ravel(),
-            X_test=(stored["X_test"] - mean) / std,
-            y_test=stored["y_test"].ravel(),
-            organizations={
-                f"organization {m}": stored[f"feature_split_{m}"].tolist() for m in range(organizations)
-            },
-            regression=dataset in REGRESSION,
-        )
+    found = stored(folder, dataset, organizations, seed)
+    return Split(
+        X_train=np.ascontiguousarray(found.X_train),
+        y_train=found.y_train,
+        X_test=np.ascontiguousarray(found.X_test),
+        y_test=found.y_test,
+        # counted from 0: random numbers follow from names, and the figures in the docs from these
+        organizations={
+            f"organization {m}": [int(column.removeprefix("x")) for column in columns]
+            for m, columns in enumerate(found.organizations.values())
+        },
+        regression=not found.classes,
+    )
 
 
 def tolerance(theirs: float, split: Split) -> float:

@@ -21,7 +21,6 @@ EXAMPLE = re.compile(
     r"<!-- example: runs as a test -->\n```python\n(?P<code>.*?)```\n(?:<!-- output -->\n```\n(?P<output>.*?)```\n)?",
     re.DOTALL,
 )
-COMMANDS = ("", "demo", "simulate")
 GENERATED = re.compile(
     r"(<!-- generated: gal ?(?P<command>\w*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
 )

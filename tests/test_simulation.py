@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
+from gal.baselines.pooled import NAMES, PooledRegressor
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.experiments import simulate
 from gal.experiments.metrics import METRICS, metric_for
+from small_tables import Counter, Raising
 
 
 def table(n: int = 100, seed: int = 0) -> pd.DataFrame:
@@ -60,6 +62,28 @@ def test_numbers_for_machines() -> None:
     facts = simulate(table(), "y", {"mine": ["a"]}, folds=2).to_json()
     assert facts["alone"] == facts["assisted"]  # one organization: assistance is nobody's
     assert set(facts["intervals"]) == {"alone", "assisted", "pooled", "gain"}
+
+
+def test_the_pooled_model_is_chosen_once_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    fit = PooledRegressor.fit
+
+    def watched(self: PooledRegressor, X: object, y: object) -> PooledRegressor:
+        asked.append(self.candidates)
+        return fit(self, X, y)
+
+    monkeypatch.setattr(PooledRegressor, "fit", watched)
+    found = simulate(table(), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
+    assert found.pooled_model == "linear model"
+    assert found.pooled_model in NAMES
+    assert asked == [None, ["linear model"], ["linear model"]]
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_interruption_ends_everything(at: int) -> None:
+    local = Raising(KeyboardInterrupt(), Counter(at))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(table(40), "y", {"mine": ["a"], "theirs": ["b"]}, folds=2, local_models=local)
 
 
 def test_nonsense_is_named() -> None:

@@ -36,6 +36,24 @@ T = TypeVar("T")
 Observer = Callable[[Progress], None]
 
 
+@dataclass
+class Traffic:
+    """What learning moved between the label holder and the others; her own organization is at hand."""
+
+    trips: int = 0
+    """Round trips in which somebody else was asked."""
+    sent: int = 0
+    """Bytes of residuals (and of sample weights, where they are shared) to the others."""
+    received: int = 0
+    """Bytes of fitted values from the others."""
+
+    def count(self, request: FitRequest, organizations: int, answers: Sequence[Any]) -> None:
+        """One request to so many others, and what came back."""
+        weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
+        self.sent += organizations * (request.residual.nbytes + weight)
+        self.received += sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
+
+
 class Driver(Protocol):
     """Runs jobs, in any order and at any place; results in the order of the jobs."""
 
@@ -84,6 +102,7 @@ def drive_learning(
     *,
     progress: Progress | None = None,
     on_round: Observer | None = None,
+    traffic: Traffic | None = None,
 ) -> Ensemble:
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds."""
     reached = progress
@@ -100,6 +119,8 @@ def drive_learning(
         while True:
             try:
                 replies = ask_to_fit(task, organizations, driver, requests)
+                if traffic is not None:
+                    _count(traffic, task, requests, replies)
             except KeyboardInterrupt:
                 requests = steps.throw(EndLearning())
                 continue
@@ -114,6 +135,15 @@ def drive_learning(
     if not ensemble.rounds and ensemble.stopped.startswith(ENDED):
         raise NothingLearnedError("learning was interrupted before its first round was finished")
     return ensemble
+
+
+def _count(
+    traffic: Traffic, task: Task, requests: Sequence[FitRequest], replies: Sequence[Mapping[str, Any]]
+) -> None:
+    others = [[name for name in one.organizations if name != task.label_holder] for one in requests]
+    traffic.trips += any(others)
+    for request, names, answers in zip(requests, others, replies, strict=True):
+        traffic.count(request, len(names), [answers[name] for name in names])
 
 
 def ask_to_fit(

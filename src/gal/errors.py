@@ -6,13 +6,15 @@
     ├── InvalidInputError (also ValueError)    what the caller passed in cannot be used
     │   ├── InvalidLabelsError                 labels: NaN, infinite, one class only, out of range
     │   ├── InvalidColumnsError                columns: unknown, empty, none given
-    │   └── InvalidOptionError                 an option has a value outside its range
+    │   ├── InvalidOptionError                 an option has a value outside its range
+    │   └── MissingDataError                   a file that an experiment reads is not there
     ├── LocalModelError                        one organization's local model failed
     │   └── UnsupportedLocalLossError          ... because it cannot minimise the local loss asked of it
     ├── InvalidReplyError                      an organization answered with something unusable
     ├── NobodyAnsweredError                    no organization gave a usable answer in a round
     ├── NothingLearnedError                    learning ended before its first round was finished
     ├── StoredModelError                       a saved model cannot be read
+    ├── ExperimentError                        a run of a table failed
     └── MissingExtraError (also ImportError)   an optional dependency is not installed
 
 A message names the organization, the round, what was expected, what came, and what to do.
@@ -39,6 +41,10 @@ class InvalidColumnsError(InvalidInputError):
 
 class InvalidOptionError(InvalidInputError):
     """An option has a value outside its range."""
+
+
+class MissingDataError(InvalidInputError):
+    """A file that an experiment reads is not there; the message says what to put where."""
 
 
 class LocalModelError(GALError):
@@ -70,3 +76,7 @@ class MissingExtraError(GALError, ImportError):
 
     def __init__(self, extra: str, package: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'gal-learn[{extra}]'.")
+
+
+class ExperimentError(GALError):
+    """A run of a table failed; the message says which."""

@@ -26,7 +26,7 @@ from gal.core.prediction import final_output, first_output, outputs_by_organizat
 from gal.core.replies import Answers
 from gal.core.state import Ensemble, Progress, Round
 from gal.core.steps import ENDED
-from gal.drivers import drive_learning, drive_prediction, open_driver
+from gal.drivers import Traffic, drive_learning, drive_prediction, open_driver
 from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
@@ -143,7 +143,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
-            self.ensemble_: Ensemble = drive_learning(task, members, run, on_round=observer)
+            self.traffic_ = Traffic()
+            self.ensemble_: Ensemble = drive_learning(
+                task, members, run, on_round=observer, traffic=self.traffic_
+            )
         self._organizations = members
         self._describe(clock.seconds)
         for one in members.values():
@@ -200,6 +203,15 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
                 LeftOutWarning,
                 stacklevel=4,
             )
+
+    @property
+    def local_models_(self) -> dict[str, dict[int, tuple[Any, ...]]]:
+        """The fitted local models of each organization by round: one each, or one per fold."""
+        check_is_fitted(self, "ensemble_")
+        return {
+            name: {round: models for (track, round), models in one.models.items() if track == "assisted"}
+            for name, one in self._organizations.items()
+        }
 
     # --- prediction
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gal
+from gal.cli.bench import bench
 from gal.cli.demo import demo_table
 from gal.cli.organizations import read_organizations
 from gal.cli.tell import tell
@@ -46,6 +47,9 @@ def main() -> None:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+
+
+app.command()(bench)
 
 
 @app.callback(invoke_without_command=True)

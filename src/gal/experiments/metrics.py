@@ -49,9 +49,20 @@ def r2(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
     return 1 - float(np.square(truth - prediction).sum()) / spread if spread > 0 else 0.0
 
 
+def mean_absolute_error(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
+    """Mean absolute error (the paper's MAD); lower is better."""
+    return float(np.abs(truth - prediction).mean())
+
+
 def negative_mae(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
     """Minus the mean absolute error."""
-    return -float(np.abs(truth - prediction).mean())
+    return -mean_absolute_error(truth, prediction)
+
+
+def log_loss(truth: NDArray[Any], probability: NDArray[Any]) -> float:
+    """Mean negative log probability of the right class; lower is better. ``truth`` has codes 0..C-1."""
+    right = probability[np.arange(len(truth)), truth.astype(int)]
+    return -float(np.log(np.clip(right, 1e-15, 1)).mean())
 
 
 METRICS = {

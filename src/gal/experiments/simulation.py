@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
-from sklearn.pipeline import make_pipeline
 
+from gal.baselines import METHODS
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError, NothingLearnedError
-from gal.estimators import GALClassifier, GALRegressor
 from gal.experiments.metrics import METRICS, Metric, metric_for
-from gal.models.tabular import TableEncoder, as_frame
+from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
 RESAMPLES = 1000
 Observer = Callable[[str], None]
+
+COMPARED = {"alone": "alone", "assisted": "gal", "pooled": "pooled"}
+"""The methods, by what they are called here."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,21 @@ def simulate(
     holder = next(iter(names)) if label_holder is None else label_holder
     if holder not in names:
         raise InvalidOptionError(f"label holder {holder!r} is none of the organizations {', '.join(names)}")
-    models = _models(names, holder, local_models, rounds, seed, chosen)
-    everything = [column for columns in names.values() for column in columns]
-    views = {"alone": names[holder], "assisted": list(X.columns), "pooled": list(dict.fromkeys(everything))}
+    setting: dict[str, Any] = {
+        "classes": chosen.classes,
+        "organizations": names,
+        "label_holder": holder,
+        "local_models": local_models,
+        "rounds": rounds,
+        "random_state": seed,
+    }
     splits = _splits(y, chosen, folds, seed)
-    picked, outputs = _left_out_outputs(X, y, views, models, splits, chosen, seed, say)
+    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
     say("contributions")
-    whole = _fit(clone(models["assisted"][0]), X, y)
+    whole = _fit(METHODS["gal"](**setting), X, y)
     way = scores["pooled"].value - scores["alone"].value
     return Simulation(
         metric=chosen.name,
@@ -136,26 +141,21 @@ def simulate(
 def _left_out_outputs(
     X: pd.DataFrame,
     y: NDArray[Any],
-    views: Mapping[str, list[str]],
-    models: Mapping[str, list[Any]],
+    setting: Mapping[str, Any],
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
     metric: Metric,
-    seed: int,
     say: Observer,
 ) -> tuple[str, dict[str, NDArray[Any]]]:
-    """What each model says of rows it never saw, in the order of the splits; and which pooled one."""
-    outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in views}
+    """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
+    outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
     picked = ""
     for index, (train, test) in enumerate(splits):
         say(f"part {index + 1} of {len(splits)}")
-        for name, columns in views.items():
-            view = X[columns]
-            if name == "pooled":
-                picked, model = _best_pooled(models[name], view.iloc[train], y[train], metric, seed, picked)
-            else:
-                model = clone(models[name][0])
-            _fit(model, view.iloc[train], y[train])
-            outputs[name].append(metric.output(model, view.iloc[test]))
+        for name, method in COMPARED.items():
+            options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
+            model = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
+            outputs[name].append(metric.output(model, X.iloc[test]))
+            picked = model.chosen_ if name == "pooled" else picked
     return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
 
 
@@ -204,61 +204,6 @@ def _read(
     if not names:
         raise InvalidInputError("no organizations: name at least one")
     return frame.drop(columns=[target]), y.to_numpy(), names
-
-
-def _models(
-    names: Mapping[str, list[str]], holder: str, local_models: Any, rounds: int, seed: int, metric: Metric
-) -> dict[str, list[Any]]:
-    gal = GALClassifier if metric.classes else GALRegressor
-    trees = HistGradientBoostingClassifier if metric.classes else HistGradientBoostingRegressor
-    own = local_models.get(holder) if isinstance(local_models, Mapping) else local_models
-    return {
-        "alone": [gal({holder: names[holder]}, local_models=own, rounds=rounds, random_state=seed)],
-        "assisted": [
-            gal(dict(names), label_holder=holder, local_models=local_models, rounds=rounds, random_state=seed)
-        ],
-        "pooled": [
-            gal(rounds=rounds, random_state=seed),
-            make_pipeline(_Codes(), trees(random_state=seed)),
-        ],
-    }
-
-
-class _Codes:
-    """A mixed table as numbers, for models that take no text."""
-
-    def fit(self, X: pd.DataFrame, y: Any = None) -> _Codes:  # noqa: ARG002
-        self.encoder_ = TableEncoder().fit(X)
-        return self
-
-    def transform(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        return self.encoder_.codes(X)
-
-    def fit_transform(self, X: pd.DataFrame, y: Any = None) -> NDArray[np.float64]:
-        return self.fit(X, y).transform(X)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        return {}
-
-    def set_params(self, **_: Any) -> _Codes:
-        return self
-
-
-def _best_pooled(
-    candidates: list[Any], X: pd.DataFrame, y: NDArray[Any], metric: Metric, seed: int, picked: str
-) -> tuple[str, Any]:
-    """The better of the candidates on a fifth of the training rows; chosen once, on the first part."""
-    named = {
-        ("joint gradient boosting", "histogram gradient boosting")[i]: one for i, one in enumerate(candidates)
-    }
-    if not picked:
-        train, check = _holdout(y, metric, seed)
-        scores = {}
-        for name, one in named.items():
-            model = clone(one).fit(X.iloc[train], y[train])
-            scores[name] = metric.score(y[check], metric.output(model, X.iloc[check]))
-        picked = max(scores, key=lambda name: scores[name])
-    return picked, clone(named[picked])
 
 
 def _holdout(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

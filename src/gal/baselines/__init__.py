@@ -1,0 +1,36 @@
+"""What GAL is compared with, all behind one interface: see ``Method`` and ``METHODS``."""
+
+from gal.baselines.alone import alone
+from gal.baselines.assisted_learning import assisted_learning, assisted_learning_last_only
+from gal.baselines.joint import joint
+from gal.baselines.late import late_average, late_sum
+from gal.baselines.method import Classifier, Estimator, Method, gal, gal_estimator
+from gal.baselines.pooled import pooled
+
+METHODS: dict[str, Method] = {
+    "gal": gal,
+    "alone": alone,
+    "joint": joint,
+    "pooled": pooled,
+    "late_sum": late_sum,
+    "late_average": late_average,
+    "assisted_learning": assisted_learning,
+    "assisted_learning_last_only": assisted_learning_last_only,
+}
+"""Every method by name."""
+
+__all__ = [
+    "METHODS",
+    "Classifier",
+    "Estimator",
+    "Method",
+    "alone",
+    "assisted_learning",
+    "assisted_learning_last_only",
+    "gal",
+    "gal_estimator",
+    "joint",
+    "late_average",
+    "late_sum",
+    "pooled",
+]

@@ -1,0 +1,219 @@
+"""``gal bench``: the paper's tables, rerun."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from gal.errors import InvalidInputError
+from gal.experiments.bench.cache import Cache
+from gal.experiments.bench.cells import Sources
+from gal.experiments.bench.results import narrow, write_results
+from gal.experiments.bench.runner import Observer, Run, run_tables
+from gal.experiments.bench.specs import TableSpec, read_tables
+from gal.experiments.bench.summaries import findings
+from gal.experiments.bench.tables import MARKS, Figure, figures_of
+from gal.experiments.datasets import DATASETS
+from gal.experiments.splits import PROTOCOLS
+
+
+def bench(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Names of tables (see --list), or all.", show_default=False)
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Print the tables and exit.")] = False,
+    organizations: Annotated[
+        list[int] | None, typer.Option(help="Only so many organizations: 2, 4 or 8; may be repeated.")
+    ] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Only this protocol: 'per seed' or 'paper'; may be repeated.")
+    ] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="At most so many seeds; default: four.", min=1)] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the data sets; default: GAL_DATA.", show_default=False)
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where tables, pictures and the cache go.")] = Path("results"),
+    jobs: Annotated[int, typer.Option(help="Runs side by side; -1: as many as there are cores.")] = -1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")] = False,
+) -> None:
+    """Rerun the paper's tables: baselines and GAL, beside the paper's own figures.
+
+    Runs that are in the cache under RESULTS are not done again, so an interrupted bench goes on
+    where it stopped.
+    """
+    known = read_tables()
+    if listed:
+        _list(known, as_json)
+        return
+    chosen = _choose(tables or [], known)
+    _check("protocol", protocol or [], PROTOCOLS)
+    _check("data set", dataset or [], tuple(DATASETS))
+    narrowed = [
+        part
+        for table in chosen
+        if (
+            part := narrow(
+                table,
+                organizations=organizations or [],
+                protocols=protocol or [],
+                sets=dataset or [],
+                seeds=seeds,
+            )
+        )
+    ]
+    if not narrowed:
+        raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
+    started = time.perf_counter()
+    with _progress(quiet=as_json) as observer:
+        runs = run_tables(
+            narrowed, Cache(results / "cache"), _sources(data_dir), n_jobs=jobs, on_run=observer
+        )
+    written, no_pictures = write_results(runs, results)
+    if as_json:
+        typer.echo(json.dumps([_facts(run) for run in runs], indent=2))
+        return
+    _tell(runs, written, no_pictures, time.perf_counter() - started)
+
+
+def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec]:
+    if not names:
+        raise InvalidInputError(
+            f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
+        )
+    _check("table", [name for name in names if name != "all"], tuple(known))
+    return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]
+
+
+def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidInputError(f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}")
+
+
+def _sources(data_dir: Path | None) -> Sources:
+    folders = [data_dir, *(Path(text) if (text := os.environ.get(name)) else None for name in ("GAL_DATA",))]
+    reference = os.environ.get("GAL_REFERENCE")
+    data = next((folder for folder in folders if folder is not None), None)
+    return Sources(data, Path(reference) if reference else None)
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Observer]:
+    bar = Progress(
+        TextColumn("{task.percentage:3.0f} %"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        disable=quiet,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=escape(what)
+        )
+
+
+def _list(known: dict[str, TableSpec], as_json: bool) -> None:
+    facts: list[dict[str, Any]] = [
+        {
+            "name": table.name,
+            "title": table.title,
+            "paper": table.paper,
+            "rows": [row.label for row in table.rows],
+            "organizations": table.organizations,
+            "sets": table.sets,
+            "protocols": table.protocols,
+            "runs": sum(1 for row in table.rows for _ in table.cells(row)),
+        }
+        for table in known.values()
+    ]
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    shown = Table()
+    for heading in ("table", "what", "in the paper", "rows", "sets", "organizations", "runs"):
+        shown.add_column(heading, justify="right" if heading in {"rows", "sets", "runs"} else "left")
+    for one in facts:
+        counts = [str(len(one["rows"])), str(len(one["sets"]))]
+        who = ", ".join(map(str, one["organizations"]))
+        shown.add_row(one["name"], one["title"], one["paper"] or "-", *counts, who, str(one["runs"]))
+    Console().print(shown)
+
+
+def _tell(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, seconds: float) -> None:
+    out = Console()
+    for run in runs:
+        out.rule(escape(run.table.title))
+        if run.table.layout == "scores":
+            for table in _shown(run):
+                out.print(table)
+        for one in findings(run):
+            out.print(f"• {escape(one.words.replace('*', ''))}", highlight=False)
+    folder = written[0].parent
+    out.print(f"\n{len(written)} files in {escape(str(folder))}/, {seconds:.0f} s.", highlight=False)
+    if no_pictures:
+        out.print(f"[yellow]No pictures:[/] {escape(no_pictures)}", highlight=False)
+
+
+def _shown(run: Run) -> Iterator[Table]:
+    """Final models only; the files have the rest."""
+    figures = figures_of(run)
+    for protocol in run.table.protocols:
+        for organizations in run.table.organizations:
+            here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
+            if here:
+                yield _one_table(
+                    run, here, f"{organizations} organizations, protocol {protocol}: final models"
+                )
+
+
+def _one_table(run: Run, figures: Sequence[Figure], title: str) -> Table:
+    sets = [name for name in run.table.sets if any(one.dataset == name for one in figures)]
+    shown = Table("", title=title, title_justify="left")
+    for name in sets:
+        shown.add_column(name, justify="right")
+    for row in run.table.rows:
+        by_set = {one.dataset: one for one in figures if one.row.name == row.name}
+        if by_set:
+            shown.add_row(row.label, *(_cell(by_set.get(name)) for name in sets))
+    return shown
+
+
+def _cell(figure: Figure | None) -> str:
+    return "" if figure is None else f"{figure.mean:.1f} ({figure.std:.1f}){MARKS[figure.verdict]}"
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    return {
+        "table": run.table.name,
+        "part": run.table.part,
+        "findings": {one.name: one.value for one in findings(run)},
+        "figures": [
+            {
+                "row": one.row.label,
+                "data set": one.dataset,
+                "organizations": one.organizations,
+                "protocol": one.protocol,
+                "metric": one.metric,
+                "final": list(one.final),
+                "best on test": list(one.best),
+                "paper": None if one.paper is None else [one.paper.mean, one.paper.std],
+                "verdict": one.verdict,
+            }
+            for one in figures_of(run)
+        ],
+    }

@@ -1,0 +1,77 @@
+"""Everything that a bench leaves behind: ``TABLE.csv``, ``TABLE.md`` and pictures in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gal.errors import MissingExtraError
+from gal.experiments.bench.runner import Run
+from gal.experiments.bench.specs import TableSpec
+from gal.experiments.bench.summaries import as_list, findings
+from gal.experiments.bench.tables import legend, to_csv, to_markdown
+
+
+def narrow(
+    table: TableSpec,
+    *,
+    organizations: Sequence[int] = (),
+    protocols: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    seeds: int | None = None,
+) -> TableSpec | None:
+    """A part of a table, under a name that says so; None where nothing of it is left.
+
+    Rows that choose among others stay; those whose choices are all there are not narrowed.
+    """
+    kept_sets = [name for name in table.sets if not sets or name in sets]
+    kept_protocols = [name for name in table.protocols if not protocols or name in protocols]
+    kept_organizations = [
+        one
+        for one in table.organizations
+        if not organizations or one in organizations or isinstance(one, str)
+    ]
+    if not (kept_sets and kept_protocols and kept_organizations):
+        return None
+    chosen = [*map(str, organizations), *protocols, *sets, *([] if seeds is None else [f"{seeds} seeds"])]
+    return table.model_copy(
+        update={
+            "sets": kept_sets,
+            "protocols": kept_protocols,
+            "organizations": kept_organizations,
+            "seeds": table.seeds
+            if seeds is None
+            else {name: min(seeds, table.seeds.get(name, 4)) for name in kept_sets},
+            "part": "-".join(word.replace(" ", "-") for word in chosen),
+        }
+    )
+
+
+def write_results(runs: Sequence[Run], folder: Path) -> tuple[list[Path], str]:
+    """Write all tables and pictures; what was written, and why there are no pictures where there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for run in runs:
+        for ending, text in {"csv": to_csv(run), "md": page(run)}.items():
+            path = folder / f"{run.table.file_name}.{ending}"
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    try:
+        from gal.experiments.bench.figures import save_figures
+
+        written += save_figures(whole(runs), folder)
+    except MissingExtraError as error:
+        return written, str(error)
+    return written, ""
+
+
+def whole(runs: Sequence[Run]) -> Mapping[str, Run]:
+    """By name, without parts of tables: pictures of a part would pass for pictures of the whole."""
+    return {run.table.name: run for run in runs if not run.table.part}
+
+
+def page(run: Run) -> str:
+    """A table in Markdown with its summary and how to read it."""
+    title, _, rest = to_markdown(run).partition("\n\n")
+    summary = as_list(findings(run))
+    return "\n\n".join(part for part in (title, summary, legend(run), rest.rstrip("\n")) if part) + "\n"

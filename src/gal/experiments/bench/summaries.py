@@ -1,0 +1,222 @@
+"""What a table says in a few figures: how much of the way, how often better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gal.experiments.bench.runner import Run
+from gal.experiments.bench.tables import Figure, figures_of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure, and the sentence that holds it."""
+
+    name: str
+    value: float
+    words: str
+
+
+def covered(alone: float, reached: float, joint: float) -> float:
+    """Share of the way from alone to joint; the same formula whether lower or higher scores are better.
+
+    >>> covered(60.0, 45.0, 40.0)
+    0.75
+    """
+    return (reached - alone) / (joint - alone) if joint != alone else float("nan")
+
+
+def findings(run: Run) -> list[Finding]:
+    """The summary of a table."""
+    sayers: dict[str, Callable[[Run], Iterator[Finding]]] = {
+        "uci": _uci,
+        "noise": _noise,
+        "improvements": _improvements,
+        "skewed": _skewed,
+        "scale": _scale,
+        "complexity": _complexity,
+    }
+    found = list(sayers[run.table.name](run)) if run.table.name in sayers else []
+    return found + list(_against_the_paper(run))
+
+
+def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[str, float]]:
+    """By row and set: the share of the way from Alone to Joint that the final models cover."""
+    means = _means(run, protocol, organizations)
+    if not {"alone", "joint"} <= set(means):
+        return {}
+    return {
+        row: {
+            name: covered(means["alone"][name], score, means["joint"][name]) for name, score in by_set.items()
+        }
+        for row, by_set in means.items()
+    }
+
+
+def _means(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[str, float]]:
+    means: dict[str, dict[str, float]] = {}
+    for one in figures_of(run):
+        if (one.protocol, one.organizations) == (protocol, organizations):
+            means.setdefault(one.row.name, {})[one.dataset] = one.mean
+    return means
+
+
+def _uci(run: Run) -> Iterator[Finding]:
+    for organizations in run.table.organizations:
+        share = ways(run, "per seed", organizations).get("gal-linear")
+        if share:
+            value = float(np.nanmean(list(share.values())))
+            yield Finding(
+                f"covered by GAL-Linear, {organizations} organizations",
+                value,
+                f"{organizations} organizations, per seed: GAL with linear models covers {value:.1%} of the way "
+                "from Alone to Joint (mean over sets).",
+            )
+    yield from _chosen_against_joint(run)
+    for one in figures_of(run):
+        if (one.row.name, one.dataset, one.protocol) == ("gal-gb", "BostonHousing", "per seed"):
+            yield Finding(
+                f"GAL-GB on BostonHousing, {one.organizations} organizations",
+                one.mean,
+                f"GAL with gradient boosting on BostonHousing, {one.organizations} organizations: "
+                f"the final model's MAD is {one.mean:.2f}, the best round's {np.mean(one.best):.2f}.",
+            )
+
+
+def _chosen_against_joint(run: Run) -> Iterator[Finding]:
+    for organizations in run.table.organizations:
+        figures = [
+            one for one in figures_of(run) if (one.protocol, one.organizations) == ("per seed", organizations)
+        ]
+        chosen = {one.dataset: one for one in figures if one.row.name == "gal-chosen"}
+        joint = {one.dataset: one for one in figures if one.row.name == "joint"}
+        if not chosen or not joint:
+            continue
+        better = [name for name in chosen if _ahead(chosen[name], joint[name]) > 0]
+        yield Finding(
+            f"GAL chosen against Joint-Linear, {organizations} organizations",
+            len(better) / len(chosen),
+            f"{organizations} organizations, per seed: GAL with the local model chosen on validation rows is better than "
+            f"Joint with linear models on {len(better)} of {len(chosen)} sets"
+            + (f" ({', '.join(better)})." if better else "."),
+        )
+
+
+def _ahead(one: Figure, other: Figure) -> float:
+    """How much better the one is, whichever way is better."""
+    return other.mean - one.mean if one.metric == "mad" else one.mean - other.mean
+
+
+def _noise(run: Run) -> Iterator[Finding]:
+    figures = {(one.row.name, one.dataset, one.organizations, one.protocol): one for one in figures_of(run)}
+    for protocol in run.table.protocols:
+        on = {
+            place: one for place, one in figures.items() if place[0].endswith("on") and place[3] == protocol
+        }
+        pairs = [(one, figures[(place[0][: -len("on")] + "off", *place[1:])]) for place, one in on.items()]
+        if not pairs:
+            continue
+        good = sum(_ahead(one, other) >= 0 for one, other in pairs)
+        yield Finding(
+            f"weights on at least as good as off, {protocol}",
+            good / len(pairs),
+            f"Protocol *{protocol}*: with assistance weights the final model is at least as good as with equal ones in "
+            f"{good} of {len(pairs)} noisy cells ({good / len(pairs):.1%}).",
+        )
+
+
+def _improvements(run: Run) -> Iterator[Finding]:
+    figures = {(one.row.name, one.dataset): one for one in figures_of(run)}
+    for row in run.table.rows:
+        base = row.name.split("-")[0] + "-authors"
+        pairs = [
+            (figures[(row.name, name)], figures[(base, name)])
+            for name in run.table.sets
+            if (row.name, name) in figures and (base, name) in figures
+        ]
+        if row.name == base or not pairs:
+            continue
+        gains = [100 * _ahead(one, other) / max(_error(other), 1e-9) for one, other in pairs]
+        better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+        yield Finding(
+            f"{row.label} against the authors' algorithm",
+            float(np.median(gains)),
+            f"{row.label}: the final model is better on {better} and worse on {worse} of {len(pairs)} sets; "
+            f"the error (MAD, or share of wrong classes) falls by {np.median(gains):.1f} % in the median set.",
+        )
+
+
+def _error(figure: Figure) -> float:
+    """MAD, or the share of wrong classes, at least a tenth of a percent."""
+    return figure.mean if figure.metric == "mad" else max(100 - figure.mean, 0.1)
+
+
+def _skewed(run: Run) -> Iterator[Finding]:
+    share = ways(run, "per seed", run.table.organizations[0]).get("gal")
+    if share:
+        value = float(np.nanmean(list(share.values())))
+        yield Finding(
+            "covered by GAL, skewed partition",
+            value,
+            f"GAL covers {value:.1%} of the way from Alone to Joint.",
+        )
+
+
+def _scale(run: Run) -> Iterator[Finding]:
+    rows = {row.name: row for row in run.table.rows}
+    for dataset in run.table.sets:
+        facts = {name: run.at(row, dataset, "by name", "per seed") for name, row in rows.items()}
+        fact = "auc" if "auc" in facts["gal"][0].facts else "accuracy"
+        alone, gal, pooled = (
+            float(np.mean([one.facts[fact] for one in facts[name]])) for name in ("alone", "gal", "pooled")
+        )
+        value = covered(alone, gal, pooled)
+        yield Finding(
+            f"covered on {dataset}",
+            value,
+            f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({facts['pooled'][0].chosen}), GAL reaches "
+            f"{gal:.4g}, which is {value:.1%} of the way ({fact}).",
+        )
+
+
+def _complexity(run: Run) -> Iterator[Finding]:
+    rows = {row.name: row for row in run.table.rows}
+    for fact, words in (
+        ("critical_seconds", "times the seconds one after another"),
+        ("trips", "times the round trips"),
+        ("sent", "times the bytes sent"),
+        ("stored_bytes", "times the space for local models"),
+    ):
+        ratios = []
+        for place in run.table.places(rows["al"]):
+            al, gal = (
+                np.mean([one.facts[fact] for one in run.at(rows[name], *place)]) for name in ("al", "gal")
+            )
+            ratios.append(float(al / gal))
+        value = float(np.median(ratios))
+        yield Finding(f"AL over GAL, {fact}", value, f"AL needs {value:.2g} {words} of GAL (median set).")
+
+
+def _against_the_paper(run: Run) -> Iterator[Finding]:
+    for protocol in run.table.protocols:
+        figures = [one for one in figures_of(run) if one.paper is not None and one.protocol == protocol]
+        if not figures:
+            continue
+        counts = {
+            verdict: sum(one.verdict == verdict for one in figures) for verdict in ("better", "", "worse")
+        }
+        what = "best rounds on the test rows" if protocol == "paper" else "final models"
+        yield Finding(
+            f"against the paper, {protocol}",
+            counts["worse"] / len(figures),
+            f"Protocol *{protocol}*, {what} against the paper's figures: {counts['better']} better, {counts['']} alike, "
+            f"{counts['worse']} worse by more than a standard deviation, of {len(figures)}.",
+        )
+
+
+def as_list(found: Sequence[Finding]) -> str:
+    """Markdown."""
+    return "\n".join(f"- {one.words}" for one in found)
