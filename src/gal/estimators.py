@@ -20,12 +20,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from gal.closing import Closing, learn_closing
 from gal.columns import columns_by_organization, missing_columns, view_of
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
 from gal.core.state import Ensemble, Progress, Round
 from gal.core.steps import ENDED
+from gal.core.task import Task
 from gal.drivers import Traffic, drive_learning, drive_prediction, open_driver
 from gal.errors import (
     InvalidColumnsError,
@@ -84,6 +86,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         held_out_fraction: float = 0.1,
         n_folds: int = 5,
         fully_corrective: bool = False,
+        closing: Any = "auto",
         scale_residual: str | bool = "auto",
         min_rate: float | None = 1e-6,
         patience: int | None = 3,
@@ -109,6 +112,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.held_out_fraction = held_out_fraction
         self.n_folds = n_folds
         self.fully_corrective = fully_corrective
+        self.closing = closing
         self.scale_residual = scale_residual
         self.min_rate = min_rate
         self.patience = patience
@@ -124,6 +128,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
         members = self._make_organizations(X, options)
         self._loss: Loss = labels.loss
+        self.closing_: Closing | None = None
         self._initial = check_initial(self.initial, labels.loss, self._feature_names, int(X.shape[1]))
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -138,19 +143,26 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             sample_weight=weight,
             seed=seed,
         )
+        self.traffic_ = Traffic()
+        self.ensemble_, seconds = self._learn(task, members)
+        self._organizations = members
+        self._describe(seconds)
+        for one in members.values():
+            one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
+
+    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
+        """Algorithm 1: the ensemble, and the seconds of its rounds; fitted models stay with the members."""
         clock = _Clock(self.on_round)
         with (
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
-            self.traffic_ = Traffic()
-            self.ensemble_: Ensemble = drive_learning(
-                task, members, run, on_round=observer, traffic=self.traffic_
-            )
-        self._organizations = members
-        self._describe(clock.seconds)
-        for one in members.values():
-            one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
+            ensemble = drive_learning(task, members, run, on_round=observer, traffic=self.traffic_)
+        if task.keep_fitted and ensemble.track == "assisted" and ensemble.n_rounds and clock.reached:
+            fitted = clock.reached.fitted[: ensemble.n_rounds]
+            own = None if isinstance(self.closing, str | bool) else self.closing
+            self.closing_ = learn_closing(task, ensemble, fitted, own, self.n_jobs)
+        return ensemble, clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         names = self._feature_names
@@ -217,13 +229,24 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     def _output(self, X: Any, missing: Any = None) -> Floats:
         table, answers = self._ask(X, missing)
-        return final_output(self.ensemble_, answers, self._first(table))
+        return self._closed(final_output(self.ensemble_, answers, self._first(table)), answers)
 
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
         table, answers = self._ask(X, None)
         if self.n_rounds_ == 0:
             yield first_output(self.ensemble_, len(answers.degraded), self._first(table))
-        yield from staged_outputs(self.ensemble_, answers, self._first(table))
+        for done, output in enumerate(staged_outputs(self.ensemble_, answers, self._first(table)), 1):
+            yield self._closed(output, answers) if done == self.n_rounds_ else output
+
+    def _closed(self, output: Floats, answers: Answers) -> Floats:
+        """F^T as far as the closing model moves it."""
+        if self.closing_ is None:
+            return output
+        rounds = [
+            {name: answers.values[name][index] for name in counts}
+            for index, counts in enumerate(self.ensemble_.coefficients)
+        ]
+        return self.closing_.output(self._loss, output, rounds)
 
     def _ask(self, X: Any, missing: Any) -> tuple[Any, Answers]:
         check_is_fitted(self, "ensemble_")
@@ -268,7 +291,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """What each organization adds to the output of each row; the columns sum to it exactly.
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
-        part is its deviation from its own average, so a useless one has about 0. With several
+        part is its deviation from its own average, so a useless one has about 0. Where a closing model
+        takes part, ``closing model`` is what it adds to their sum. With several
         outputs the columns are pairs (organization, output).
         """
         table, answers = self._ask(X, None)
@@ -279,6 +303,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             part -= average
             base += average
         columns = {"base": base, **parts}
+        if self.closing_ is not None:
+            output = final_output(self.ensemble_, answers, self._first(table))
+            columns["closing model"] = self._closed(output, answers) - output
         index = table.index if isinstance(table, pd.DataFrame) else None
         if self.ensemble_.n_outputs == 1:
             return pd.DataFrame({name: part[:, 0] for name, part in columns.items()}, index=index)
@@ -505,7 +532,10 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 
 
 _STORED = frozenset(
-    {"classes_", "n_features_in_", "feature_names_in_", "_single_output", "_loss", "_initial", "_seconds"}
+    {
+        *("classes_", "n_features_in_", "feature_names_in_", "_single_output"),
+        *("_loss", "_initial", "_seconds", "closing_"),
+    }
 )
 
 
@@ -516,11 +546,13 @@ class _Clock:
         self.on_round = on_round
         self.last = time.perf_counter()
         self.seconds: list[float] = []
+        self.reached: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
         now = time.perf_counter()
         self.seconds.append(now - self.last)
         self.last = now
+        self.reached = progress
         if self.on_round is not None:
             self.on_round(progress)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gal.closing import closes
 from gal.core.line_search import LineSearch, line_search
 from gal.core.losses import AbsoluteError, Loss, classification_loss, regression_loss
 from gal.core.residual_losses import LocalLoss
@@ -34,6 +35,9 @@ SMALL = 50
 PARTS = 4
 """Parts of a cross-validation."""
 
+CLOSING_BYTES = 4 * 2**30
+"""Fitted values larger than this together are not kept for a closing model unless asked to."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -49,6 +53,7 @@ class Options:
     held_out_fraction: float = 0.1
     n_folds: int = 5
     fully_corrective: bool = False
+    closing: Any = "auto"
     scale_residual: str | bool = "auto"
     min_rate: float | None = 1e-6
     patience: int | None = 3
@@ -60,6 +65,9 @@ class Options:
             raise InvalidOptionError(f"preset must be default or paper, got {self.preset!r}")
         if isinstance(self.rounds, bool) or not isinstance(self.rounds, int | np.integer) or self.rounds < 1:
             raise InvalidOptionError(f"rounds must be a whole number of at least 1, got {self.rounds!r}")
+        own = hasattr(self.closing, "fit") and not isinstance(self.closing, type)
+        if not (own or isinstance(self.closing, bool) or _auto(self.closing)):
+            raise InvalidOptionError(f"closing must be 'auto', True, False or a model, got {self.closing!r}")
 
     @property
     def paper(self) -> bool:
@@ -161,8 +169,18 @@ def make_task(
         else Stopping(options.min_rate, options.patience, options.plateau),
         scale_residual=bool(scale),
         fully_corrective=options.fully_corrective,
+        keep_fitted=_will_close(options, labels, rows, len(organizations)),
         seed=seed,
     )
+
+
+def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int) -> bool:
+    """Whether a closing model is wanted and possible: it needs validation rows and all replies in memory."""
+    possible = len(rows.validation) > 0 and closes(labels.loss)
+    if isinstance(options.closing, str):  # "auto"
+        size = 4 * rows.n * labels.loss.n_outputs * organizations * int(options.rounds)
+        return possible and not options.paper and len(labels.y) >= LARGE and size <= CLOSING_BYTES
+    return possible and options.closing is not False
 
 
 def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Rows:

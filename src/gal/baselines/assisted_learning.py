@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.baselines.learning import OwnLearning, finished_ensemble, finished_round, train_loss
+from gal.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.baselines.method import Columns, Estimator, check_label_holder, options_used
 from gal.core.requests import FitRequest
 from gal.core.state import Ensemble
@@ -18,7 +18,7 @@ from gal.core.steps import residual_and_size
 from gal.core.task import Task
 from gal.drivers import InProcess, ask_to_fit
 from gal.errors import GALError, InvalidOptionError, LocalModelError
-from gal.estimators import GALClassifier, GALRegressor
+from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.organization import Organization
 from gal.tasks import Labels, Options
 
@@ -83,7 +83,7 @@ def assisted_learning_last_only(
     return made
 
 
-class _AssistedLearning(OwnLearning):
+class _AssistedLearning(_GAL):
     """What both estimators share.
 
     In a round organizations go one after another, the label holder first, then the others in the

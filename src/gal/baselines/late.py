@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.baselines.late_paper import learn_layers
-from gal.baselines.learning import OwnLearning, finished_ensemble, finished_round, train_loss
 from gal.baselines.method import Columns, Estimator, check_label_holder
 from gal.core.prediction import staged_outputs
 from gal.core.state import Ensemble
 from gal.core.steps import ENDED
 from gal.core.task import Task
 from gal.drivers import InProcess, drive_learning, drive_prediction
-from gal.estimators import GALClassifier, GALRegressor, _Clock
+from gal.estimators import _GAL, GALClassifier, GALRegressor, _Clock
 from gal.models import PaperLinear
 from gal.organization import Organization
 
@@ -77,7 +77,7 @@ def late_average(
     return made
 
 
-class _Late(OwnLearning):
+class _Late(_GAL):
     """What all four estimators share. Both ways are ensembles: what an F_m adds to F^0 counts fully, or 1/M."""
 
     _average = False

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 
-from gal.baselines.learning import finished_ensemble, finished_round, train_loss
+from gal.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.core.state import Ensemble
 from gal.core.task import Task, local_seed
 from gal.errors import LocalModelError

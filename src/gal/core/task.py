@@ -40,6 +40,8 @@ class Task:
     scale_residual: bool = True
     """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
     fully_corrective: bool = False
+    keep_fitted: bool = False
+    """Keep all replies in the progress, for who wants to look at them again after the last round."""
     guard: bool = True
     """Where something validates: also learn alone, and use assistance only if it is better there."""
     seed: int = 0

@@ -25,6 +25,7 @@ DECIDING = (
     "models",
     "baselines",
     "privacy",
+    "closing.py",
     "columns.py",
     "drivers.py",
     "estimators.py",

@@ -1,59 +1,21 @@
-"""What late fusion and assisted learning share with GAL: organizations, tables, outputs, storing.
+"""Late fusion and assisted learning as ensembles like GAL's: F^T = F^0 + sum of coefficient * fitted model.
 
-Their results are ensembles like GAL's (F^T = F^0 + sum of coefficient * fitted model); only how the
-coefficients and models come about differs.
+Only how coefficients and models come about differs: their estimators replace ``_learn``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from gal.core.line_search import mean_loss
-from gal.core.losses import Loss
 from gal.core.state import ByName, Ensemble, Round
 from gal.core.task import Task
-from gal.drivers import Traffic
-from gal.estimators import _GAL
-from gal.initial import check_initial
-from gal.organization import Organization
-from gal.tasks import Labels, Options, local_losses_by_name, make_task
 
 Floats = NDArray[np.float64]
 Means = Mapping[str, tuple[float, ...]]
-
-
-class OwnLearning(_GAL):
-    """A GAL estimator whose ensemble is learned by ``_learn`` instead of Algorithm 1."""
-
-    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
-        """The ensemble, and the seconds of each of its rounds; fitted models stay with the members."""
-        raise NotImplementedError
-
-    def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
-        members = self._make_organizations(X, options)
-        self._loss: Loss = labels.loss
-        self._initial = check_initial(self.initial, labels.loss, self._feature_names, int(X.shape[1]))
-        task = make_task(
-            labels,
-            list(members),
-            options,
-            label_holder=self.label_holder_,
-            label_holder_loss=local_losses_by_name(self.local_losses, list(members))[self.label_holder_],
-            initial=self._initial.learn(X, self._own_view(X), labels, sample_weight),
-            sample_weight=sample_weight,
-            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-        )
-        self.traffic_ = Traffic()
-        self.ensemble_, seconds = self._learn(task, members)
-        self._organizations = members
-        self._describe(seconds)
-        for one in members.values():
-            one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
 
 
 def finished_round(
