@@ -419,6 +419,16 @@ def test_a_part_of_a_table_has_a_name_of_its_own() -> None:
     assert narrow(TABLES["scale"], sets=["Wine"]) is None
 
 
+def test_columns_in_one_place_are_learned_once() -> None:
+    table = TABLES["uci"]
+    rows = {row.name: row for row in table.rows}
+    joint = {repr(cell) for m in (2, 4, 8) for cell in table.cells_at(rows["joint"], "Wine", m, "per seed")}
+    gal = {
+        repr(cell) for m in (2, 4, 8) for cell in table.cells_at(rows["gal-linear"], "Wine", m, "per seed")
+    }
+    assert (len(joint), len(gal)) == (4, 12)
+
+
 def test_outcomes_survive_the_cache(tmp_path: Path) -> None:
     cell = Cell("Iris", 2, "per seed", 0, rounds=1)
     outcome = run_cell(cell, Sources())

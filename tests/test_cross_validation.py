@@ -197,3 +197,31 @@ def test_steps_in_the_wrong_direction_get_no_trust() -> None:
     assert judged.trusts[1] == 0
     assert judged.losses[1] == judged.losses[0]
     assert judged.best == 0
+
+
+def test_learning_ends_when_the_cross_validation_is_no_better() -> None:
+    X, y = garbage(200)
+    shuffled = np.random.default_rng(0).permuted(y)  # nothing to learn: round 1 is already too much
+    shallow = DecisionTreeRegressor(max_depth=3)
+    ends = {
+        patience: GALRegressor(local_models=shallow, patience=patience, random_state=0).fit(X, shuffled)
+        for patience in (2, None)
+    }
+    assert len(ends[None].rounds_) == 10
+    assert len(ends[2].rounds_) - ends[2].n_rounds_ in (
+        2,
+        3,
+    )  # the task itself may be a round ahead of its parts
+    assert "no better in the cross-validation for 2 rounds" in ends[2].ensemble_.stopped
+
+
+def test_patience_judges_complete_rounds_only() -> None:
+    """Parts that ran ahead when patience ended it do not count."""
+    X, y = health()
+    noisy = y + 5 * np.random.default_rng(0).normal(size=len(y))
+    local = DecisionTreeRegressor(max_depth=3)
+    patient = GALRegressor(PARTS, local_models=local, patience=2, random_state=0).fit(X, noisy)
+    whole = GALRegressor(PARTS, local_models=local, patience=None, random_state=0).fit(X, noisy)
+    n = patient.n_rounds_
+    assert losses(patient)[: n + 3] == pytest.approx(losses(whole)[: n + 3])
+    assert len(patient.rounds_) < len(whole.rounds_)

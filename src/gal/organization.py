@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
@@ -81,12 +83,14 @@ def fit_locally(
     weight = request.sample_weight if supports_sample_weight(template) else None
     values = np.empty((rows.n, terms.n_outputs), dtype=np.float32)
     models = []
+    finite = _all_finite(view)
     try:
         for fold in range(rows.n_folds):
             taken = slice(None) if rows.folds is None else rows.folds != fold
             local = template if rows.folds is None else copy_unfitted(template)
             used = None if weight is None else weight[taken]
-            with config_context(skip_parameter_validation=request.round > 1):  # round 1 has checked them
+            # What was checked once is not checked again: trees on few rows would do little else.
+            with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
                 fit_weighted(local, _rows(view, rows.fit[taken], rows.n), request.residual[taken], used)
             models.append(local)
             if rows.folds is not None:
@@ -139,6 +143,14 @@ def check_view(name: str, view: Any) -> Any:
     if shape[1] == 0:
         raise InvalidColumnsError(f"organization {name!r} has no columns: give it some or leave it out")
     return view
+
+
+def _all_finite(view: Any) -> bool:
+    """Whether the view is known to hold nothing but finite numbers: plain numeric columns only are looked at."""
+    types = view.dtypes if isinstance(view, pd.DataFrame) else [getattr(view, "dtype", None)]
+    if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
+        return False
+    return bool(np.isfinite(np.asarray(view)).all())
 
 
 def _average(models: Any, view: Any) -> NDArray[Any]:

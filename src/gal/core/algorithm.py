@@ -28,9 +28,14 @@ Observer = Callable[[Progress], None]
 
 
 def _rounds(
-    task: Task, track: Track, progress: Progress | None, on_round: Observer | None, part: int | None = None
+    task: Task,
+    track: Track,
+    progress: Progress | None,
+    on_round: Observer | None,
+    ended: Callable[[], str],
+    part: int | None = None,
 ) -> Rounds:
-    """The loop of Algorithm 1: what was reached, and why it ended."""
+    """The loop of Algorithm 1: what was reached, and why it ended; ``ended`` says what others found."""
     rows = task.rows
     importance = at(rows.search, task.sample_weight)
     progress = start(task) if progress is None else progress  # F^0
@@ -56,7 +61,7 @@ def _rounds(
         progress = advance(task, progress, fitted, chosen, weights, rate, scale, left_out)  # F^t
         if on_round is not None:
             on_round(progress)
-        why = task.stopping.reason(progress)
+        why = task.stopping.reason(progress) or ended()
     return progress, why or f"all {task.rounds} rounds are done"
 
 
@@ -74,9 +79,12 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
             f"{(task.rows.n, task.loss.n_outputs)}: it belongs to other rows"
         )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
-    tracks = [_rounds(task, "assisted", progress, on_round), *_parts(judge, "assisted")]
+    tracks = [_rounds(task, "assisted", progress, on_round, judge.reason), *_parts(judge, "assisted")]
     if task.alone is not None and judge_alone is not None:
-        tracks += [_rounds(task.alone, "alone", None, None), *_parts(judge_alone, "alone")]
+        tracks += [
+            _rounds(task.alone, "alone", None, None, judge_alone.reason),
+            *_parts(judge_alone, "alone"),
+        ]
     ends = yield from side_by_side(tracks)
     (assisted, why), own = ends[0], ends[1 + task.rows.n_parts :]
     alone = own[0][0] if own else None
@@ -87,7 +95,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
 def _parts(judge: LeftOut, track: Track) -> list[Rounds]:
     """The same learning without each part of the cross-validation."""
     return [
-        _rounds(judge.task_without(part), track, None, partial(judge.note, part), part)
+        _rounds(judge.task_without(part), track, None, partial(judge.note, part), judge.reason, part)
         for part in range(judge.task.rows.n_parts)
     ]
 

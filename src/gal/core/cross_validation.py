@@ -40,6 +40,9 @@ class LeftOut:
     def __init__(self, task: Task) -> None:
         self.task = task
         self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
+        self._reached = [0] * task.rows.n_parts  # rounds that each part has finished
+        self._judged: list[tuple[float, float]] = []  # loss and trust of stages that all parts have reached
+        self._why = ""
         for part in range(task.rows.n_parts):
             rows = task.rows.without(part).validation
             first = self.task_without(part).first_output
@@ -53,6 +56,7 @@ class LeftOut:
         """Note this part's outputs after a finished round."""
         rows = self.task.rows.without(part).validation
         self._note(len(progress.rounds), rows, progress.output[rows])
+        self._reached[part] = len(progress.rounds)
 
     def _note(self, stage: int, rows: NDArray[np.intp], output: Floats) -> None:
         if stage == len(self._stages):
@@ -62,15 +66,30 @@ class LeftOut:
         for later in self._stages[stage:]:
             later[rows] = output
 
+    def reason(self) -> str:
+        """Why learning should end now: no better for so many rounds that all parts have finished."""
+        patience = self.task.stopping.patience
+        if patience is None or not self._reached or self._why:
+            return self._why
+        while len(self._judged) <= min(self._reached):
+            self._judged.append(self._judge(self._stages[len(self._judged)]))
+            since_best = len(self._judged) - 1 - int(np.argmin([loss for loss, _ in self._judged]))
+            if since_best >= patience:
+                self._why = f"no better in the cross-validation for {patience} rounds"
+                break
+        return self._why
+
     def judge(self) -> Judgement | None:
         """The loss of every stage, each with the trust that suits it best; None without any part."""
         if not self._stages:
             return None
-        losses, trusts = [], []
+        # Where patience ended it, parts that were a round ahead have outputs that nobody waited for.
+        judged = self._judged if self._why else [self._judge(stage) for stage in self._stages]
+        losses, trusts = zip(*judged, strict=True)
+        return Judgement(losses, trusts)
+
+    def _judge(self, stage: Floats) -> tuple[float, float]:
         first = self._stages[0]
-        for stage in self._stages:
-            line = Line(self.task.loss, self.task.y, first, stage - first, self.task.sample_weight)
-            trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-            trusts.append(trust)
-            losses.append(line.value(trust))
-        return Judgement(tuple(losses), tuple(trusts))
+        line = Line(self.task.loss, self.task.y, first, stage - first, self.task.sample_weight)
+        trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+        return line.value(trust), trust

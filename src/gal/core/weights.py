@@ -30,7 +30,7 @@ GAP = 1e-6
 SHRINKAGE = 10.0
 """The pull towards equal weights of the default. Of 0, 3 and 10, on twelve random splits of four small tables: 10
 was about as good as 3 or better with SVR locals, and none mattered much with Ridge. That scan is not kept;
-``benchmarks/defaults.py`` compares this value with none."""
+``gal bench improvements`` compares this value with none."""
 
 EVEN = 1e-10
 """Ridge, relative to each organization's own square: among equally good weights the even ones win."""

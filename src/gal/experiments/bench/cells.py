@@ -243,7 +243,8 @@ def _validation_loss(estimator: Any) -> float | None:
     if ensemble is None:
         return None
     losses = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
-    loss = float(losses[ensemble.n_rounds])
+    closing = getattr(estimator, "closing_", None)
+    loss = float(losses[ensemble.n_rounds] if closing is None else closing.validation_loss)
     return loss if np.isfinite(loss) else None
 
 

@@ -24,6 +24,8 @@ from gal.experiments.splits import PROTOCOLS
 
 FOLDER = Path(__file__).parent / "rows"
 FIGURE = re.compile(r"(\d+(?:\.\d+)?)\((\d+(?:\.\d+)?)\)")
+TOGETHER = ("joint", "pooled")
+"""Methods with all columns in one place: run once, whatever the number of organizations."""
 Spec = TypeVar("Spec", bound=BaseModel)
 Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
 
@@ -157,10 +159,11 @@ class TableSpec(BaseModel):
 
     def cells_at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Cell]:
         """The runs behind one figure: one per seed."""
+        together = row.method in TOGETHER and organizations != "by name"
         return [
             Cell(
                 dataset=dataset,
-                organizations=how_many(dataset, organizations),
+                organizations=1 if together else how_many(dataset, organizations),
                 protocol=protocol,
                 seed=seed,
                 method=row.method,

@@ -1,0 +1,73 @@
+"""Put the results of ``gal bench all`` into the docs: tables into their pages, CSV files and pictures beside.
+
+    gal bench all && python benchmarks/results_pages.py results
+
+Every page ``docs/results-TABLE.md`` has a part between two marks that is written here; the rest is by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+GENERATED = re.compile(
+    r"(<!-- results: (?P<table>[\w-]+) -->\n)(?P<text>.*?)(<!-- end of results -->)", re.DOTALL
+)
+
+
+def body(page: str) -> str:
+    """A table's page without its title; headings one level down."""
+    _, _, rest = page.partition("\n\n")
+    return re.sub(r"^## ", "### ", rest, flags=re.MULTILINE)
+
+
+def fill(text: str, results: Path) -> str:
+    """The page with its generated parts replaced; a table without results stays as it was."""
+
+    def replaced(found: re.Match[str]) -> str:
+        path = results / f"{found['table']}.md"
+        return found[0] if not path.exists() else found[1] + body(path.read_text(encoding="utf-8")) + found[4]
+
+    return GENERATED.sub(replaced, text)
+
+
+def summary(text: str, results: Path) -> str:
+    """What every table says in a few figures, for the page that opens them."""
+
+    def replaced(found: re.Match[str]) -> str:
+        path = results / f"{found['table']}.md"
+        if not path.exists():
+            return found[0]
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
+        return found[1] + "\n".join(lines) + "\n" + found[3]
+
+    return re.sub(
+        r"(<!-- summary: (?P<table>[\w-]+) -->\n).*?(<!-- end of summary -->)",
+        replaced,
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        raise SystemExit(__doc__)
+    results = Path(sys.argv[1])
+    beside = DOCS / "results"
+    beside.mkdir(exist_ok=True)
+    for page in sorted(DOCS.glob("results*.md")):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(summary(fill(text, results), results), encoding="utf-8")
+        for table in GENERATED.finditer(text):
+            for path in sorted(results.glob(f"{table['table']}.csv")):
+                shutil.copy(path, beside / path.name)
+        for name in re.findall(r"\]\(results/([\w-]+\.png)\)", text):
+            if (results / name).exists():
+                shutil.copy(results / name, beside / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The tables in docs are those of the CSV files beside them: figures are generated, never typed."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from gal.experiments.bench import read_tables
+from test_reference import load_benchmark
+
+DOCS = Path(__file__).parents[1] / "docs"
+TABLES = read_tables()
+pages = load_benchmark("results_pages")
+
+
+def figures(table: str) -> list[dict[str, str]]:
+    with (DOCS / "results" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_a_page_with_its_figures(table: str) -> None:
+    text = (DOCS / f"results-{table}.md").read_text(encoding="utf-8")
+    found = pages.GENERATED.search(text)
+    assert found is not None
+    assert found["table"] == table
+    spec = TABLES[table]
+    places = sum(1 for row in spec.rows for _ in spec.places(row))
+    lines = figures(table)
+    assert len(lines) == places, "run gal bench all and benchmarks/results_pages.py"
+    if spec.layout == "scores":
+        for line in lines:
+            digits = 2 if line["metric"] == "mad" and float(line["final mean"]) < 20 else 1
+            figure = f"**{float(line['final mean']):.{digits}f} ({float(line['final std']):.{digits}f})**"
+            assert figure in found["text"], line
+    else:
+        assert all(line["row"] in found["text"] for line in lines)
+
+
+def test_the_first_page_opens_with_the_picture_and_has_the_summaries() -> None:
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert text.index("covered.png") < text.index("## In short")
+    page = (DOCS / "results-uci.md").read_text(encoding="utf-8")
+    said = [line for line in page.splitlines() if line.startswith("- ") and "covers" in line]
+    assert len(said) >= 3
+    assert all(line in text for line in said)
+
+
+def test_generated_parts_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "uci.md").write_text("# Title\n\n- said\n\n## 8 organizations\n\n| a |\n")
+    page = "by hand\n<!-- results: uci -->\nold\n<!-- end of results -->\nmore\n"
+    filled = pages.fill(page, tmp_path)
+    assert (
+        filled
+        == "by hand\n<!-- results: uci -->\n- said\n\n### 8 organizations\n\n| a |\n<!-- end of results -->\nmore\n"
+    )
+    short = "<!-- summary: uci -->\nold\n<!-- end of summary -->"
+    assert pages.summary(short, tmp_path) == "<!-- summary: uci -->\n- said\n<!-- end of summary -->"
+    assert pages.fill("<!-- results: none -->\nold\n<!-- end of results -->", tmp_path).count("old") == 1
