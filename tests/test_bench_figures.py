@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.experiments.bench import figures
+from gal.experiments.bench import drawing, figures, way_figure
 from gal.experiments.bench.cells import Cell, Outcome
 from gal.experiments.bench.runner import Run
 from gal.experiments.bench.specs import RowSpec, TableSpec
@@ -287,7 +287,7 @@ def reached(row: RowSpec, cell: Cell) -> Outcome:
 
 @pytest.fixture(scope="module")
 def way() -> Run:
-    methods = ("alone", "joint", "late_average", "gal", "pooled", "late_sum")
+    methods = ("alone", "joint", "late_average", "gal", "assisted_learning", "late_sum")
     labels = ("Alone", "Joint", "Late", "GAL", "Pooled", "Lost")
     rows = [
         row(name, method=method, label=label)
@@ -297,7 +297,7 @@ def way() -> Run:
 
 
 def test_methods_are_sorted_by_the_mean_way(way: Run) -> None:
-    axes = panels(figures.covered(way))[0]
+    axes = panels(way_figure.covered(way))[0]
     assert list(heights(axes)) == ["Pooled", "GAL", "Late", "Lost"]
     assert {"138 %", "90 %", "−48 %", "mean", "alone", "joint"} <= set(texts(axes))
     np.testing.assert_allclose(lines(axes)["mean over sets"].get_xdata(), [137.5, 90.0, -47.5])
@@ -308,7 +308,7 @@ def test_methods_are_sorted_by_the_mean_way(way: Run) -> None:
 
 
 def test_every_set_is_a_mark_of_its_own(way: Run) -> None:
-    axes = panels(figures.covered(way))[0]
+    axes = panels(way_figure.covered(way))[0]
     drawn = lines(axes)
     row_of = {round(float(y)): x for x, y in drawn["Diabetes"].get_xydata()}
     assert row_of == {1: pytest.approx(90.0), 2: pytest.approx(25.0)}  # the others are beyond the axis
@@ -322,7 +322,7 @@ def test_every_set_is_a_mark_of_its_own(way: Run) -> None:
 
 
 def test_what_is_beyond_the_axis_is_marked_with_its_number(way: Run) -> None:
-    axes = panels(figures.covered(way))[0]
+    axes = panels(way_figure.covered(way))[0]
     numbers = {text.get_text(): round(text.get_position()[1]) for text in axes.texts if text.get_text()}
     assert numbers["225 % ▸"] == 0
     assert numbers["◂ −120 %"] == 2
@@ -331,16 +331,16 @@ def test_what_is_beyond_the_axis_is_marked_with_its_number(way: Run) -> None:
     marks = [line for line in axes.get_lines() if line.get_label() == "_beyond"]
     assert len(marks) == 3
     assert all(low < line.get_xdata()[0] < high for line in marks)
-    assert all(not figures.SHOWN[0] <= line.get_xdata()[0] <= figures.SHOWN[1] for line in marks)
+    assert all(not way_figure.SHOWN[0] <= line.get_xdata()[0] <= way_figure.SHOWN[1] for line in marks)
     (mean,) = [line for line in axes.get_lines() if line.get_label() == "_mean beyond"]
     assert mean.get_marker() == "<"
 
 
 def test_no_room_is_left_where_nothing_is_beyond() -> None:
     rows = [row("alone", method="alone"), row("joint", method="joint"), row("gal")]
-    axes = panels(figures.covered(made_up(table("uci", rows, organizations=[8]), reached)))[0]
+    axes = panels(way_figure.covered(made_up(table("uci", rows, organizations=[8]), reached)))[0]
     assert not [text for text in texts(axes) if "◂" in text or "▸" in text]
-    assert axes.get_xlim() == (figures.SHOWN[0] - 4, figures.SHOWN[1] + 4)
+    assert axes.get_xlim() == (way_figure.SHOWN[0] - 4, way_figure.SHOWN[1] + 4)
 
 
 def test_light_marks_beyond_the_axis_are_arrows(way: Run) -> None:
@@ -348,7 +348,7 @@ def test_light_marks_beyond_the_axis_are_arrows(way: Run) -> None:
         return outcome(cell, [1e6]) if (row.name, cell.organizations) == ("gal", 2) else reached(row, cell)
 
     rows = [one for one in way.table.rows if one.name in {"alone", "joint", "gal"}]
-    axes = panels(figures.covered(made_up(table("uci", rows), far)))[0]
+    axes = panels(way_figure.covered(made_up(table("uci", rows), far)))[0]
     markers = sorted(line.get_marker() for line in axes.get_lines() if line.get_label() == "_beyond")
     assert markers == ["<", ">"]  # Diabetes: far off; Wine: an accuracy far above joint
     assert not [text for text in texts(axes) if "◂" in text or "▸" in text]
@@ -359,14 +359,14 @@ def test_a_set_without_a_way_is_left_out(way: Run) -> None:
         return outcome(cell, [80.0]) if cell.dataset == "Wine" else reached(row, cell)
 
     rows = [one for one in way.table.rows if one.name in {"alone", "joint", "gal"}]
-    axes = panels(figures.covered(made_up(table("uci", rows), level)))[0]
+    axes = panels(way_figure.covered(made_up(table("uci", rows), level)))[0]
     np.testing.assert_allclose(lines(axes)["mean over sets"].get_xdata(), [90.0])
     assert len(lines(axes)["Wine"].get_xdata()) == 0
 
 
 def test_covered_needs_alone_and_joint() -> None:
     with pytest.raises(InvalidInputError, match="'alone' and 'joint'"):
-        figures.covered(made_up(table("uci", [row("gal")]), reached))
+        way_figure.covered(made_up(table("uci", [row("gal")]), reached))
 
 
 # Improvements
@@ -465,11 +465,11 @@ def test_without_matplotlib_the_extra_is_named(improved: Run, monkeypatch: pytes
 
 
 def test_labels_are_kept_apart_and_in_order() -> None:
-    placed = figures.apart([0.3, 0.0, 0.0, 0.31, 0.0], 0.1, 0.0, 1.0)
+    placed = drawing.apart([0.3, 0.0, 0.0, 0.31, 0.0], 0.1, 0.0, 1.0)
     assert sorted(placed) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4], abs=0.02)
     assert placed[3] > placed[0] > max(placed[1], placed[2], placed[4])
     assert np.diff(sorted(placed)).min() >= 0.1 - 1e-9
-    assert figures.apart([], 0.1, 0.0, 1.0) == []
+    assert drawing.apart([], 0.1, 0.0, 1.0) == []
 
 
 def test_ten_organizations_are_in_order() -> None:

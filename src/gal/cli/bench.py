@@ -23,7 +23,7 @@ from gal.experiments.bench.results import narrow, write_results
 from gal.experiments.bench.runner import Observer, Run, run_tables
 from gal.experiments.bench.specs import TableSpec, read_tables
 from gal.experiments.bench.summaries import findings
-from gal.experiments.bench.tables import MARKS, Figure, figures_of
+from gal.experiments.bench.tables import MARKS, Figure, figures_of, who
 from gal.experiments.datasets import DATASETS
 from gal.experiments.splits import PROTOCOLS
 
@@ -176,9 +176,7 @@ def _shown(run: Run) -> Iterator[Table]:
         for organizations in run.table.organizations:
             here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
             if here:
-                yield _one_table(
-                    run, here, f"{organizations} organizations, protocol {protocol}: final models"
-                )
+                yield _one_table(run, here, f"{who(organizations)}, protocol {protocol}: final models")
 
 
 def _one_table(run: Run, figures: Sequence[Figure], title: str) -> Table:

@@ -5,8 +5,6 @@ Lines differ in style and marker, bars in hatch, all in how dark they are: colou
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import isotonic_regression
 
-from gal.errors import InvalidInputError, MissingExtraError
+from gal.errors import InvalidInputError
 from gal.experiments.bench.cells import Outcome
+from gal.experiments.bench.drawing import (
+    DARK,
+    DASH_DOT,
+    DASHED,
+    DOTTED,
+    DPI,
+    FAINT,
+    GREY,
+    LIGHT,
+    SMALL,
+    TEXT,
+    apart,
+    new_figure,
+    plain,
+    row_of,
+)
 from gal.experiments.bench.runner import Run
-from gal.experiments.bench.specs import RowSpec, how_many
-from gal.experiments.bench.summaries import findings, ways
+from gal.experiments.bench.specs import how_many
+from gal.experiments.bench.summaries import findings
+from gal.experiments.bench.way_figure import covered, ways_by_size
 from gal.experiments.disturbances import half
 
 if TYPE_CHECKING:
@@ -29,13 +43,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-Ways = Mapping[str, Mapping[str, float]]
-"""Percent of the way by row and set."""
-WIDTH = 9.6
-"""Inches, of every figure; with ``DPI`` 1152 pixels, made to be read at 800."""
-DPI = 120
-TEXT, SMALL = 10.5, 9.0
-DARK, GREY, LIGHT, FAINT = "#000000", "#6e6e6e", "#b5b5b5", "#ececec"
 METRICS = {"mad": "MAD on test rows (lower is better)", "accuracy": "accuracy on test rows, in %"}
 
 
@@ -61,7 +68,6 @@ class Pen:
         }
 
 
-DASHED, DOTTED, DASH_DOT = (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2))
 SEARCHED = Pen("#08519c", "-", "o", width=2.4)
 CONSTANT = Pen("#4292c6", DASH_DOT, "s", filled=False)
 METHODS: tuple[tuple[str, str, str, Pen], ...] = (
@@ -81,24 +87,6 @@ NOISY = {
 }
 FREE, DISTURBED = Pen(DARK, "-", "o", width=2.4), Pen(GREY, DASHED, "^", filled=False, width=2.0)
 OTHER_STYLES = ("-", DASHED, DOTTED, DASH_DOT)
-SET_MARKERS = "osD^vPX*<>ph"
-SHOWN = (-50.0, 175.0)
-"""Percent of the way that ``covered`` has room for; what is beyond stands at the edge with its number."""
-MARK: dict[str, Any] = {
-    "markersize": 7,
-    "color": "#08519c",
-    "markeredgecolor": "white",
-    "markeredgewidth": 0.6,
-    "zorder": 4,
-}
-LIGHT_MARK: dict[str, Any] = {"markersize": 4.5, "color": "#a3a3a3", "markerfacecolor": "white", "zorder": 3}
-MEAN_MARK: dict[str, Any] = {
-    "marker": "|",
-    "markersize": 30,
-    "markeredgewidth": 2.6,
-    "color": DARK,
-    "zorder": 5,
-}
 
 
 def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
@@ -115,7 +103,7 @@ def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
 def _drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """File names and how to draw each."""
     uci, rates, noisy, improved = (runs.get(name) for name in ("uci", "rates", "noise", "improvements"))
-    if uci is not None and _ways_by_size(uci):
+    if uci is not None and ways_by_size(uci):
         yield "covered", partial(covered, uci)
     if uci is not None and rates is not None:
         needed = [(uci if table == "uci" else rates, row) for table, row, *_ in METHODS]
@@ -146,7 +134,7 @@ def rounds(uci: Run, rates: Run, dataset: str, protocol: str = "per seed") -> Fi
     _draw_scores(scores, curves)
     for row, pen in RATES.items():
         values = [one.rates for one in _outcomes(rates, row, dataset, protocol)]
-        _draw_line(rate, mean_of_those_left(values), _row(rates, row).label, pen)
+        _draw_line(rate, mean_of_those_left(values), row_of(rates, row).label, pen)
     _round_axis(rate, "rate" if protocol == "paper" else "rate × root mean square of the residual")
     _legend_below(rate, columns=1)
     _draw_weights(weights, _outcomes(uci, "gal-linear", dataset, protocol))
@@ -182,40 +170,13 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
     return figure
 
 
-def covered(run: Run) -> Figure:
-    """How much of the way from Alone to Joint the rows of table ``uci`` cover: a mark per set, the mean a bar.
-
-    The bar and dark marks are of the largest number of organizations, light marks of the others. Marks beyond
-    the axis stand at its edge with an arrow; the dark ones with their number.
-    """
-    by_size = _ways_by_size(run)
-    if not by_size:
-        raise InvalidInputError(
-            "the figure needs the rows 'alone' and 'joint' of table 'uci', protocol per seed"
-        )
-    largest = max(by_size)
-    means = {row: _mean_percent(by_set) for row, by_set in by_size[largest].items()}
-    order = sorted((row for row in means if np.isfinite(means[row])), key=lambda row: -means[row])
-    limits = _limits(by_size[largest])
-    figure = _new_figure(1.75 + 0.56 * len(order))
-    axes = figure.add_subplot()
-    _draw_means(axes, [means[row] for row in order])
-    for size, shares in by_size.items():
-        _draw_ways(axes, run.table.sets, shares, order, None if size == largest else size)
-    _draw_beyond(axes, run.table.sets, by_size[largest], order, limits)
-    _ways_axis(axes, [_row(run, row).label for row in order], limits)
-    _draw_mean_column(axes, [means[row] for row in order])
-    _ways_legend(figure, run.table.sets, by_size)
-    return figure
-
-
 def improvements(run: Run) -> Figure:
     """What each change of the authors' algorithm does to the error of the median set, by local model."""
     changes = _changes(run)
     if not changes:
         raise InvalidInputError("the figure needs rows of table 'improvements' beside the authors' algorithm")
     steps = list(dict.fromkeys(step for by_step in changes.values() for step in by_step))
-    figure = _new_figure(1.3 + 0.36 * len(steps))
+    figure = new_figure(1.3 + 0.36 * len(steps))
     panels = figure.subplots(1, len(changes), sharex=True, sharey=True, squeeze=False)[0]
     looks = ({"facecolor": "#08519c"}, {"facecolor": "#c6dbef", "hatch": "////"})
     for index, (axes, (model, by_step)) in enumerate(zip(panels, changes.items(), strict=True)):
@@ -265,7 +226,7 @@ def _outcomes(run: Run, row: str, dataset: str, protocol: str) -> list[Outcome]:
             f"the figure needs row {row!r} of table {run.table.name!r} for {dataset}, {organizations} organizations, "
             f"protocol {protocol!r}: run it first"
         )
-    return run.at(_row(run, row), dataset, organizations, protocol)
+    return run.at(row_of(run, row), dataset, organizations, protocol)
 
 
 def _has(run: Run, row: str, dataset: str, protocol: str) -> bool:
@@ -275,13 +236,6 @@ def _has(run: Run, row: str, dataset: str, protocol: str) -> bool:
         repr(cell) in run.outcomes
         for cell in run.table.cells_at(found[0], dataset, how_many(dataset, "most"), protocol)
     )
-
-
-def _row(run: Run, name: str) -> RowSpec:
-    return next(row for row in run.table.rows if row.name == name)
-
-
-# Panels by round
 
 
 def _draw_scores(axes: Axes, curves: Sequence[tuple[str, Sequence[Outcome], Pen]]) -> None:
@@ -345,22 +299,6 @@ def _label_ends(axes: Axes, by_name: Mapping[str, Sequence[float]]) -> None:
         )
 
 
-def apart(heights: Sequence[float], gap: float, bottom: float, top: float) -> list[float]:
-    """The nearest heights in the same order of which no two are closer than ``gap``, within the limits.
-
-    >>> apart([0.5, 0.5, 0.9], 0.25, 0.0, 1.0)
-    [0.375, 0.625, 0.9]
-    """
-    if not heights:
-        return []
-    order = np.argsort(heights, kind="stable")
-    steps = gap * np.arange(len(order))
-    spread = isotonic_regression(np.asarray(heights, dtype=np.float64)[order] - steps)
-    placed = np.empty(len(order))
-    placed[order] = np.clip(spread, bottom, max(top - gap * (len(order) - 1), bottom)) + steps
-    return [round(float(value), 12) for value in placed]
-
-
 def _from_one(values: Sequence[float]) -> range:
     return range(1, len(values) + 1)
 
@@ -372,187 +310,7 @@ def _round_axis(axes: Axes, label: str) -> None:
     axes.set_ylabel(label, fontsize=TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(color=FAINT)
-    _plain(axes)
-
-
-# The way from Alone to Joint
-
-
-def _ways_by_size(run: Run) -> dict[int, Ways]:
-    """By number of organizations; without Alone and Joint themselves."""
-    found: dict[int, Ways] = {}
-    for size in (one for one in run.table.organizations if isinstance(one, int)):
-        shares = ways(run, "per seed", size) if "per seed" in run.table.protocols else {}
-        if shares:
-            found[size] = {
-                row: {name: 100 * share for name, share in by_set.items()}
-                for row, by_set in shares.items()
-                if row not in {"alone", "joint"}
-            }
-    return found
-
-
-def _mean_percent(by_set: Mapping[str, float]) -> float:
-    """Over the sets where there is a way to go."""
-    shares = [share for share in by_set.values() if np.isfinite(share)]
-    return float(np.mean(shares)) if shares else float("nan")
-
-
-def _draw_ways(axes: Axes, sets: Sequence[str], shares: Ways, order: Sequence[str], size: int | None) -> None:
-    """A mark per method and set within the axis; each set has a height of its own. Light where ``size`` is given."""
-    for dataset, marker, lane in _lanes(sets):
-        points = [(shares.get(row, {}).get(dataset, math.nan), y + lane) for y, row in enumerate(order)]
-        inside = [(x, y) for x, y in points if _shown(x)]
-        label = dataset if size is None else f"{dataset}, {size} organizations"
-        options = MARK if size is None else LIGHT_MARK
-        axes.plot(*_columns(inside), linestyle="", marker=marker, label=label, **options)
-        if size is not None:
-            _draw_light_arrows(axes, points)
-
-
-def _draw_light_arrows(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Where light marks are beyond the axis; their numbers would hide the others."""
-    for side, marker in ((0, "<"), (1, ">")):
-        beyond = [(SHOWN[side], y) for x, y in points if (x > SHOWN[1] if side else x < SHOWN[0])]
-        if beyond:
-            axes.plot(*_columns(beyond), linestyle="", marker=marker, label="_beyond", **LIGHT_MARK)
-
-
-def _draw_means(axes: Axes, means: Sequence[float]) -> None:
-    """A pale bar from Alone to the mean, and a bold end; an arrow where the axis ends before."""
-    ends = [float(np.clip(mean, *SHOWN)) for mean in means]
-    axes.barh(range(len(means)), ends, height=0.74, color="#dfe7f0", zorder=1)
-    inside = [(mean, y) for y, mean in enumerate(means) if _shown(mean)]
-    axes.plot(*_columns(inside), linestyle="", label="mean over sets", **MEAN_MARK)
-    for y, (mean, end) in enumerate(zip(means, ends, strict=True)):
-        if not _shown(mean):
-            marker = ">" if mean > 0 else "<"
-            axes.plot([end], [y], marker=marker, markersize=8, color=DARK, label="_mean beyond", zorder=5)
-
-
-def _draw_beyond(
-    axes: Axes, sets: Sequence[str], shares: Ways, order: Sequence[str], limits: tuple[float, float]
-) -> None:
-    """Marks beyond the axis stand beside it, each with an arrow and its number."""
-    markers = {dataset: marker for dataset, marker, _ in _lanes(sets)}
-    for y, row in enumerate(order):
-        for side in (0, 1):
-            beyond = {
-                dataset: share
-                for dataset, share in shares[row].items()
-                if (share > SHOWN[1] if side else share < SHOWN[0])
-            }
-            gap = min(0.26, 0.76 / max(len(beyond) - 1, 1))
-            for (dataset, share), height in zip(
-                beyond.items(), apart([y] * len(beyond), gap, y - 0.38, y + 0.38), strict=True
-            ):
-                _draw_number(axes, share, height, markers[dataset], limits, right=bool(side))
-
-
-def _draw_number(
-    axes: Axes, share: float, height: float, marker: str, limits: tuple[float, float], *, right: bool
-) -> None:
-    x = SHOWN[right] + (6 if right else -6)
-    axes.plot([x], [height], linestyle="", marker=marker, label="_beyond", **MARK)
-    text = f"{_percent(share)} ▸" if right else f"◂ {_percent(share)}"
-    axes.text(limits[right], height, text, ha="right" if right else "left", va="center", fontsize=8)
-
-
-def _limits(shares: Ways) -> tuple[float, float]:
-    """Of the axis: with room for numbers on the side where there are any."""
-    values = [share for by_set in shares.values() for share in by_set.values()]
-    left, right = (any(one < SHOWN[0] for one in values), any(one > SHOWN[1] for one in values))
-    return SHOWN[0] - (42.0 if left else 4.0), SHOWN[1] + (42.0 if right else 4.0)
-
-
-def _ways_axis(axes: Axes, labels: Sequence[str], limits: tuple[float, float]) -> None:
-    axes.set_xlim(*limits)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-    names = [textwrap.fill(label, 27, break_on_hyphens=False) for label in labels]
-    axes.set_yticks(range(len(labels)), names)
-    ticks = range(int(SHOWN[0]), int(SHOWN[1]) + 1, 50)
-    axes.set_xticks(ticks, [_percent(value) for value in ticks])
-    for x, name in ((0, "alone"), (100, "joint")):
-        axes.axvline(x, color=DARK, linewidth=1.1, linestyle="-" if x else DASHED, label=name, zorder=2)
-        axes.text(x, -0.58, name, ha="center", va="bottom", fontsize=TEXT, fontweight="bold")
-    for start, end in zip((limits[0], SHOWN[1] + 2), (SHOWN[0] - 2, limits[1]), strict=True):
-        if end - start > 5:
-            axes.axvspan(start, end, color="#f3f3f3", zorder=0)
-    for upper in range(len(labels) - 1):
-        axes.axhline(upper + 0.5, color=FAINT, linewidth=0.8, zorder=0.5)
-    axes.set_xlabel("share of the way from alone to joint that the final model covers", fontsize=TEXT)
-    _plain(axes)
-    axes.tick_params(axis="y", length=0, labelsize=TEXT)
-    for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if label.startswith("GAL") else "normal")
-    axes.spines["left"].set_visible(False)
-
-
-def _draw_mean_column(axes: Axes, means: Sequence[float]) -> None:
-    """The means as numbers, right of the axis."""
-    options: dict[str, Any] = {
-        "transform": axes.get_yaxis_transform(),
-        "ha": "right",
-        "fontweight": "bold",
-        "fontsize": TEXT,
-    }
-    place = 1.13 if max(map(len, map(_percent, means))) > 6 else 1.10
-    axes.text(place, -0.58, "mean", va="bottom", **options)
-    for y, mean in enumerate(means):
-        axes.text(place, y, _percent(mean), va="center", **options)
-
-
-def _ways_legend(figure: Figure, sets: Sequence[str], by_size: Mapping[int, Ways]) -> None:
-    from matplotlib.lines import Line2D
-
-    *smaller, largest = sorted(by_size)
-    dark = {dataset for by_set in by_size[largest].values() for dataset in by_set}
-    marks: list[tuple[str, dict[str, Any]]] = [
-        (dataset, {"marker": marker, **(MARK if dataset in dark else LIGHT_MARK)})
-        for dataset, marker, _ in _lanes(sets)
-    ]
-    marks.append((f"dark: {largest} organizations", {"marker": "o", **MARK}))
-    if smaller:
-        marks.append((f"light: {' and '.join(map(str, smaller))}", {"marker": "o", **LIGHT_MARK}))
-    marks.append(("mean of the dark", MEAN_MARK | {"markersize": 13}))
-    handles = [Line2D([], [], linestyle="", label=label, **mark) for label, mark in marks]
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=5,
-        fontsize=SMALL,
-        frameon=False,
-        handletextpad=0.2,
-        columnspacing=1.4,
-    )
-
-
-def _lanes(sets: Sequence[str]) -> list[tuple[str, str, float]]:
-    """Set, marker, and height beside the middle of a line."""
-    heights = np.linspace(-0.27, 0.27, len(sets)) if len(sets) > 1 else [0.0]
-    markers = (SET_MARKERS * (len(sets) // len(SET_MARKERS) + 1))[: len(sets)]
-    return [(name, one, float(height)) for name, one, height in zip(sets, markers, heights, strict=True)]
-
-
-def _shown(share: float) -> bool:
-    return SHOWN[0] <= share <= SHOWN[1]
-
-
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
-
-
-def _percent(value: float) -> str:
-    """For people.
-
-    >>> _percent(-41.3), _percent(-5.2e10)
-    ('−41 %', '−5·10¹⁰ %')
-    """
-    if abs(value) < 1e5:
-        return f"{value:.0f} %".replace("-", "−")
-    digits, power = f"{value:.0e}".split("e")
-    raised = str(int(power)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{digits}·10{raised} %".replace("-", "−")
+    plain(axes)
 
 
 # Changes of the error
@@ -581,7 +339,7 @@ def _draw_changes(
     axes.set_yticks(range(len(steps)), steps)
     axes.grid(axis="x", color=FAINT)
     axes.margins(x=0.22)
-    _plain(axes)
+    plain(axes)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
@@ -593,17 +351,9 @@ def _signed(value: float) -> str:
 # Common to all
 
 
-def _new_figure(height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
-    return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
 def _panels(title: str, widths: Sequence[float], *, height: float) -> tuple[Figure, list[Axes]]:
     """Side by side, with a letter each."""
-    figure = _new_figure(height)
+    figure = new_figure(height)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.06)
     figure.suptitle(title, fontsize=TEXT + 1)
     panels = list(figure.subplots(1, len(widths), width_ratios=widths))
@@ -614,12 +364,6 @@ def _panels(title: str, widths: Sequence[float], *, height: float) -> tuple[Figu
 
 def _title(dataset: str, protocol: str) -> str:
     return f"{dataset}, {how_many(dataset, 'most')} organizations, protocol {protocol}"
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=SMALL + 0.5)
-    axes.set_axisbelow(True)
 
 
 def _legend_below(axes: Axes, *, columns: int, **handles: Any) -> None:

@@ -151,11 +151,11 @@ def _score_parts(run: Run) -> Iterator[str]:
             here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
             if here:
                 sets = [name for name in run.table.sets if any(one.dataset == name for one in here)]
-                yield f"## {_who(organizations)}, protocol *{protocol}*"
+                yield f"## {who(organizations)}, protocol *{protocol}*"
                 yield "\n".join(_score_lines(here, sets))
 
 
-def _who(organizations: int | str) -> str:
+def who(organizations: int | str) -> str:
     words = {"most": "8 organizations (Iris: 4)", "by name": "organizations by name"}
     return words[organizations] if isinstance(organizations, str) else f"{organizations} organizations"
 
@@ -188,7 +188,7 @@ def _fact_parts(run: Run) -> Iterator[str]:
     names = run.table.facts
     for protocol in run.table.protocols:
         for organizations in run.table.organizations:
-            yield f"## {_who(organizations)}, protocol *{protocol}*"
+            yield f"## {who(organizations)}, protocol *{protocol}*"
             lines = ["| data set | | " + " | ".join(FACTS[name][0] for name in names) + " |"]
             lines.append("|---" * (len(names) + 2) + "|")
             for dataset in run.table.sets:
