@@ -116,15 +116,39 @@ def _noise(run: Run) -> Iterator[Finding]:
         on = {
             place: one for place, one in figures.items() if place[0].endswith("on") and place[3] == protocol
         }
-        pairs = [(one, figures[(place[0][: -len("on")] + "off", *place[1:])]) for place, one in on.items()]
-        if not pairs:
-            continue
-        good = sum(_ahead(one, other) >= 0 for one, other in pairs)
+        ahead = {
+            place: _ahead(one, figures[(place[0][: -len("on")] + "off", *place[1:])])
+            for place, one in on.items()
+        }
+        yield from _at_least_as_good(protocol, "", list(ahead.values()))
+        clearly = sum(
+            gain < -max(on[place].std, figures[(place[0][: -len("on")] + "off", *place[1:])].std)
+            for place, gain in ahead.items()
+        )
         yield Finding(
-            f"weights on at least as good as off, {protocol}",
-            good / len(pairs),
-            f"Protocol *{protocol}*: with assistance weights the final model is at least as good as with equal ones in "
-            f"{good} of {len(pairs)} noisy cells ({good / len(pairs):.1%}).",
+            f"weights on clearly worse than off, {protocol}",
+            float(clearly),
+            f"Protocol *{protocol}*: it is worse by more than a standard deviation in {clearly} of them.",
+        )
+        for kind, words in NOISES.items():
+            here = [gain for place, gain in ahead.items() if place[0].startswith(kind)]
+            yield from _at_least_as_good(protocol, f", {words}", here)
+        most = max((place[2] for place in ahead if isinstance(place[2], int)), default=0)
+        here = [gain for place, gain in ahead.items() if place[2] == most]
+        yield from _at_least_as_good(protocol, f", {most} organizations", here)
+
+
+NOISES = {"answers": "noise on answers", "residual": "noise on the residual", "columns": "noise as features"}
+
+
+def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iterator[Finding]:
+    if gains:
+        good = sum(gain >= 0 for gain in gains)
+        yield Finding(
+            f"weights on at least as good as off, {protocol}{which}",
+            good / len(gains),
+            f"Protocol *{protocol}*{which}: with assistance weights the final model is at least as good as with equal "
+            f"ones in {good} of {len(gains)} noisy cells ({good / len(gains):.1%}).",
         )
 
 
