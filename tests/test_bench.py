@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sklearn.linear_model import LinearRegression
 from gal.errors import ExperimentError, InvalidInputError
 from gal.experiments.bench import cells as cells_module
 from gal.experiments.bench import read_tables, run_tables
+from gal.experiments.bench import runner as runner_module
 from gal.experiments.bench.cache import DECIDING, ROOT, Cache, deciding_files, fingerprint
 from gal.experiments.bench.cells import Cell, Outcome, Sources, find_split, run_cell
 from gal.experiments.bench.local_models import local_losses_by_name, models_by_name
@@ -26,6 +28,7 @@ from gal.experiments.bench.summaries import covered, findings, ways
 from gal.experiments.bench.tables import Figure, figures_of, to_csv, to_markdown
 from gal.experiments.datasets import Dataset
 from gal.models import PaperLinear
+from gal.warnings import InterruptedWarning
 
 TABLES = read_tables()
 SMALL = [name for name, table in TABLES.items() if table.organizations != ["by name"]]
@@ -212,12 +215,28 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(counts) == 1 + counts[-1][1] - 3
 
 
+def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimator keeps its finished rounds; a table must not."""
+
+    def interrupted(cell: Cell, sources: Sources) -> Outcome:
+        warnings.warn("interrupted: the 4 finished rounds are kept", InterruptedWarning, stacklevel=1)
+        return Outcome("accuracy", [1.0], [], [], None, "a", "")
+
+    monkeypatch.setattr(runner_module, "run_cell", interrupted)
+    table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
+    with pytest.raises(KeyboardInterrupt):
+        run_tables([table], Cache(tmp_path), Sources(), n_jobs=1)
+    assert not list(tmp_path.rglob("*.json"))
+
+
 def test_a_file_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
     cache, cell = Cache(tmp_path), Cell("Wine", 2, "per seed", 0)
     outcome = Outcome("accuracy", [1.0], [], [], None, "a", "")
     cache.put(cell, outcome)
     assert cache.get(cell) == outcome
     cache.path(cell).write_text(cache.path(cell).read_text()[:20])
+    assert cache.get(cell) is None
+    cache.path(cell).write_bytes(b"\xff\xfe")
     assert cache.get(cell) is None
 
 
@@ -417,6 +436,21 @@ def test_a_part_of_a_table_has_a_name_of_its_own() -> None:
     assert part is not None
     assert part.file_name == "uci-8-Wine"
     assert narrow(TABLES["scale"], sets=["Wine"]) is None
+    iris = narrow(TABLES["rates"], organizations=[4])
+    assert iris is not None
+    assert iris.sets == ["Iris"]
+
+
+def test_sets_without_a_way_to_go_are_left_out_of_the_mean_and_named() -> None:
+    part = narrow(
+        TABLES["uci"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
+    )
+    assert part is not None
+    scores = {("alone", "Diabetes"): 60.0, ("joint", "Diabetes"): 40.0}
+    run = made_run(part, lambda cell: scores.get((cell.method, cell.dataset), 50.0))
+    found = next(one for one in findings(run) if one.name.startswith("covered"))
+    assert found.value == 0.5
+    assert "mean over 1 sets; without Wine" in found.words
 
 
 def test_columns_in_one_place_are_learned_once() -> None:

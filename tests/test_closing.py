@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
+from sklearn.svm import LinearSVC
 
-from gal import GALClassifier, GALRegressor
+from gal import GALClassifier, GALRegressor, Organization, learn
 from gal.closing import closes, features, said
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
-from gal.errors import InvalidOptionError
+from gal.errors import InvalidOptionError, LocalModelError
+from gal.warnings import InterruptedWarning
 
 PARTS = {"left": [0, 1], "right": [2, 3]}
 
@@ -152,3 +154,91 @@ def test_certainties_of_a_forest_are_none() -> None:
     three = said(Sure([0, 2]), MultinomialLogLoss(3), table)  # class 1 was not among its rows
     probability = np.exp(three) / np.exp(three).sum()
     assert probability[0] == pytest.approx([(3 + 1 / 3) / 4, 1 / 12, 1 / 12])
+
+
+def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
+    """It never met a mean in place of an answer: there the sum of the rounds is the better guess."""
+    X, y = crossed()
+    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    assert closed.predict(X, missing=["right"]) == pytest.approx(plain.predict(X, missing=["right"]))
+    some = closed.predict(X[:4], missing={"right": [0, 2]})
+    assert some[[0, 2]] == pytest.approx(plain.predict(X[:4], missing={"right": [0, 2]})[[0, 2]])
+    assert some[[1, 3]] == pytest.approx(closed.predict(X[:4])[[1, 3]])
+
+
+def test_a_label_holder_who_goes_alone_has_the_closing_model_of_one_alone() -> None:
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=(2500, 2)), rng.normal(size=(2500, 2))])
+    y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + X[:, 0] + 0.3 * rng.normal(size=2500)
+    model = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
+    alone = GALRegressor({"left": [0, 1]}, local_models=Ridge(), random_state=0).fit(X, y)
+    assert model.ensemble_.track == "alone"
+    assert model.predict(X) == pytest.approx(alone.predict(X))
+
+
+def test_several_outputs_are_closed_together() -> None:
+    X, y = crossed()
+    both = np.column_stack([y, X[:, 1] * X[:, 3] + X[:, 1]])
+    X_test, y_test = crossed(seed=1)
+    both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
+    closed = GALRegressor(PARTS, random_state=0).fit(X, both)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, both)
+    assert closed.closing_ is not None
+    assert closed.score(X_test, both_test) > plain.score(X_test, both_test) + 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "said_of_it"),
+    [
+        ({"closing": True}, 300, "validation_fraction=0.1"),
+        ({"closing": True, "loss": "absolute_error"}, 2500, "no closing model is known for the loss"),
+        ({"closing": HistGradientBoostingClassifier()}, 2500, "must be a regressor here"),
+    ],
+)
+def test_what_is_not_possible_is_said_before_the_first_round(
+    options: dict[str, Any], rows: int, said_of_it: str
+) -> None:
+    X, y = crossed(rows)
+    with pytest.raises(InvalidOptionError, match=said_of_it):
+        GALRegressor(PARTS, **options).fit(X, y)
+
+
+def test_a_classifier_must_tell_probabilities() -> None:
+    X, y = crossed(2500)
+    for wrong in (LinearSVC(), Ridge()):
+        with pytest.raises(InvalidOptionError, match="predict_proba"):
+            GALClassifier(PARTS, closing=wrong).fit(X, y > 0)
+
+
+class Broken(Ridge):  # type: ignore[misc]
+    """Fails where the closing model is fitted."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        raise self.error
+
+
+def test_its_failure_says_whose_it_is() -> None:
+    X, y = crossed(2500)
+    Broken.error = ValueError("no thanks")
+    with pytest.raises(LocalModelError, match="the closing model Broken failed: no thanks"):
+        GALRegressor(PARTS, local_models=Ridge(), rounds=1, closing=Broken()).fit(X, y)
+
+
+def test_ctrl_c_while_it_is_fitted_keeps_the_rounds() -> None:
+    X, y = crossed(2500)
+    Broken.error = KeyboardInterrupt()
+    with pytest.warns(InterruptedWarning, match="without a closing model"):
+        model = GALRegressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
+    assert model.closing_ is None
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_in_parts_there_is_none() -> None:
+    X, y = crossed(2100)
+    organizations = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    kept: list[int] = []
+    learn(y, organizations, rounds=2, on_round=lambda progress: kept.append(len(progress.fitted)))
+    assert kept == [0, 0]
+    with pytest.raises(InvalidOptionError, match=r"not of gal\.learn"):
+        learn(y, organizations, closing=True)

@@ -15,14 +15,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
-from gal.core.state import Ensemble
+from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
+from gal.drivers import InProcess, drive_prediction
+from gal.errors import InvalidOptionError, LocalModelError
 from gal.models.adapters import fit_weighted, set_seed, supports_sample_weight
+from gal.organization import Organization
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -39,7 +42,7 @@ class Closing:
     model: Any
     share: float
     validation_loss: float
-    """Of the output with it, on the validation rows."""
+    """Of the output with it, on the validation rows; a little flattering, since they chose the share."""
 
     def output(self, loss: Loss, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
         """F^T of these rows moved towards the closing model; ``answers`` by round and organization."""
@@ -51,6 +54,24 @@ def closes(loss: Loss) -> bool:
     return isinstance(loss, BinaryLogLoss | MultinomialLogLoss | SquaredError)
 
 
+def check_closing(closing: Any, loss: Loss, *, validated: bool) -> None:
+    """Say now, not after the last round, that the closing model asked for is not possible."""
+    if isinstance(closing, str) or closing is False:
+        return
+    if not closes(loss):
+        raise InvalidOptionError(f"no closing model is known for the loss {loss.name}: use closing=False")
+    if not validated:
+        raise InvalidOptionError(
+            "a closing model needs validation rows, which small tables have only on request: "
+            "pass validation_fraction=0.1, or leave closing at 'auto'"
+        )
+    if closing is not True and is_classifier(closing) == isinstance(loss, SquaredError):
+        kind = "a regressor" if isinstance(loss, SquaredError) else "a classifier with predict_proba"
+        raise InvalidOptionError(f"closing must be {kind} here, got {closing!r}")
+    if closing is not True and is_classifier(closing) and not hasattr(closing, "predict_proba"):
+        raise InvalidOptionError(f"closing must be a classifier with predict_proba here, got {closing!r}")
+
+
 def learn_closing(
     task: Task, ensemble: Ensemble, fitted: Sequence[Mapping[str, Floats32]], given: Any, n_jobs: int | None
 ) -> Closing | None:
@@ -58,30 +79,48 @@ def learn_closing(
 
     ``fitted``: all replies of the rounds that the ensemble uses. ``given``: a model of the user's own.
     """
-    answers = [
-        {name: one[name] for name in counts}
-        for one, counts in zip(fitted, ensemble.coefficients, strict=True)
-    ]
     output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs)).copy()
-    for values, counts in zip(answers, ensemble.coefficients, strict=True):
+    for values, counts in zip(fitted, ensemble.coefficients, strict=True):
         for name, count in counts.items():
             output += count * values[name].astype(np.float64)
-    table = features(output, answers)
+
+    def table(rows: NDArray[np.intp]) -> Floats32:
+        used = [
+            {name: values[name][rows] for name in counts}
+            for values, counts in zip(fitted, ensemble.coefficients, strict=True)
+        ]
+        return features(output[rows], used)
+
     judges = task.rows.validation
     rest = np.setdiff1d(np.arange(task.rows.n), judges)
-    weight = None if task.sample_weight is None else task.sample_weight
+    weight = task.sample_weight
     model = _unfitted(task.loss, given, n_jobs)
     set_seed(model, task.seed)
-    target = task.y if isinstance(task.loss, SquaredError) and task.y.shape[1] > 1 else task.y[:, 0]
-    used = weight if weight is not None and supports_sample_weight(model) else None
-    fit_weighted(model, table[rest], target[rest], None if used is None else used[rest])
-    toward = said(model, task.loss, table[judges]) - output[judges]
+    target = task.y if task.y.shape[1] > 1 else task.y[:, 0]
+    heard = None if weight is None or not supports_sample_weight(model) else weight[rest]
+    try:
+        fit_weighted(model, table(rest), target[rest], heard)
+        toward = said(model, task.loss, table(judges)) - output[judges]
+    except Exception as error:
+        raise LocalModelError(f"the closing model {type(model).__name__} failed: {error}") from error
     line = Line(task.loss, task.y[judges], output[judges], toward, None if weight is None else weight[judges])
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
     loss = line.value(share)
     if share < SMALLEST_SHARE or not loss < line.value(0.0):
         return None
     return Closing(model, share, loss)
+
+
+def all_fitted(
+    ensemble: Ensemble, reached: Progress | None, members: Mapping[str, Organization]
+) -> Sequence[Mapping[str, Floats32]]:
+    """The replies of all rounds that are used: kept, or of the label holder alone computed where she is."""
+    if ensemble.track == "assisted" and reached is not None:
+        return reached.fitted[: ensemble.n_rounds]
+    [name] = ensemble.asked()
+    views = {name: members[name].view}
+    answers = drive_prediction(ensemble, members, views, int(views[name].shape[0]), InProcess())
+    return [{name: values} for values in answers.values[name]]
 
 
 def features(output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats32:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
@@ -136,3 +137,22 @@ def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> 
             SharedColumnsWarning,
             stacklevel=5,
         )
+
+
+def row_mask(name: str, rows: Any, n_rows: int) -> NDArray[np.bool_]:
+    """True at the rows that an organization does not know; given as a mask or as positions."""
+    chosen = np.asarray(rows)
+    if chosen.dtype == np.bool_:
+        if chosen.shape != (n_rows,):
+            raise InvalidInputError(
+                f"missing[{name!r}] is a mask of {chosen.shape}, the table has {n_rows} rows"
+            )
+        return chosen
+    if chosen.size and chosen.dtype.kind not in "iu":
+        raise InvalidInputError(f"missing[{name!r}] must be a mask or positions of rows, got {rows!r}")
+    mask = np.zeros(n_rows, dtype=np.bool_)
+    try:
+        mask[chosen.astype(np.intp)] = True
+    except IndexError as error:
+        raise InvalidInputError(f"missing[{name!r}] names rows outside 0..{n_rows - 1}: {error}") from error
+    return mask

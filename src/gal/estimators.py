@@ -20,8 +20,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from gal.closing import Closing, learn_closing
-from gal.columns import columns_by_organization, missing_columns, view_of
+from gal.closing import Closing, all_fitted, learn_closing
+from gal.columns import columns_by_organization, missing_columns, row_mask, view_of
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
@@ -158,10 +158,17 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
             ensemble = drive_learning(task, members, run, on_round=observer, traffic=self.traffic_)
-        if task.keep_fitted and ensemble.track == "assisted" and ensemble.n_rounds and clock.reached:
-            fitted = clock.reached.fitted[: ensemble.n_rounds]
+        if task.keep_fitted and ensemble.asked():
+            fitted = all_fitted(ensemble, clock.reached, members)
             own = None if isinstance(self.closing, str | bool) else self.closing
-            self.closing_ = learn_closing(task, ensemble, fitted, own, self.n_jobs)
+            try:
+                self.closing_ = learn_closing(task, ensemble, fitted, own, self.n_jobs)
+            except KeyboardInterrupt:
+                warnings.warn(
+                    "interrupted: the rounds are kept, without a closing model",
+                    InterruptedWarning,
+                    stacklevel=5,
+                )
         return ensemble, clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
@@ -239,14 +246,15 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             yield self._closed(output, answers) if done == self.n_rounds_ else output
 
     def _closed(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model moves it."""
-        if self.closing_ is None:
+        """F^T as far as the closing model moves it; not where an answer is missing, which it never met."""
+        if self.closing_ is None or answers.degraded.all():
             return output
         rounds = [
             {name: answers.values[name][index] for name in counts}
             for index, counts in enumerate(self.ensemble_.coefficients)
         ]
-        return self.closing_.output(self._loss, output, rounds)
+        closed = self.closing_.output(self._loss, output, rounds)
+        return np.where(answers.degraded[:, None], output, closed)
 
     def _ask(self, X: Any, missing: Any) -> tuple[Any, Answers]:
         check_is_fitted(self, "ensemble_")
@@ -283,7 +291,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
                 f"{', '.join(self.ensemble_.organizations)}"
             )
         n_rows = int(X.shape[0]) if hasattr(X, "shape") else len(X)
-        unknown = {name: _row_mask(name, rows, n_rows) for name, rows in by_row.items()}
+        unknown = {name: row_mask(name, rows, n_rows) for name, rows in by_row.items()}
         unasked = {name for name, rows in unknown.items() if rows.all()} if by_row else names
         return unasked, unknown
 
@@ -573,22 +581,3 @@ def _finished(done: Round, seconds: float) -> FinishedRound:
         done.contributions,
         done.left_out,
     )
-
-
-def _row_mask(name: str, rows: Any, n_rows: int) -> NDArray[np.bool_]:
-    """True at the rows that an organization does not know; given as a mask or as positions."""
-    chosen = np.asarray(rows)
-    if chosen.dtype == np.bool_:
-        if chosen.shape != (n_rows,):
-            raise InvalidInputError(
-                f"missing[{name!r}] is a mask of {chosen.shape}, the table has {n_rows} rows"
-            )
-        return chosen
-    if chosen.size and chosen.dtype.kind not in "iu":
-        raise InvalidInputError(f"missing[{name!r}] must be a mask or positions of rows, got {rows!r}")
-    mask = np.zeros(n_rows, dtype=np.bool_)
-    try:
-        mask[chosen.astype(np.intp)] = True
-    except IndexError as error:
-        raise InvalidInputError(f"missing[{name!r}] names rows outside 0..{n_rows - 1}: {error}") from error
-    return mask

@@ -64,6 +64,8 @@ def learn(
     """
     if kind not in {"auto", "regression", "classification"}:
         raise InvalidOptionError(f"kind must be auto, regression or classification, got {kind!r}")
+    if options.setdefault("closing", False) is not False:
+        raise InvalidOptionError("closing is an option of GALClassifier and GALRegressor, not of gal.learn")
     chosen = Options(**options)
     members = by_name(organizations)
     classes = _is_classes(y, kind) and not (isinstance(chosen.loss, str) and chosen.loss in REGRESSION_LOSSES)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gal.closing import closes
+from gal.closing import check_closing, closes
 from gal.core.line_search import LineSearch, line_search
 from gal.core.losses import AbsoluteError, Loss, classification_loss, regression_loss
 from gal.core.residual_losses import LocalLoss
@@ -37,6 +37,9 @@ PARTS = 4
 
 CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
+
+CLOSING_ROWS = 1_000_000
+"""A forest on more rows than this takes gigabytes and hours: only where it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -176,11 +179,13 @@ def make_task(
 
 def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int) -> bool:
     """Whether a closing model is wanted and possible: it needs validation rows and all replies in memory."""
-    possible = len(rows.validation) > 0 and closes(labels.loss)
-    if isinstance(options.closing, str):  # "auto"
-        size = 4 * rows.n * labels.loss.n_outputs * organizations * int(options.rounds)
-        return possible and not options.paper and len(labels.y) >= LARGE and size <= CLOSING_BYTES
-    return possible and options.closing is not False
+    validated = len(rows.validation) > 0
+    check_closing(options.closing, labels.loss, validated=validated)
+    if not isinstance(options.closing, str):
+        return options.closing is not False
+    size = 4 * rows.n * labels.loss.n_outputs * organizations * int(options.rounds)
+    wanted = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CLOSING_BYTES
+    return wanted and validated and closes(labels.loss)
 
 
 def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,6 +76,9 @@ def bench(
     ]
     if not narrowed:
         raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
+    if jobs == 0:
+        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
+    _check_writable(results)
     started = time.perf_counter()
     with _progress(quiet=as_json) as observer:
         runs = run_tables(
@@ -103,10 +107,20 @@ def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _sources(data_dir: Path | None) -> Sources:
-    folders = [data_dir, *(Path(text) if (text := os.environ.get(name)) else None for name in ("GAL_DATA",))]
     reference = os.environ.get("GAL_REFERENCE")
-    data = next((folder for folder in folders if folder is not None), None)
-    return Sources(data, Path(reference) if reference else None)
+    return Sources(data_dir, Path(reference) if reference else None)
+
+
+def _check_writable(folder: Path) -> None:
+    """Before hours of work, not after them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidInputError(
+            f"--results {str(folder)!r} is no folder that can be written to: {error}"
+        ) from error
 
 
 @contextmanager

@@ -87,7 +87,7 @@ class Task:
         validated = len(self.rows.validation) > 0 or self.rows.n_parts > 0
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
-        return replace(self, organizations=(self.label_holder,))
+        return replace(self, organizations=(self.label_holder,), keep_fitted=False)
 
     @property
     def terms(self) -> Terms:

@@ -76,11 +76,11 @@ class Cache:
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
     def get(self, cell: Cell) -> Outcome | None:
-        """The stored outcome; None where there is none (or a file that was cut off)."""
+        """The stored outcome; None where there is none (or a file that is cut off or something else)."""
         try:
             stored = json.loads(self.path(cell).read_text(encoding="utf-8"))
             return Outcome(**stored["outcome"])
-        except (FileNotFoundError, json.JSONDecodeError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
     def put(self, cell: Cell, outcome: Outcome) -> None:

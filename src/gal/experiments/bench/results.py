@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gal.errors import MissingExtraError
 from gal.experiments.bench.runner import Run
-from gal.experiments.bench.specs import TableSpec
+from gal.experiments.bench.specs import TableSpec, how_many
 from gal.experiments.bench.summaries import as_list, findings
 from gal.experiments.bench.tables import legend, to_csv, to_markdown
 
@@ -20,31 +20,35 @@ def narrow(
     sets: Sequence[str] = (),
     seeds: int | None = None,
 ) -> TableSpec | None:
-    """A part of a table, under a name that says so; None where nothing of it is left.
-
-    Rows that choose among others stay; those whose choices are all there are not narrowed.
-    """
+    """A part of a table, under a name that says so; None where nothing of it is left."""
     kept_sets = [name for name in table.sets if not sets or name in sets]
-    kept_protocols = [name for name in table.protocols if not protocols or name in protocols]
-    kept_organizations = [
-        one
-        for one in table.organizations
-        if not organizations or one in organizations or isinstance(one, str)
-    ]
-    if not (kept_sets and kept_protocols and kept_organizations):
-        return None
-    chosen = [*map(str, organizations), *protocols, *sets, *([] if seeds is None else [f"{seeds} seeds"])]
-    return table.model_copy(
+    kept_organizations = []
+    for one in table.organizations:
+        here = [name for name in kept_sets if not organizations or how_many(name, one) in organizations]
+        if here:
+            kept_organizations.append(one)
+            kept_sets = here if one == "most" else kept_sets
+    part = table.model_copy(
         update={
             "sets": kept_sets,
-            "protocols": kept_protocols,
+            "protocols": [name for name in table.protocols if not protocols or name in protocols],
             "organizations": kept_organizations,
             "seeds": table.seeds
             if seeds is None
             else {name: min(seeds, table.seeds.get(name, 4)) for name in kept_sets},
-            "part": "-".join(word.replace(" ", "-") for word in chosen),
+            "part": _words(organizations, protocols, sets, seeds),
         }
     )
+    return part if any(True for row in part.rows for _ in part.cells(row)) else None
+
+
+def _words(
+    organizations: Sequence[int], protocols: Sequence[str], sets: Sequence[str], seeds: int | None
+) -> str:
+    chosen = [*map(str, organizations), *protocols, *sets]
+    if seeds is not None and seeds < 4:
+        chosen.append(f"{seeds} seeds")
+    return "-".join(word.replace(" ", "-") for word in chosen)
 
 
 def write_results(runs: Sequence[Run], folder: Path) -> tuple[list[Path], str]:

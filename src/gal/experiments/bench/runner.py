@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
+from zipfile import BadZipFile
 
 from joblib import Parallel, delayed, parallel_config
 
-from gal.errors import ExperimentError, GALError
+from gal.errors import ExperimentError, GALError, InvalidInputError, NothingLearnedError
 from gal.experiments.bench.cache import Cache
 from gal.experiments.bench.cells import Cell, Outcome, Sources, find_split, run_cell
 from gal.experiments.bench.specs import RowSpec, TableSpec
+from gal.warnings import InterruptedWarning
 
 Observer = Callable[[int, int, str], None]
 """Told how many runs are done, of how many, and which was the last."""
@@ -67,10 +71,18 @@ def run_tables(
 
 
 def check_sources(cells: Iterable[Cell], sources: Sources) -> None:
-    """Say now, not in an hour, that a file is missing."""
-    first = {(cell.dataset, cell.protocol): cell for cell in cells}
-    for cell in first.values():
-        find_split(cell, sources)
+    """Say now, not in an hour, that a file is missing or is not what it should be."""
+    files: dict[tuple[Any, ...], Cell] = {}
+    for cell in cells:  # the paper's splits have a file each, the data sets one
+        own = (cell.organizations, cell.seed) if cell.protocol == "paper" else ()
+        files.setdefault((cell.dataset, cell.protocol, *own), cell)
+    for cell in files.values():
+        try:
+            find_split(cell, sources)
+        except GALError:
+            raise
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise InvalidInputError(f"{describe(cell)}: its files cannot be read: {error}") from error
 
 
 def describe(cell: Cell) -> str:
@@ -100,6 +112,11 @@ def _run(cells: Sequence[Cell], sources: Sources, n_jobs: int) -> Iterator[tuple
 
 def _run_one(cell: Cell, sources: Sources) -> tuple[Cell, Outcome]:
     try:
-        return cell, run_cell(cell, sources)
+        with warnings.catch_warnings():
+            # An estimator keeps its finished rounds on Ctrl-C: here that would be a wrong result.
+            warnings.simplefilter("error", InterruptedWarning)
+            return cell, run_cell(cell, sources)
+    except (InterruptedWarning, NothingLearnedError) as error:
+        raise KeyboardInterrupt from error
     except GALError as error:
         raise ExperimentError(f"{describe(cell)}: {error}") from error

@@ -56,6 +56,30 @@ def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[st
     }
 
 
+def _share_covered(run: Run, organizations: int | str, row: str) -> tuple[float, str] | None:
+    """Mean over the sets on which Joint and Alone differ by more than a standard deviation, and which do not."""
+    figures = {
+        (one.row.name, one.dataset): one
+        for one in figures_of(run)
+        if (one.protocol, one.organizations) == ("per seed", organizations)
+    }
+    shares, short = [], []
+    for (name, dataset), alone in figures.items():
+        if name != "alone" or ("joint", dataset) not in figures or (row, dataset) not in figures:
+            continue
+        joint = figures[("joint", dataset)]
+        if abs(joint.mean - alone.mean) <= max(joint.std, alone.std):
+            short.append(dataset)
+        else:
+            shares.append(covered(alone.mean, figures[(row, dataset)].mean, joint.mean))
+    if not shares:
+        return None
+    left_out = (
+        f"; without {', '.join(short)}, where Joint is within a standard deviation of Alone" if short else ""
+    )
+    return float(np.mean(shares)), f"mean over {len(shares)} sets{left_out}"
+
+
 def _means(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[str, float]]:
     means: dict[str, dict[str, float]] = {}
     for one in figures_of(run):
@@ -66,14 +90,13 @@ def _means(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[
 
 def _uci(run: Run) -> Iterator[Finding]:
     for organizations in run.table.organizations:
-        share = ways(run, "per seed", organizations).get("gal-linear")
-        if share:
-            value = float(np.nanmean(list(share.values())))
+        found = _share_covered(run, organizations, "gal-linear")
+        if found is not None:
             yield Finding(
                 f"covered by GAL-Linear, {organizations} organizations",
-                value,
-                f"{organizations} organizations, per seed: GAL with linear models covers {value:.1%} of the way "
-                "from Alone to Joint (mean over sets).",
+                found[0],
+                f"{organizations} organizations, per seed: GAL with linear models covers {found[0]:.1%} of the way "
+                f"from Alone to Joint ({found[1]}).",
             )
     yield from _chosen_against_joint(run)
     for one in figures_of(run):
@@ -143,12 +166,12 @@ NOISES = {"answers": "noise on answers", "residual": "noise on the residual", "c
 
 def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iterator[Finding]:
     if gains:
-        good = sum(gain >= 0 for gain in gains)
+        good, ties = sum(gain >= 0 for gain in gains), sum(gain == 0 for gain in gains)
         yield Finding(
             f"weights on at least as good as off, {protocol}{which}",
             good / len(gains),
             f"Protocol *{protocol}*{which}: with assistance weights the final model is at least as good as with equal "
-            f"ones in {good} of {len(gains)} noisy cells ({good / len(gains):.1%}).",
+            f"ones in {good} of {len(gains)} noisy cells ({good / len(gains):.1%}; {ties} of them are equal).",
         )
 
 
@@ -179,14 +202,10 @@ def _error(figure: Figure) -> float:
 
 
 def _skewed(run: Run) -> Iterator[Finding]:
-    share = ways(run, "per seed", run.table.organizations[0]).get("gal")
-    if share:
-        value = float(np.nanmean(list(share.values())))
-        yield Finding(
-            "covered by GAL, skewed partition",
-            value,
-            f"GAL covers {value:.1%} of the way from Alone to Joint.",
-        )
+    found = _share_covered(run, run.table.organizations[0], "gal")
+    if found is not None:
+        words = f"GAL covers {found[0]:.1%} of the way from Alone to Joint ({found[1]})."
+        yield Finding("covered by GAL, skewed partition", found[0], words)
 
 
 def _scale(run: Run) -> Iterator[Finding]:

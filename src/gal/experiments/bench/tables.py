@@ -103,7 +103,10 @@ def figures_of(run: Run) -> list[Figure]:
 def to_csv(run: Run) -> str:
     """One line per figure, with everything."""
     out = io.StringIO()
-    facts = sorted({name for row in run.table.rows for name in _facts_of(run, row)} - {"accuracy"})
+    known = {name for row in run.table.rows for name in _facts_of(run, row)} - {"accuracy"}
+    if run.table.organizations != ["by name"]:  # there processes do many runs: the peak is none of one run
+        known -= {"peak_memory"}
+    facts = sorted(known)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*COLUMNS, *facts])
     for one in figures_of(run):
@@ -134,13 +137,18 @@ def to_markdown(run: Run) -> str:
 
 def legend(run: Run) -> str:
     """How to read the cells."""
+    if run.table.layout == "facts":
+        return "Means over the seeds; scores with their standard deviation where there are several seeds."
+    cell = (
+        "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the test rows "
+        "(of the rounds that the model uses, and the constant before them), which no user could choose"
+    )
+    if not any(row.paper for row in run.table.rows):
+        return f"{cell}."
     return (
-        "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the test rows, "
-        "which no user could choose; then the paper's figure. "
+        f"{cell}; then the paper's figure. "
         f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger of both standard "
         "deviations: the final model under the protocol *per seed*, the best round (what the paper prints) under *paper*."
-        if any(row.paper for row in run.table.rows)
-        else "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the test rows."
     )
 
 
@@ -209,7 +217,8 @@ def _fact_cell(outcomes: Sequence[Outcome], name: str) -> str:
     mean = float(np.mean(values))
     if name.endswith("_bytes") or name in {"sent", "received", "peak_memory"}:
         return in_bytes(mean)
-    return FACTS[name][1].format(mean)
+    spread = f" ({np.std(values):.2g})" if name in {"accuracy", "auc", "log_loss"} and len(values) > 1 else ""
+    return FACTS[name][1].format(mean) + spread
 
 
 def in_bytes(count: float) -> str:
