@@ -192,7 +192,9 @@ def _improvements(run: Run) -> Iterator[Finding]:
             f"{row.label} against the authors' algorithm",
             float(np.median(gains)),
             f"{row.label}: the final model is better on {better} and worse on {worse} of {len(pairs)} sets; "
-            f"the error (MAD, or share of wrong classes) falls by {np.median(gains):.1f} % in the median set.",
+            "the error (MAD, or share of wrong classes) "
+            + ("rises" if np.median(gains) < 0 else "falls")
+            + f" by {abs(np.median(gains)):.1f} % in the median set.",
         )
 
 
