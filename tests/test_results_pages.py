@@ -20,6 +20,14 @@ def figures(table: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def written(line: dict[str, str]) -> set[str]:
+    """The figure as a page may have it: the CSV file's sixth decimal may round a half the other way."""
+    mean, std = float(line["final mean"]), float(line["final std"])
+    digits = 2 if line["metric"] == "mad" and mean < 20 else 1
+    shifts = (-1e-6, 0.0, 1e-6)
+    return {f"**{mean + a:.{digits}f} ({std + b:.{digits}f})**" for a in shifts for b in shifts}
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_has_a_page_with_its_figures(table: str) -> None:
     text = (DOCS / f"results-{table}.md").read_text(encoding="utf-8")
@@ -32,9 +40,7 @@ def test_every_table_has_a_page_with_its_figures(table: str) -> None:
     assert len(lines) == places, "run gal bench all and benchmarks/results_pages.py"
     if spec.layout == "scores":
         for line in lines:
-            digits = 2 if line["metric"] == "mad" and float(line["final mean"]) < 20 else 1
-            figure = f"**{float(line['final mean']):.{digits}f} ({float(line['final std']):.{digits}f})**"
-            assert figure in found["text"], line
+            assert any(figure in found["text"] for figure in written(line)), line
     else:
         assert all(line["row"] in found["text"] for line in lines)
 
