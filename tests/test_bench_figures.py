@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
+
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.experiments.bench import drawing, figures, way_figure
 from gal.experiments.bench.cells import Cell, Outcome
