@@ -67,12 +67,16 @@ class _Trainee:
     @property
     def output(self) -> Floats:
         """F_m of all rows."""
-        return np.asarray(self.inputs @ self.parameters.T, dtype=np.float64)
+        return self._output(self.inputs)
+
+    def _output(self, inputs: Singles) -> Floats:
+        with np.errstate(invalid="ignore"):  # some BLAS set this flag for lanes that they do not use
+            return np.asarray(inputs @ self.parameters.T, dtype=np.float64)
 
     def gradient(self, task: Task, rows: Any) -> Singles:
         """Of the mean overarching loss of these rows."""
         inputs = self.inputs[rows]
-        output = np.asarray(inputs @ self.parameters.T, dtype=np.float64)
+        output = self._output(inputs)
         pull = task.loss.pseudo_residual(task.y[rows], output)
         if task.sample_weight is not None:
             pull = pull * task.sample_weight[rows, None] / task.sample_weight[rows].mean()

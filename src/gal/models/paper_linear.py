@@ -82,7 +82,8 @@ class PaperLinear(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         start = initial_parameters(rng, targets.shape[1], X.shape[1], self.init_features)
         # One array holds weights and biases: momentum, decay and clipping then act on both at once.
         inputs = np.column_stack([self._inputs(X), np.ones(len(X), dtype=np.float32)])
-        parameters = self._descend(inputs, targets, weight.astype(np.float32), loss, start, rng)
+        with np.errstate(invalid="ignore"):  # some BLAS set this flag for lanes that they do not use
+            parameters = self._descend(inputs, targets, weight.astype(np.float32), loss, start, rng)
         self.coef_, self.intercept_ = parameters[:, :-1], parameters[:, -1]
         return self
 
