@@ -25,7 +25,7 @@ from gal.tasks import Labels, Options
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-OPTIONS = ("rate", "loss", "local_losses", "initial", "scale_residual", "preset")
+OPTIONS = ("rate", "last_only", "loss", "local_losses", "initial", "scale_residual", "preset")
 
 
 def assisted_learning(
@@ -54,16 +54,7 @@ def assisted_learning(
     return made
 
 
-def assisted_learning_last_only(
-    *,
-    classes: bool,
-    organizations: Columns,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: int = 10,
-    random_state: Any = None,
-    **options: Any,
-) -> Estimator:
+def assisted_learning_last_only(*, classes: bool, organizations: Columns, **options: Any) -> Estimator:
     """AL as the authors' script runs it; options as in ``assisted_learning``.
 
     Within a round each organization overwrites what the one before did, so only the last one's fit
@@ -71,16 +62,7 @@ def assisted_learning_last_only(
     who change nothing, are not asked. A squared error (not the paper's preset) overshoots by M - 1 in
     every round: with more than two organizations it diverges.
     """
-    made: Estimator = (AssistedLearningClassifier if classes else AssistedLearningRegressor)(
-        organizations,
-        label_holder=check_label_holder(organizations, label_holder),
-        local_models=local_models,
-        rounds=rounds,
-        last_only=True,
-        random_state=random_state,
-        **options_used(options, OPTIONS),
-    )
-    return made
+    return assisted_learning(classes=classes, organizations=organizations, last_only=True, **options)
 
 
 class _AssistedLearning(_GAL):

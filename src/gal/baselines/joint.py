@@ -4,38 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from gal.baselines.method import (
-    Columns,
-    Estimator,
-    all_columns,
-    check_label_holder,
-    gal_estimator,
-    label_holders_own,
-)
+from gal.baselines.method import Columns, Estimator, all_columns, check_label_holder, in_one_place
 
 JOINT = "joint"
 """The name of the one organization that holds everything."""
 
 
 def joint(
-    *,
-    classes: bool,
-    organizations: Columns,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: int = 10,
-    random_state: Any = None,
-    **options: Any,
+    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """GAL with one organization of all columns and the label holder's local model; takes all options."""
     holder = check_label_holder(organizations, label_holder)
-    losses = label_holders_own(options.pop("local_losses", None), organizations, holder, "local_losses")
-    made: Estimator = gal_estimator(classes)(
-        {JOINT: all_columns(organizations)},
-        local_models=label_holders_own(local_models, organizations, holder, "local_models"),
-        local_losses=losses,
-        rounds=rounds,
-        random_state=random_state,
-        **options,
-    )
-    return made
+    return in_one_place(JOINT, all_columns(organizations), organizations, holder, classes, options)

@@ -29,14 +29,7 @@ Floats = NDArray[np.float64]
 
 
 def late_sum(
-    *,
-    classes: bool,
-    organizations: Columns,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: int = 10,
-    random_state: Any = None,
-    **options: Any,
+    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """The sum of separately learned outputs, F^0 + sum_m (F_m - F^0), in link space: the paper's.
 
@@ -44,35 +37,20 @@ def late_sum(
     ``preset="paper"`` and linear models they are the authors' layers instead, without F^0: see
     ``gal.baselines.late_paper``.
     """
-    made: Estimator = (LateSumClassifier if classes else LateSumRegressor)(
-        organizations,
-        label_holder=check_label_holder(organizations, label_holder),
-        local_models=local_models,
-        rounds=rounds,
-        random_state=random_state,
-        **options,
+    kind = LateSumClassifier if classes else LateSumRegressor
+    made: Estimator = kind(
+        organizations, label_holder=check_label_holder(organizations, label_holder), **options
     )
     return made
 
 
 def late_average(
-    *,
-    classes: bool,
-    organizations: Columns,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: int = 10,
-    random_state: Any = None,
-    **options: Any,
+    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """The mean of separately learned outputs, mean_m F_m, in link space: the authors' code; see ``late_sum``."""
-    made: Estimator = (LateAverageClassifier if classes else LateAverageRegressor)(
-        organizations,
-        label_holder=check_label_holder(organizations, label_holder),
-        local_models=local_models,
-        rounds=rounds,
-        random_state=random_state,
-        **options,
+    kind = LateAverageClassifier if classes else LateAverageRegressor
+    made: Estimator = kind(
+        organizations, label_holder=check_label_holder(organizations, label_holder), **options
     )
     return made
 

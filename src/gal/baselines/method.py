@@ -68,23 +68,11 @@ class Method(Protocol):
 
 
 def gal(
-    *,
-    classes: bool,
-    organizations: Columns,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: int = 10,
-    random_state: Any = None,
-    **options: Any,
+    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """Gradient Assisted Learning itself."""
     made: Estimator = gal_estimator(classes)(
-        organizations,
-        label_holder=check_label_holder(organizations, label_holder),
-        local_models=local_models,
-        rounds=rounds,
-        random_state=random_state,
-        **options,
+        organizations, label_holder=check_label_holder(organizations, label_holder), **options
     )
     return made
 
@@ -122,6 +110,23 @@ def label_holders_own(value: Any, organizations: Columns, label_holder: str, opt
             f"{', '.join(organizations)}"
         )
     return value.get(label_holder)
+
+
+def in_one_place(
+    name: str,
+    columns: Sequence[str | int],
+    organizations: Columns,
+    holder: str,
+    classes: bool,
+    options: Mapping[str, Any],
+) -> Estimator:
+    """GAL with one organization of these columns, and the label holder's local model and loss."""
+    own = {
+        option: label_holders_own(options.get(option), organizations, holder, option)
+        for option in ("local_models", "local_losses")
+    }
+    made: Estimator = gal_estimator(classes)({name: columns}, **{**options, **own})
+    return made
 
 
 def options_used(options: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
