@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import Ridge
 
+from gal import GALClassifier, GALRegressor
+
 Floats = NDArray[np.float64]
 
 PARTS = {"bank": ["income", "debt"], "lab": ["sugar", "pulse"]}
@@ -78,3 +80,15 @@ class Raising(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         return np.asarray(self.ridge_.predict(X))
+
+
+# Cross-validation has tests of its own, and takes most of the time.
+QUICK: dict[str, Any] = {"rounds": 4, "local_models": Ridge(), "random_state": 0, "cross_validation": 0}
+
+
+def regressor(**options: Any) -> GALRegressor:
+    return GALRegressor(**{"organizations": PARTS, **QUICK, **options})
+
+
+def classifier(**options: Any) -> GALClassifier:
+    return GALClassifier(**{"organizations": PARTS, **QUICK, **options})

@@ -96,7 +96,7 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
             {"parts": "[organizations.bank]\ncolumns = ['income']\nmodel = 'magic'"},
             "no local model is called 'magic'",
         ),
-        ({"parts": "label_holder = 'x'\n[organizations]\nbank = ['income']"}, "label holder 'x'"),
+        ({"parts": "label_holder = 'x'\n[organizations]\nbank = ['income']"}, "label_holder 'x'"),
         ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
         ({"more": ["--metric", "magic"]}, "metric must be"),
         ({"more": ["--folds", "100"]}, "use fewer"),

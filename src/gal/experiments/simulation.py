@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
 from gal.baselines import METHODS
-from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError, NothingLearnedError
+from gal.baselines.method import check_label_holder
+from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.experiments.metrics import METRICS, Metric, metric_for
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
@@ -101,9 +102,7 @@ def simulate(
     chosen = metric_for(metric, y)
     if chosen.classes:
         y = np.unique(y, return_inverse=True)[1]
-    holder = next(iter(names)) if label_holder is None else label_holder
-    if holder not in names:
-        raise InvalidOptionError(f"label holder {holder!r} is none of the organizations {', '.join(names)}")
+    holder = check_label_holder(names, label_holder)
     setting: dict[str, Any] = {
         "classes": chosen.classes,
         "organizations": names,
@@ -119,14 +118,13 @@ def simulate(
     scores = _bootstrap(chosen, truth, outputs, seed)
     say("contributions")
     whole = _fit(METHODS["gal"](**setting), X, y)
-    way = scores["pooled"].value - scores["alone"].value
     return Simulation(
         metric=chosen.name,
         alone=scores["alone"],
         assisted=scores["assisted"],
         pooled=scores["pooled"],
         gain=scores["gain"],
-        covered=(scores["assisted"].value - scores["alone"].value) / way if way > 0 else None,
+        covered=_covered(scores),
         contributions=_shares(whole.contributions_),
         label_holder=holder,
         organizations=names,
@@ -136,6 +134,11 @@ def simulate(
         seconds=time.perf_counter() - started,
         pooled_model=picked,
     )
+
+
+def _covered(scores: Mapping[str, Interval]) -> float | None:
+    way = scores["pooled"].value - scores["alone"].value
+    return (scores["assisted"].value - scores["alone"].value) / way if way > 0 else None
 
 
 def _left_out_outputs(

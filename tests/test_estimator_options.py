@@ -1,0 +1,155 @@
+"""What the options of the estimators do: losses, initial outputs, local losses, presets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+from gal import GALClassifier, GALRegressor
+from gal.core.line_search import ExactSearch, LBFGSSearch
+from gal.core.losses import AbsoluteError, MultinomialLogLoss, QuantileError, SquaredError
+from gal.core.task import Task
+from gal.core.weights import SoftmaxAdamWeights, UniformWeights
+from gal.estimators import _options
+from gal.models import PaperLinear
+from gal.tasks import class_labels, make_task, regression_labels
+from small_tables import PARTS, Floats, classifier, health, ill, regressor
+
+# --- losses, initial outputs, local losses
+
+
+def outliers() -> tuple[pd.DataFrame, Floats]:
+    X, y = health()
+    target = np.array(y)
+    target[::10] += 30
+    return X, target
+
+
+@pytest.mark.parametrize("loss", ["absolute_error", "huber"])
+def test_robust_losses_forgive_outliers(loss: str) -> None:
+    X, y = outliers()
+    _, clean = health()
+    robust = regressor(loss=loss, rounds=10).fit(X, y)
+    squared = regressor(rounds=10).fit(X, y)
+    assert np.abs(robust.predict(X) - clean).mean() < 0.5 * np.abs(squared.predict(X) - clean).mean()
+
+
+def test_quantile_loss_covers_its_share() -> None:
+    X, y = health(400)
+    for quantile in (0.2, 0.8):
+        model = regressor(loss=QuantileError(quantile), rounds=10).fit(X, y)
+        assert np.mean(y < model.predict(X)) == pytest.approx(quantile, abs=0.05)
+
+
+def test_poisson_loss_predicts_positive_means() -> None:
+    X, y = health(300)
+    counts = np.random.default_rng(0).poisson(np.exp(0.5 * y))
+    model = regressor(loss="poisson", rounds=10).fit(X, counts)
+    assert model.predict(X).min() > 0
+    assert np.corrcoef(np.log(model.predict(X)), y)[0, 1] > 0.9
+    parts = model.explain(X)
+    np.testing.assert_allclose(np.exp(parts.sum(axis=1)), model.predict(X))
+
+
+def squared_value(y: Floats, output: Floats) -> Floats:
+    return np.asarray(0.5 * ((y - output) ** 2).sum(axis=1))
+
+
+def squared_gradient(y: Floats, output: Floats) -> Floats:
+    return output - y
+
+
+def test_a_pair_of_functions_is_a_loss() -> None:
+    X, y = health()
+    own = regressor(loss=(squared_value, squared_gradient), rounds=10).fit(X, y)
+    assert own.score(X, y) > 0.95
+
+
+def test_a_pair_of_functions_is_a_loss_for_classes_too() -> None:
+    def value(y: Floats, output: Floats) -> Floats:
+        return np.logaddexp(0, output[:, 0]) - y[:, 0] * output[:, 0]
+
+    def gradient(y: Floats, output: Floats) -> Floats:
+        return np.asarray(expit(output) - y)
+
+    X, y = ill()
+    own = classifier(loss=(value, gradient)).fit(X, y)
+    assert own.score(X, y) > 0.9
+    np.testing.assert_allclose(own.predict_proba(X).sum(axis=1), 1.0)
+
+
+def test_local_losses_reach_the_local_models() -> None:
+    X, y = outliers()
+    _, clean = health()
+    squared, absolute = regressor(rounds=1).fit(X, y), regressor(rounds=1, local_losses="l1").fit(X, y)
+    mixed_ = regressor(rounds=1, local_losses={"bank": "l1"}).fit(X, y)
+    l4 = regressor(rounds=1, local_losses="l4").fit(X, y)
+    outputs = [one.explain(X) for one in (squared, absolute, mixed_, l4)]
+    assert not np.allclose(outputs[0]["bank"], outputs[1]["bank"])
+    assert not np.allclose(outputs[0]["bank"], outputs[2]["bank"])
+    assert not np.allclose(outputs[1]["lab"], outputs[2]["lab"])
+    errors = [np.abs(one.predict(X) - np.median(y) - (clean - clean.mean())).mean() for one in (absolute, l4)]
+    assert errors[0] < errors[1]
+
+
+# --- presets
+
+
+def task_of(model: GALRegressor | GALClassifier, y: Any) -> Task:
+    """The task that the estimator's options describe."""
+    options = _options(model)
+    labels = (regression_labels if isinstance(model, GALRegressor) else class_labels)(y, options)
+    return make_task(labels, list(PARTS), options, label_holder="bank", initial=model.initial)
+
+
+def test_the_paper_preset_is_the_authors_algorithm() -> None:
+    X, y = health()
+    task = task_of(regressor(preset="paper"), y)
+    assert isinstance(task.loss, AbsoluteError)
+    assert isinstance(task.weights, SoftmaxAdamWeights)
+    assert isinstance(task.line_search, LBFGSSearch)
+    assert not task.scale_residual
+    assert task.rows.n_parts == 0
+    assert len(task.rows.validation) == 0
+    assert len(task.rows.fit) == len(task.rows.search) == len(X)
+    assert (task.stopping.min_rate, task.stopping.patience, task.stopping.plateau) == (None, None, None)
+    np.testing.assert_allclose(task.first_output, y.mean())
+
+
+def test_the_paper_preset_has_two_outputs_for_two_classes() -> None:
+    _, y = ill()
+    assert task_of(classifier(preset="paper"), y).loss == MultinomialLogLoss(2)
+
+
+def test_what_is_given_wins_over_the_preset() -> None:
+    _, y = health()
+    given = regressor(
+        preset="paper",
+        loss="squared_error",
+        weights="uniform",
+        line_search="exact",
+        scale_residual=True,
+        validation_fraction=0.25,
+        initial="median",
+    )
+    task = task_of(given, y)
+    assert isinstance(task.loss, SquaredError)
+    assert isinstance(task.weights, UniformWeights)
+    assert isinstance(task.line_search, ExactSearch)
+    assert task.scale_residual
+    assert len(task.rows.validation) == 30
+    np.testing.assert_allclose(task.first_output, np.median(y[task.rows.fit]))
+
+
+def test_the_paper_preset_learns_with_the_authors_linear_model() -> None:
+    X, y = ill()
+    model = GALClassifier(PARTS, preset="paper", rounds=2, random_state=0).fit(X, y)
+    assert len(model.rounds_) == model.n_rounds_ == 2
+    assert model.decision_function(X).shape == (len(X),)
+    assert all(np.isnan(one.validation_loss) for one in model.rounds_)
+    assert model.score(X, y) > 0.8
+    assert isinstance(model._organizations["bank"].model, PaperLinear)
