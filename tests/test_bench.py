@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,34 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from gal.errors import ExperimentError, InvalidInputError
-from gal.experiments.bench import cells as cells_module
-from gal.experiments.bench import read_tables, run_tables
-from gal.experiments.bench import runner as runner_module
-from gal.experiments.bench.cache import DECIDING, ROOT, Cache, deciding_files, fingerprint
-from gal.experiments.bench.cells import Cell, Outcome, Sources, find_split, run_cell
+from gal.experiments.bench import running as running_module
+from gal.experiments.bench import tabular_cells
+from gal.experiments.bench.cache import (
+    COMMON,
+    DEEP_ONLY,
+    ROOT,
+    TABULAR_ONLY,
+    Cache,
+    deciding_files,
+    fingerprint,
+)
+from gal.experiments.bench.cells import Cell, Outcome, Sources
+from gal.experiments.bench.code_text import code_text
+from gal.experiments.bench.findings import covered
 from gal.experiments.bench.local_models import local_losses_by_name, models_by_name
 from gal.experiments.bench.results import narrow, page, write_results
-from gal.experiments.bench.runner import Run
-from gal.experiments.bench.specs import Printed, RowSpec, TableSpec, _read_table
-from gal.experiments.bench.summaries import covered, findings, ways
+from gal.experiments.bench.runner import Run, run_tables
+from gal.experiments.bench.running import run_cell
+from gal.experiments.bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
+from gal.experiments.bench.summaries import findings, ways
 from gal.experiments.bench.tables import Figure, figures_of, to_csv, to_markdown
+from gal.experiments.bench.tabular_cells import find_split
 from gal.experiments.datasets import Dataset
 from gal.models import PaperLinear
 from gal.warnings import InterruptedWarning
 
 TABLES = read_tables()
-SMALL = [name for name, table in TABLES.items() if table.organizations != ["by name"]]
+SMALL = [name for name, table in TABLES.items() if not table.deep and table.organizations != ["by name"]]
 
 
 def sources() -> Sources:
@@ -82,7 +94,7 @@ def test_a_tiny_version_of_the_scale_table(monkeypatch: pytest.MonkeyPatch) -> N
         test=np.arange(450, 600),
         partition={"bank": ["age"], "register": ["debt", "town"]},
     )
-    monkeypatch.setattr(cells_module, "_dataset", lambda *_: made)
+    monkeypatch.setattr(tabular_cells, "_dataset", lambda *_: made)
     part = narrow(TABLES["scale"], sets=["Adult"], seeds=1)
     assert part is not None
     outcomes = {repr(cell): run_cell(cell, Sources()) for row in part.rows for cell in part.cells(row)}
@@ -150,9 +162,9 @@ def test_metered_runs_add_up_the_slowest_of_every_round() -> None:
         return type("Outer", (), {"estimator_": inner})()
 
     models = {"a": {1: (fitted(1.0),), 2: (fitted(2.0),)}, "b": {1: (fitted(3.0),), 2: (fitted(1.0),)}}
-    side_by_side = cells_module._metered(models, side_by_side=True)
+    side_by_side = tabular_cells._metered(models, side_by_side=True)
     assert side_by_side == {"fit_seconds": 7.0, "critical_seconds": 5.0, "stored_bytes": 40.0}
-    assert cells_module._metered(models, side_by_side=False)["critical_seconds"] == 7.0
+    assert tabular_cells._metered(models, side_by_side=False)["critical_seconds"] == 7.0
 
 
 def test_al_and_gal_move_the_same_bytes_in_different_numbers_of_trips() -> None:
@@ -222,7 +234,7 @@ def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
         warnings.warn("interrupted: the 4 finished rounds are kept", InterruptedWarning, stacklevel=1)
         return Outcome("accuracy", [1.0], [], [], None, "a", "")
 
-    monkeypatch.setattr(runner_module, "run_cell", interrupted)
+    monkeypatch.setattr(running_module, "run_cell", interrupted)
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
     with pytest.raises(KeyboardInterrupt):
         run_tables([table], Cache(tmp_path), Sources(), n_jobs=1)
@@ -262,8 +274,12 @@ def test_everything_that_decides_an_outcome_is_in_its_key(tmp_path: Path) -> Non
     assert len(fingerprint()) == 16
 
 
+def names(paths: Iterable[Path]) -> set[str]:
+    return {path.relative_to(ROOT).as_posix() for path in paths}
+
+
 def test_the_fingerprint_covers_all_sources_below_the_bench() -> None:
-    covered_files = {path.relative_to(ROOT).as_posix() for path in deciding_files()}
+    covered_files = names(deciding_files()) | names(deciding_files(deep=True))
     below = {
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
@@ -271,7 +287,45 @@ def test_the_fingerprint_covers_all_sources_below_the_bench() -> None:
     }
     harmless = {"__init__.py", "errors.py", "warnings.py", "progress.py"}
     assert below - harmless <= covered_files
-    assert all((ROOT / name).exists() for name in DECIDING)
+    assert [name for name in (*COMMON, *TABULAR_ONLY, *DEEP_ONLY) if not (ROOT / name).exists()] == []
+
+
+SOURCE = '''"""What it does."""
+
+LIMIT = 3  # µ of all
+"""Of what."""
+
+
+def f(x):
+    """Adds."""
+    for _ in range(LIMIT):
+        x += 1
+        x *= 2
+    return f"{x:>5}  # no comment", "µ"  # a comment
+'''
+
+
+def test_comments_and_docstrings_are_no_code() -> None:
+    expected = [
+        *("LIMIT = 3", "def f(x):", "    for _ in range(LIMIT):", "        x += 1", "        x *= 2"),
+        '    return f"{x:>5}  # no comment", "µ"',
+    ]
+    assert code_text(SOURCE).splitlines() == expected
+    said_otherwise = (
+        SOURCE.replace("Adds.", "Adds\n    some.").replace("µ of all", "").replace("a comment", "one")
+    )
+    assert code_text(said_otherwise) == code_text(SOURCE)
+    for change in (("+= 1", "+= 2"), ("        x *= 2", "    x *= 2"), ("no comment", "text")):
+        assert code_text(SOURCE.replace(*change)) != code_text(SOURCE), change
+
+
+def test_networks_and_tables_of_columns_have_fingerprints_of_their_own() -> None:
+    tabular, deep = names(deciding_files()), names(deciding_files(deep=True))
+    assert "experiments/bench/deep_cells.py" in deep - tabular
+    assert any(name.startswith("models/deep/") for name in deep - tabular)
+    assert "experiments/bench/tabular_cells.py" in tabular - deep
+    assert {"core/algorithm.py", "models/linear.py", "organization.py"} <= tabular & deep
+    assert fingerprint() != fingerprint(deep=True)
 
 
 # --- tables
@@ -404,9 +458,12 @@ def test_the_papers_figures_are_those_of_the_reference() -> None:
     ("content", "said"),
     [
         ('order = 1\nlabel = "x"\nmethod = "gla"', "no method 'gla'"),
-        ('order = 1\nlabel = "x"\nmodels = ["Forest"]', "no local model Forest"),
+        ('order = 1\nlabel = "x"\nmodels = ["Forest"]', "no local model 'Forest'"),
         ('order = 1\nlabel = "x"\nfast = true', "fast"),
         ('order = 1\nlabel = "x"\n[paper.8]\nWine = "high"', "42.7"),
+        ('order = 1\nlabel = "x"\nmethod = "intermediate"', "tables that are not deep"),
+        ('order = 1\nlabel = "x"\nmodels = ["Network"]', "tables that are not deep"),
+        ('order = 1\nlabel = "x"\nseeds = 0', "seeds"),
         ("order = [", "not a TOML file"),
         ('order = 1\nlabel = "x"\nchoose_among = ["y"]', "no rows"),
     ],
@@ -426,7 +483,7 @@ def test_a_failing_run_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
     broken = table.rows[0].model_copy(update={"options": {"weights": "heavy"}})
     with pytest.raises(
-        ExperimentError, match=r"Wine, 8 organizations, per seed, seed 0: gal Linear: .*heavy"
+        ExperimentError, match=r"Wine, 8 organizations, per seed, seed 0: gal Linear, weights=heavy: .*heavy"
     ):
         run_tables([table.model_copy(update={"rows": [broken]})], Cache(tmp_path), Sources(), n_jobs=1)
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
 
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.experiments.bench import drawing, figures, way_figure
+from gal.experiments.bench import drawing, figures, round_drawing, way_figure
 from gal.experiments.bench.cells import Cell, Outcome
 from gal.experiments.bench.runner import Run
 from gal.experiments.bench.specs import RowSpec, TableSpec
@@ -477,7 +477,7 @@ def test_labels_are_kept_apart_and_in_order() -> None:
 def test_ten_organizations_are_in_order() -> None:
     cell = Cell("Wine", 10, "per seed", 0)
     weights = {f"organization {number}": 0.1 for number in (10, 2, 1)}
-    assert list(figures.mean_weights([outcome(cell, [1.0], [1.0], [weights])])) == [
+    assert list(round_drawing.mean_weights([outcome(cell, [1.0], [1.0], [weights])])) == [
         "organization 1",
         "organization 2",
         "organization 10",

@@ -14,7 +14,8 @@ from sklearn.datasets import _covtype
 
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal.experiments import datasets
-from gal.experiments.datasets import COVERTYPE_COLUMNS, DATASETS, QSAR_COLUMNS, SOURCES, Dataset, Source, load
+from gal.experiments.datasets import COVERTYPE_COLUMNS, DATASETS, QSAR_COLUMNS, SOURCES, Dataset, load
+from gal.experiments.sources import Source
 
 CREDIT_FILE = "credit_card_default/UCI_Credit_Card.csv"
 

@@ -160,6 +160,23 @@ class TestText:
             np.testing.assert_array_equal(encoder.codes(pd.DataFrame({"x": kept}))[:, 0], [1, 0, np.nan, 1])
 
 
+class TestArrays:
+    @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.bool_])
+    def test_an_array_of_numbers_is_read_like_a_frame(self, kind: Any) -> None:
+        numbers = np.random.default_rng(0).normal(0, 3, size=(80, 3))
+        if kind in (np.float64, np.float32):
+            numbers[0, 0], numbers[1, 1] = np.nan, np.inf
+        table = numbers.astype(kind)
+        one, two = TableEncoder().fit(table), TableEncoder().fit(pd.DataFrame(table))
+        codes = one.codes(table)
+        assert codes.tobytes() == two.codes(pd.DataFrame(table)).tobytes()
+        assert one.wide(codes).tobytes() == two.wide(codes).tobytes()
+
+    def test_categories_are_found_in_an_array(self) -> None:
+        encoder = TableEncoder().fit(pd.DataFrame({"x": pd.Series([2, 1, 2], dtype="category")}))
+        np.testing.assert_array_equal(encoder.codes(np.array([[2], [1], [3]]))[:, 0], [1, 0, np.nan])
+
+
 class TestRidge:
     def problem(self) -> tuple[TableEncoder, Floats, Floats, Floats]:
         X, y = mixed_table()

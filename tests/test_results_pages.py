@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gal.experiments.bench import read_tables
+from gal.experiments.bench.specs import read_tables
 from test_reference import load_benchmark
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -22,15 +22,22 @@ def figures(table: str) -> list[dict[str, str]]:
 
 def written(line: dict[str, str]) -> set[str]:
     """The figure as a page may have it: the CSV file's sixth decimal may round a half the other way."""
+    if line["seeds"] == "0":
+        return {"not run"}
     mean, std = float(line["final mean"]), float(line["final std"])
-    digits = 2 if line["metric"] == "mad" and mean < 20 else 1
+    digits = 3 if line["metric"] == "auc" else 2 if line["metric"] == "mad" and mean < 20 else 1
     shifts = (-1e-6, 0.0, 1e-6)
+    if line["seeds"] == "1":
+        return {f"**{mean + a:.{digits}f}**" for a in shifts}
     return {f"**{mean + a:.{digits}f} ({std + b:.{digits}f})**" for a in shifts for b in shifts}
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_has_a_page_with_its_figures(table: str) -> None:
-    text = (DOCS / f"results-{table}.md").read_text(encoding="utf-8")
+    page = DOCS / f"results-{table}.md"
+    if TABLES[table].deep and not page.exists():
+        pytest.skip(f"docs/results-{table}.md is written once deep runs were done: gal bench {table} --plan")
+    text = page.read_text(encoding="utf-8")
     found = pages.GENERATED.search(text)
     assert found is not None
     assert found["table"] == table

@@ -20,6 +20,7 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.drivers import InProcess, drive_prediction
@@ -112,11 +113,22 @@ def learn_closing(
 
 
 def all_fitted(
-    ensemble: Ensemble, reached: Progress | None, members: Mapping[str, Organization]
+    task: Task, ensemble: Ensemble, reached: Progress | None, members: Mapping[str, Organization]
 ) -> Sequence[Mapping[str, Floats32]]:
-    """The replies of all rounds that are used: kept, or of the label holder alone computed where she is."""
+    """The replies of all rounds that are used: kept, or of the label holder alone computed where she is.
+
+    What moving models said in their rounds is replaced by what they say now.
+    """
     if ensemble.track == "assisted" and reached is not None:
-        return reached.fitted[: ensemble.n_rounds]
+        rounds = tuple(range(1, ensemble.n_rounds + 1))
+        request = PredictRequest(rounds, tuple(name for name in task.moving if name in ensemble.asked()))
+        moved = {name: members[name].revisit(request, task.terms) for name in request.organizations}
+        for name in moved:
+            members[name].release()
+        return [
+            {**kept, **{name: values[index] for name, values in moved.items()}}
+            for index, kept in enumerate(reached.fitted[: ensemble.n_rounds])
+        ]
     [name] = ensemble.asked()
     views = {name: members[name].view}
     answers = drive_prediction(ensemble, members, views, int(views[name].shape[0]), InProcess())

@@ -15,11 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing
 
 from gal.core.algorithm import learn, predict
 from gal.core.replies import Answers
-from gal.core.requests import EndLearning, FitRequest, PredictRequest
+from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import ENDED
 from gal.core.task import Task
@@ -30,7 +29,7 @@ from gal.errors import (
     LocalModelError,
     NothingLearnedError,
 )
-from gal.organization import Organization, fit_locally, predict_locally
+from gal.organization import Organization, fit_locally, predict_locally, take_rows
 
 T = TypeVar("T")
 Observer = Callable[[Progress], None]
@@ -47,15 +46,20 @@ class Traffic:
     received: int = 0
     """Bytes of fitted values from the others."""
 
-    def count(self, request: FitRequest, organizations: int, answers: Sequence[Any]) -> None:
-        """One request to so many others, and what came back."""
-        weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
-        self.sent += organizations * (request.residual.nbytes + weight)
+    def count(self, request: Request, organizations: int, answers: Sequence[Any]) -> None:
+        """One request to so many others, and what came back; asking again for what moved sends no data."""
+        if isinstance(request, FitRequest):
+            weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
+            self.sent += organizations * (request.residual.nbytes + weight)
         self.received += sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
 
 
 class Driver(Protocol):
-    """Runs jobs, in any order and at any place; results in the order of the jobs."""
+    """Runs jobs, in any order and at any place; results in the order of the jobs.
+
+    One that runs them in other processes says so with an attribute ``elsewhere = True``: views that
+    models prepare (such as on a GPU) are then prepared there, in every round.
+    """
 
     def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """The result of each job."""
@@ -69,9 +73,22 @@ class InProcess:
         return [job() for job in jobs]
 
 
+@dataclass(frozen=True)
+class _Pool:
+    """Jobs in the workers of a joblib pool."""
+
+    pool: Any
+    elsewhere: bool
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return list(self.pool(delayed(job)() for job in jobs))
+
+
 @contextmanager
 def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
-    """The driver of this name, for one task: in-process, threads, processes, or joblib's choice.
+    """The driver of this name, for one task: in-process, threads, processes, side-by-side, or joblib's choice.
+
+    ``side-by-side`` is for networks that share one GPU (extra ``deep``).
 
     ``joblib`` is processes unless the caller has chosen another backend with
     ``joblib.parallel_config``; its workers live as long as the task.
@@ -85,14 +102,21 @@ def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) 
         "processes": {"backend": "loky"},
         "joblib": {},
     }
+    if driver == "side-by-side":
+        from gal.models.deep.side_by_side import SideBySide
+
+        with SideBySide() as together:
+            yield together
+        return
     if driver not in settings:
-        raise InvalidOptionError(f"driver must be one of {', '.join(settings)}, got {driver!r}")
+        known = ", ".join([*settings, "side-by-side"])
+        raise InvalidOptionError(f"driver must be one of {known}, got {driver!r}")
     if driver == "in-process" or (driver == "joblib" and n_jobs in (None, 1)):
         yield InProcess()
         return
     # max_nbytes: large views are shared as memory maps, once, not copied with every request.
     with Parallel(n_jobs=-1 if n_jobs is None else n_jobs, max_nbytes="1M", **settings[driver]) as pool:
-        yield lambda jobs: list(pool(delayed(job)() for job in jobs))
+        yield _Pool(pool, elsewhere=driver != "threads")
 
 
 def drive_learning(
@@ -104,7 +128,29 @@ def drive_learning(
     on_round: Observer | None = None,
     traffic: Traffic | None = None,
 ) -> Ensemble:
-    """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds."""
+    """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds.
+
+    Models of an earlier task are forgotten, unless this one resumes from ``progress``.
+    """
+    members = {name: organizations[name] for name in task.organizations}
+    if progress is None:
+        for one in members.values():
+            one.models.clear()
+    try:
+        return _drive(task, members, driver, progress, on_round, traffic)
+    finally:
+        for one in members.values():
+            one.release()
+
+
+def _drive(
+    task: Task,
+    organizations: Mapping[str, Organization],
+    driver: Driver,
+    progress: Progress | None,
+    on_round: Observer | None,
+    traffic: Traffic | None,
+) -> Ensemble:
     reached = progress
 
     def note(now: Progress) -> None:
@@ -118,7 +164,7 @@ def drive_learning(
         requests = next(steps)
         while True:
             try:
-                replies = ask_to_fit(task, organizations, driver, requests)
+                replies = ask(task, organizations, driver, requests)
                 if traffic is not None:
                     _count(traffic, task, requests, replies)
             except KeyboardInterrupt:
@@ -138,36 +184,54 @@ def drive_learning(
 
 
 def _count(
-    traffic: Traffic, task: Task, requests: Sequence[FitRequest], replies: Sequence[Mapping[str, Any]]
+    traffic: Traffic, task: Task, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]
 ) -> None:
-    others = [[name for name in one.organizations if name != task.label_holder] for one in requests]
-    traffic.trips += any(others)
-    for request, names, answers in zip(requests, others, replies, strict=True):
-        traffic.count(request, len(names), [answers[name] for name in names])
+    asked = False
+    for request, answers in zip(requests, replies, strict=True):
+        others = [name for name in request.organizations if name != task.label_holder]
+        traffic.count(request, len(others), [answers[name] for name in others])
+        asked = asked or bool(others)
+    traffic.trips += asked
 
 
-def ask_to_fit(
-    task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[FitRequest]
+def ask(
+    task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[Request]
 ) -> list[Mapping[str, Any]]:
-    """One round trip: for each request every organization's fitted values, or what went wrong there."""
+    """One round trip in learning: for each request every organization's values, or what went wrong there."""
     asked = [
         (index, organizations[name])
         for index, request in enumerate(requests)
         for name in request.organizations
     ]
-    jobs = [
-        partial(_or_error, partial(fit_locally, one.name, one.view, one.model, requests[index], task.terms))
-        for index, one in asked
-    ]
+    elsewhere = bool(getattr(driver, "elsewhere", False))
+    jobs = [partial(_or_error, _job(task, one, requests[index], elsewhere)) for index, one in asked]
     replies: list[dict[str, Any]] = [{} for _ in requests]
     for (index, one), result in zip(asked, driver(jobs), strict=True):
-        if isinstance(result, GALError):
-            replies[index][one.name] = result
-            continue
-        replies[index][one.name], models = result
-        if requests[index].part is None:  # models of a cross-validation have done their work
-            one.models[requests[index].track, requests[index].round] = models
+        request = requests[index]
+        if isinstance(request, FitRequest) and not isinstance(result, GALError):
+            result, models = result
+            one.keep(request, models)
+        replies[index][one.name] = result
     return list(replies)
+
+
+def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Callable[[], Any]:
+    """What the organization does with the request; nothing in it refers to the organization itself."""
+    view: Any = one.view
+    if not elsewhere:
+        try:
+            view = one.prepare()
+        except GALError as error:
+            return partial(_fail, error)
+    if isinstance(request, FitRequest):
+        before = one.models_before(request)
+        return partial(fit_locally, one.name, view, one.model, request, task.terms, previous=before)
+    rows, n_outputs = task.rows, task.loss.n_outputs
+    return partial(predict_locally, one.name, view, dict(one.models), request, n_outputs, own_rows=rows)
+
+
+def _fail(error: GALError) -> Any:
+    raise error
 
 
 def drive_prediction(
@@ -200,7 +264,7 @@ def ask_to_predict(
     asked = [name for name in request.organizations if name in views]
     known = {name: ~unknown[name] for name in asked if name in unknown}
     asked_views = {name: views[name] for name in asked} | {
-        name: _safe_indexing(views[name], np.flatnonzero(rows)) for name, rows in known.items()
+        name: take_rows(views[name], np.flatnonzero(rows)) for name, rows in known.items()
     }
     jobs = [
         partial(

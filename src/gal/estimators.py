@@ -11,10 +11,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
@@ -39,11 +38,15 @@ from gal.errors import (
 from gal.initial import FittedModel, check_initial
 from gal.labels import check_class_labels, check_regression_labels
 from gal.models import PaperLinear, default_model, takes_missing_values
+from gal.models.tabular import is_frame
 from gal.organization import Organization
 from gal.progress import show_progress
 from gal.storage import read_archive, write_archive
 from gal.tasks import Labels, Options, class_labels, local_losses_by_name, make_task, regression_labels
 from gal.warnings import GALWarning, InterruptedWarning, LeftOutWarning
+
+if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -141,6 +144,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             label_holder_loss=losses[self.label_holder_],
             initial=self._initial.learn(X, self._own_view(X), labels, weight),
             sample_weight=weight,
+            moving=[name for name, one in members.items() if one.moves],
             seed=seed,
         )
         self.traffic_ = Traffic()
@@ -148,6 +152,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self._organizations = members
         self._describe(seconds)
         for one in members.values():
+            one.finish()
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
 
     def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
@@ -159,7 +164,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         ):
             ensemble = drive_learning(task, members, run, on_round=observer, traffic=self.traffic_)
         if task.keep_fitted and ensemble.asked():
-            fitted = all_fitted(ensemble, clock.reached, members)
+            fitted = all_fitted(task, ensemble, clock.reached, members)
             own = None if isinstance(self.closing, str | bool) else self.closing
             try:
                 self.closing_ = learn_closing(task, ensemble, fitted, own, self.n_jobs)
@@ -303,6 +308,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         takes part, ``closing model`` is what it adds to their sum. With several
         outputs the columns are pairs (organization, output).
         """
+        import pandas as pd
+
         table, answers = self._ask(X, None)
         parts = outputs_by_organization(self.ensemble_, answers)
         base = first_output(self.ensemble_, len(answers.degraded), self._first(table)).copy()
@@ -314,7 +321,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         if self.closing_ is not None:
             output = final_output(self.ensemble_, answers, self._first(table))
             columns["closing model"] = self._closed(output, answers) - output
-        index = table.index if isinstance(table, pd.DataFrame) else None
+        index = table.index if is_frame(table) else None
         if self.ensemble_.n_outputs == 1:
             return pd.DataFrame({name: part[:, 0] for name, part in columns.items()}, index=index)
         outputs = self._output_names()
@@ -342,16 +349,28 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file, without pickle; ``load`` reads it back."""
         check_is_fitted(self, "ensemble_")
-        models = {
-            name: {f"{track} {round}": list(fitted) for (track, round), fitted in one.models.items()}
+        # A model that serves several rounds is written once: rounds have places in a list.
+        every = [
+            model
+            for one in self._organizations.values()
+            for fitted in one.models.values()
+            for model in fitted
+        ]
+        distinct = list({id(model): model for model in every}.values())
+        place = {id(model): index for index, model in enumerate(distinct)}
+        places = {
+            name: {
+                f"{track} {round}": [place[id(model)] for model in fitted]
+                for (track, round), fitted in one.models.items()
+            }
             for name, one in self._organizations.items()
         }
         templates = {name: one.model for name, one in self._organizations.items()}
         facts = {"class": type(self).__name__, "columns": self.columns_, "label_holder": self.label_holder_}
         fitted = {name: value for name, value in vars(self).items() if name in _STORED}
         parameters = self.get_params(deep=False) | {"on_round": None}
-        objects = {"models": models, "templates": templates, "fitted": fitted, "parameters": parameters}
-        write_archive(path, facts, self.ensemble_, objects)
+        objects = {"models": distinct, "places": places, "templates": templates, "fitted": fitted}
+        write_archive(path, facts, self.ensemble_, objects | {"parameters": parameters})
 
     @classmethod
     def load(cls, path: str | Path, *, trusted: Sequence[str] = ()) -> Self:
@@ -366,11 +385,11 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         loaded.label_holder_ = facts["label_holder"]
         loaded.ensemble_ = ensemble
         loaded._organizations = {}
-        for name, models in objects["models"].items():
+        for name, places in objects["places"].items():
             one = Organization(name, np.empty((0, 1)), objects["templates"][name])
-            for key, fitted in models.items():
+            for key, fitted in places.items():
                 track, round = key.split(" ")
-                one.models[track, int(round)] = tuple(fitted)
+                one.models[track, int(round)] = tuple(objects["models"][place] for place in fitted)
             loaded._organizations[name] = one
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GALWarning)  # said when it was learned

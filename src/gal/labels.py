@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import assert_all_finite, check_array, column_or_1d
@@ -41,7 +40,7 @@ def check_class_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
     target = column_or_1d(y, warn=True)
-    absent = pd.isna(target) if target.dtype.kind == "O" else np.zeros(0, dtype=np.bool_)
+    absent = is_missing(target) if target.dtype.kind == "O" else np.zeros(0, dtype=np.bool_)
     if absent.any():
         raise InvalidLabelsError(
             f"Input y contains NaN or None: {int(absent.sum())} of {len(target)} labels "
@@ -51,6 +50,22 @@ def check_class_labels(y: Any, n_rows: int) -> NDArray[Any]:
     check_classification_targets(target)
     _check_rows(target, n_rows)
     return np.asarray(target)
+
+
+def is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where labels (n,) are None, NaN, NaT or pandas' NA; shape (n,)."""
+    if labels.dtype.kind != "O":
+        return np.asarray(labels != labels)  # NaN and NaT differ from themselves
+    return np.fromiter((_is_missing(label) for label in labels), dtype=np.bool_, count=len(labels))
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)
+    except (TypeError, ValueError):  # pandas' NA says neither yes nor no, an array both
+        return type(label).__name__ == "NAType"
 
 
 def _check_rows(target: NDArray[Any], n_rows: int) -> None:

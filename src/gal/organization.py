@@ -5,11 +5,10 @@ What it does with a request is the same whoever asks: in one process, in a worke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import config_context
@@ -17,18 +16,32 @@ from sklearn.utils import _safe_indexing
 
 from gal.core.requests import FitRequest, PredictRequest, Terms, Track
 from gal.core.residual_losses import LocalLoss
+from gal.core.rows import Rows
 from gal.core.task import local_seed
-from gal.errors import GALError, InvalidColumnsError, InvalidInputError, LocalModelError
+from gal.errors import (
+    GALError,
+    InvalidColumnsError,
+    InvalidInputError,
+    LocalModelError,
+    UnsupportedLocalLossError,
+)
 from gal.models import as_local_model, default_model, set_seed, supports_sample_weight, with_local_loss
-from gal.models.adapters import LocalModel, copy_unfitted, fit_weighted
+from gal.models.adapters import LocalModel, MovingModel, copy_unfitted, fit_weighted, is_moving, prepared
+from gal.models.tabular import is_frame
 
+Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
+Models = tuple[LocalModel, ...]
+"""What an organization fitted in a round: one model, or one per fold."""
 
 
 class Organization:
-    """One participant: a name, a view (array or data frame, one row per label) and a local model.
+    """One participant: a name, a view (one row per label) and a local model.
 
-    ``model`` is any scikit-learn regressor or pipeline; None takes ``gal.models.TabularModel``.
+    ``view`` is a table (array, sparse matrix or data frame), an array with more axes such as images
+    (n, channels, height, width), or any object with ``shape`` whose ``[rows]`` takes rows.
+    ``model`` is any scikit-learn regressor or pipeline, or a ``gal.models.MovingModel``; None takes
+    ``gal.models.TabularModel``.
     ``local_loss`` is what it minimises when it fits the residual; None leaves that to the model.
     """
 
@@ -41,23 +54,49 @@ class Organization:
         self.view = check_view(name, view)
         self.model = default_model() if model is None else model
         self.local_loss = local_loss
-        self.models: dict[tuple[Track, int], tuple[LocalModel, ...]] = {}
-        """Fitted local models by track and round: one each, or one per fold."""
+        self.models: dict[tuple[Track, int], Models] = {}
+        """Fitted local models by track and round; the rounds of a moving model share it."""
+        self.prepared: Any = None
+        """The view where the local model computes, from the first fit of a task until ``release``."""
         if local_loss is not None:
-            self.model = with_local_loss(self.model, local_loss, name)
+            self.model = _minimising(name, self.model, local_loss)
         as_local_model(self.model, 1, name)  # says now what is wrong with it, not in round 1
 
     def __repr__(self) -> str:
-        n_rows, n_columns = self.view.shape
-        return (
-            f"Organization({self.name!r}, {n_rows} rows x {n_columns} columns, {type(self.model).__name__})"
-        )
+        n_rows, *rest = self.view.shape
+        each = f"x {rest[0]} columns" if len(rest) == 1 else f"of {' x '.join(map(str, rest))}"
+        return f"Organization({self.name!r}, {n_rows} rows {each}, {type(self.model).__name__})"
+
+    @property
+    def moves(self) -> bool:
+        """Whether fitting a round changes what the local model says of earlier ones."""
+        return is_moving(self.model)
+
+    def prepare(self) -> Any:
+        """The view where the local model computes; made once, and kept until ``release``."""
+        if self.prepared is None:
+            self.prepared = _prepared(self.name, self.model, self.view)
+        return self.prepared
+
+    def release(self) -> None:
+        """Let go of the prepared view: the task is over."""
+        self.prepared = None
+
+    def finish(self) -> None:
+        """Let go of what only further rounds need: the task will not be resumed.
+
+        A local model that has a ``release`` knows what that is, such as the residuals so far.
+        """
+        self.release()
+        for model in {id(model): model for models in self.models.values() for model in models}.values():
+            if hasattr(model, "release"):
+                model.release()
 
     def fit(self, request: FitRequest, terms: Terms) -> Floats32:
         """Fit the residual and answer with values for all rows; the models stay here."""
-        values, models = fit_locally(self.name, self.view, self.model, request, terms)
-        if request.part is None:  # models of a cross-validation have done their work
-            self.models[request.track, request.round] = models
+        before = self.models_before(request)
+        values, models = fit_locally(self.name, self.prepare(), self.model, request, terms, previous=before)
+        self.keep(request, models)
         return values
 
     def predict(self, request: PredictRequest, n_outputs: int, view: Any = None) -> Floats32:
@@ -65,64 +104,116 @@ class Organization:
         rows = self.view if view is None else check_view(self.name, view)
         return predict_locally(self.name, rows, self.models, request, n_outputs)
 
+    def revisit(self, request: PredictRequest, terms: Terms) -> Floats32:
+        """What the models say now of the task's own rows, shape (rounds, n, K)."""
+        return predict_locally(
+            self.name, self.prepare(), self.models, request, terms.n_outputs, own_rows=terms.rows
+        )
+
+    def models_before(self, request: FitRequest) -> Models:
+        """A moving model as its last round before this one left it; nothing for other models."""
+        rounds = [round for track, round in self.models if track == request.track and round < request.round]
+        return self.models[request.track, max(rounds)] if rounds and self.moves else ()
+
+    def keep(self, request: FitRequest, models: Models) -> None:
+        """Keep what was fitted; of a moving model no round may keep an older body."""
+        if request.part is not None:  # models of a cross-validation have done their work
+            return
+        self.models[request.track, request.round] = models
+        if not self.moves:
+            return
+        for track, round in list(self.models):
+            if track == request.track and round < request.round:
+                self.models[track, round] = models
+            elif track == request.track and round > request.round:  # of a learning that went further
+                del self.models[track, round]
+
 
 def fit_locally(
-    name: str, view: Any, model: Any, request: FitRequest, terms: Terms
-) -> tuple[Floats32, tuple[LocalModel, ...]]:
+    name: str, view: Any, model: Any, request: FitRequest, terms: Terms, *, previous: Models = ()
+) -> tuple[Floats32, Models]:
     """Fitted values (n, K) of all rows, and the fitted models.
 
     Fit rows get in-sample values, or out-of-fold ones where the terms have folds; their models
-    are then averaged for all other rows, now and in prediction. A failure of the local model
-    comes out as LocalModelError.
+    are then averaged for all other rows, now and in prediction. ``previous`` is what a moving model
+    goes on from. A failure of the local model comes out as LocalModelError.
     """
     rows = terms.rows_for(request.part)
     if view.shape[0] != rows.n:
         raise InvalidInputError(f"organization {name!r} has {view.shape[0]} rows, the task has {rows.n}")
     template = as_local_model(model, terms.n_outputs, name)
     set_seed(template, local_seed(terms.seed, name, request.round))
-    weight = request.sample_weight if supports_sample_weight(template) else None
-    values = np.empty((rows.n, terms.n_outputs), dtype=np.float32)
-    models = []
-    finite = _all_finite(view)
     try:
-        for fold in range(rows.n_folds):
-            taken = slice(None) if rows.folds is None else rows.folds != fold
-            local = template if rows.folds is None else copy_unfitted(template)
-            used = None if weight is None else weight[taken]
-            # What was checked once is not checked again: trees on few rows would do little else.
-            with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
-                fit_weighted(local, _rows(view, rows.fit[taken], rows.n), request.residual[taken], used)
-            models.append(local)
-            if rows.folds is not None:
-                left_out = rows.fit[rows.folds == fold]
-                values[left_out] = local.predict(_rows(view, left_out, rows.n))
-        others = np.arange(rows.n) if rows.folds is None else np.setdiff1d(np.arange(rows.n), rows.fit)
-        if len(others):
-            values[others] = _average(models, _rows(view, others, rows.n))
+        view = prepared(template, view)
+        models = _fit_folds(template, view, rows, request, previous)
+        values = _own_values(models, view, rows, (request.round,), terms.n_outputs)[0]
     except GALError:
         raise
     except Exception as error:
         raise LocalModelError(
             f"organization {name!r}, round {request.round}: {type(model).__name__} failed: {error}"
         ) from error
-    return values, tuple(models)
+    return values, models
+
+
+def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previous: Models) -> Models:
+    """One model fitted to all fit rows, or one for each fold without its rows."""
+    weight = request.sample_weight if supports_sample_weight(template) else None
+    finite = _all_finite(view)
+    models = []
+    for fold in range(rows.n_folds):
+        taken = slice(None) if rows.folds is None else rows.folds != fold
+        local = template if rows.folds is None else copy_unfitted(template)
+        used = None if weight is None else weight[taken]
+        X, residual = _rows(view, rows.fit[taken], rows.n), request.residual[taken]
+        # What was checked once is not checked again: trees on few rows would do little else.
+        with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
+            if is_moving(local):
+                before = previous[fold] if len(previous) == rows.n_folds else None
+                local = _fit_round(local, X, residual, request.round, before, used)
+            else:
+                fit_weighted(local, X, residual, used)
+        models.append(local)
+    return tuple(models)
+
+
+def _fit_round(
+    local: MovingModel, X: Any, residual: Any, round: int, before: Any, weight: Floats | None
+) -> Any:
+    options = {} if weight is None else {"sample_weight": weight}
+    fitted = local.fit_round(X, residual, round=round, previous=before, **options)
+    if round not in fitted.rounds_:
+        raise ValueError(f"fit_round of round {round} returned a model of rounds {fitted.rounds_}")
+    return fitted
 
 
 def predict_locally(
     name: str,
     view: Any,
-    models: Mapping[tuple[Track, int], tuple[LocalModel, ...]],
+    models: Mapping[tuple[Track, int], Models],
     request: PredictRequest,
     n_outputs: int,
+    *,
+    own_rows: Rows | None = None,
 ) -> Floats32:
-    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of."""
-    if not any((request.track, round) in models for round in request.rounds):
+    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of.
+
+    With ``own_rows`` they are the task's own: fit rows get values of models that did not see them,
+    where there are folds.
+    """
+    by_models = _rounds_by_models(models, request)
+    if not by_models:
         raise LocalModelError(f"organization {name!r} has no fitted models: it has not learned this task")
     values = np.full((len(request.rounds), view.shape[0], n_outputs), np.nan, dtype=np.float32)
     try:
-        for index, round in enumerate(request.rounds):
-            if (request.track, round) in models:
-                values[index] = _average(models[request.track, round], view)
+        view = prepared(by_models[0][0][0], view)
+        for fitted, rounds in by_models:
+            places = [request.rounds.index(round) for round in rounds]
+            values[places] = (
+                _average(fitted, view, rounds)
+                if own_rows is None
+                else _own_values(fitted, view, own_rows, rounds, n_outputs)
+            )
     except GALError:
         raise
     except Exception as error:
@@ -130,35 +221,108 @@ def predict_locally(
     return values
 
 
+def _rounds_by_models(
+    models: Mapping[tuple[Track, int], Models], request: PredictRequest
+) -> list[tuple[Models, tuple[int, ...]]]:
+    """Which of the rounds asked for to ask together: a moving model answers for all of its own at once."""
+    groups: dict[tuple[int, ...], tuple[Models, list[int]]] = {}
+    for round in request.rounds:
+        fitted = models.get((request.track, round))
+        if fitted is None or (is_moving(fitted[0]) and round not in fitted[0].rounds_):
+            continue
+        alike = tuple(map(id, fitted)) if is_moving(fitted[0]) else (round,)
+        groups.setdefault(alike, (fitted, []))[1].append(round)
+    return [(fitted, tuple(rounds)) for fitted, rounds in groups.values()]
+
+
+def _own_values(models: Models, view: Any, rows: Rows, rounds: Sequence[int], n_outputs: int) -> Floats32:
+    """Values (rounds, n, K) of the task's own rows: out-of-fold for fit rows where there are folds."""
+    values = np.empty((len(rounds), rows.n, n_outputs), dtype=np.float32)
+    if rows.folds is None:
+        values[:] = _average(models, view, rounds)
+        return values
+    for fold, model in enumerate(models):
+        left_out = rows.fit[rows.folds == fold]
+        values[:, left_out] = _said(model, _rows(view, left_out, rows.n), rounds)
+    others = np.setdiff1d(np.arange(rows.n), rows.fit)
+    if len(others):
+        values[:, others] = _average(models, _rows(view, others, rows.n), rounds)
+    return values
+
+
+def _average(models: Models, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
+    """The mean of what the models of all folds say, shape (rounds, n, K)."""
+    total = np.asarray(_said(models[0], view, rounds), dtype=np.float64)
+    for model in models[1:]:
+        total = total + _said(model, view, rounds)
+    return total / len(models)
+
+
+def _said(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
+    """Values (rounds, n, K); an ordinary model knows one round only."""
+    if is_moving(model):
+        values = np.asarray(model.predict_rounds(view, rounds))
+    else:
+        values = np.asarray(model.predict(view))[None]
+    expected = (len(rounds), view.shape[0])
+    if values.ndim != 3 or values.shape[:2] != expected:
+        raise ValueError(
+            f"predicted values of shape {values.shape}, expected {expected[0]} round(s) of {expected[1]} rows"
+        )
+    return values
+
+
 def check_view(name: str, view: Any) -> Any:
-    """The view as a table with rows and columns, or an error that names the organization."""
+    """The view as something with rows and columns (or more axes), or an error that names the organization."""
     if isinstance(view, list | tuple):
         view = np.asarray(view)
     shape = getattr(view, "shape", None)
     if shape is None or len(shape) < 2:
         raise InvalidColumnsError(
-            f"organization {name!r}: its view must be a table (rows x columns), "
-            f"got {type(view).__name__} of shape {shape}"
+            f"organization {name!r}: its view must be a table (rows x columns), or have rows as the first of "
+            f"more axes, got {type(view).__name__} of shape {shape}"
         )
-    if shape[1] == 0:
+    if 0 in shape[1:]:
         raise InvalidColumnsError(f"organization {name!r} has no columns: give it some or leave it out")
     return view
 
 
+def take_rows(view: Any, positions: NDArray[np.intp]) -> Any:
+    """These rows of a view of any kind."""
+    if hasattr(view, "columns") or hasattr(view, "iloc") or sparse.issparse(view):
+        return _safe_indexing(view, positions)
+    return view[positions]
+
+
+def _rows(view: Any, positions: NDArray[np.intp], n_rows: int) -> Any:
+    return view if len(positions) == n_rows else take_rows(view, positions)
+
+
 def _all_finite(view: Any) -> bool:
     """Whether the view is known to hold nothing but finite numbers: plain numeric columns only are looked at."""
-    types = view.dtypes if isinstance(view, pd.DataFrame) else [getattr(view, "dtype", None)]
+    types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False
     return bool(np.isfinite(np.asarray(view)).all())
 
 
-def _average(models: Any, view: Any) -> NDArray[Any]:
-    total = np.asarray(models[0].predict(view), dtype=np.float64)
-    for model in models[1:]:
-        total = total + model.predict(view)
-    return total / len(models)
+def _prepared(name: str, model: Any, view: Any) -> Any:
+    try:
+        return prepared(model, view)
+    except GALError:
+        raise
+    except Exception as error:
+        raise LocalModelError(
+            f"organization {name!r}: {type(model).__name__} could not prepare its view: {error}"
+        ) from error
 
 
-def _rows(view: Any, positions: NDArray[np.intp], n_rows: int) -> Any:
-    return view if len(positions) == n_rows else _safe_indexing(view, positions)
+def _minimising(name: str, model: Any, local_loss: str | LocalLoss) -> Any:
+    """The model with this local loss; a moving model must have an option for it."""
+    made = with_local_loss(model, local_loss, name)
+    if is_moving(model) and not is_moving(made):
+        raise UnsupportedLocalLossError(
+            f"organization {name!r}: {type(model).__name__} has no option local_loss, which a model that moves "
+            f"needs to minimise {local_loss!r}: leave local_loss out, or choose 'l2'"
+        )
+    return made

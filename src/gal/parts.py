@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.losses import REGRESSION_LOSSES
 from gal.core.prediction import final_output
 from gal.core.state import Ensemble, Progress
-from gal.drivers import Driver, by_name, drive_learning, drive_prediction, open_driver
+from gal.drivers import Driver, Traffic, by_name, drive_learning, drive_prediction, open_driver
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.organization import Organization, check_view
 from gal.progress import show_progress
@@ -47,13 +47,15 @@ def learn(
     progress: Progress | None = None,
     on_round: Callable[[Progress], None] | None = None,
     show: bool = False,
+    traffic: Traffic | None = None,
     **options: Any,
 ) -> Ensemble:
     """Learn ``y`` with the assistance of these organizations; options as in ``gal.tasks.Options``.
 
     The fitted models stay in the organizations; the ensemble holds what the label holder needs to
     add their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
-    ``on_round`` after each round) resumes a task; ``show`` draws a progress bar.
+    ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
+    moves between the label holder and the others.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -85,10 +87,11 @@ def learn(
         label_holder_loss=members[holder].local_loss if holder in members else None,
         initial=initial,
         sample_weight=sample_weight,
+        moving=[name for name, one in members.items() if one.moves],
         seed=seed,
     )
     with open_driver(driver, n_jobs) as run, show_progress(task.rounds, on_round, show=show) as observer:
-        return drive_learning(task, members, run, progress=progress, on_round=observer)
+        return drive_learning(task, members, run, progress=progress, on_round=observer, traffic=traffic)
 
 
 def predict(

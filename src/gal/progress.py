@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from gal.core.state import Progress as Learned
+
+if TYPE_CHECKING:  # only who looks at a progress bar needs rich
+    from rich.console import Console
 
 Observer = Callable[[Learned], None]
 
@@ -21,6 +22,9 @@ def show_progress(
     if not show:
         yield on_round
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("round"),
         MofNCompleteColumn(),

@@ -6,12 +6,11 @@ beyond it. An option that is given always wins over the preset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gal.closing import check_closing, closes
@@ -23,6 +22,7 @@ from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import AssistanceWeights, assistance_weights
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.labels import is_missing
 
 Floats = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def _rows_of_labels(y: Any) -> NDArray[Any]:
 def class_labels(y: Any, options: Options) -> Labels:
     """Class labels of any type and the log loss: one output for two classes, two in the paper."""
     given = _rows_of_labels(y)
-    missing = pd.isna(given.reshape(len(given)))
+    missing = is_missing(given.reshape(len(given)))
     if missing.any():
         raise InvalidLabelsError(
             f"{int(missing.sum())} of {len(given)} labels are missing (first at row {int(missing.argmax())}): "
@@ -145,16 +145,17 @@ def make_task(
     label_holder_loss: str | LocalLoss | None = None,
     initial: Any = "auto",
     sample_weight: Any = None,
+    moving: Collection[str] = (),
     seed: int = 0,
 ) -> Task:
-    """The task that these options describe."""
+    """The task that these options describe; ``moving`` names the organizations whose models move."""
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if _auto(options.weights) else options.weights
     search = ("lbfgs" if options.paper else "exact") if _auto(options.line_search) else options.line_search
     scale = not options.paper if _auto(options.scale_residual) else options.scale_residual
     if not isinstance(scale, bool | np.bool_):
         raise InvalidOptionError(f"scale_residual must be 'auto', True or False, got {scale!r}")
-    rows = make_rows(labels, options, np.random.default_rng(seed))
+    rows = make_rows(labels, options, np.random.default_rng(seed), cross_validate=not moving)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     return Task(
         y=labels.y,
@@ -173,6 +174,7 @@ def make_task(
         scale_residual=bool(scale),
         fully_corrective=options.fully_corrective,
         keep_fitted=_will_close(options, labels, rows, len(organizations)),
+        moving=tuple(sorted(moving)),
         seed=seed,
     )
 
@@ -188,8 +190,10 @@ def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int
     return wanted and validated and closes(labels.loss)
 
 
-def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Rows:
-    """Row roles; by default small tables are cross-validated, large ones hold two tenths back."""
+def make_rows(
+    labels: Labels, options: Options, rng: np.random.Generator, *, cross_validate: bool = True
+) -> Rows:
+    """Row roles; by default small tables are cross-validated (unless told not to), large ones hold two tenths back."""
     n = len(labels.y)
     large = n >= LARGE and not options.paper
     fitted: Any = ("held-out" if large else "in-sample") if _auto(options.fitted) else options.fitted
@@ -199,7 +203,7 @@ def make_rows(labels: Labels, options: Options, rng: np.random.Generator) -> Row
     parts = options.cross_validation
     if _auto(parts):
         untouched = _auto(options.fitted) and _auto(options.validation_fraction) and not options.paper
-        parts = PARTS if untouched and SMALL <= n < LARGE else 0
+        parts = PARTS if untouched and cross_validate and SMALL <= n < LARGE else 0
     if parts is None:
         parts = 0
     if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or parts < 0 or parts == 1:

@@ -64,6 +64,7 @@ def drive(
             replies: list[Mapping[str, Reply]] = [
                 meddle(request, {name: organizations[name].fit(request) for name in request.organizations})
                 for request in requests
+                if isinstance(request, FitRequest)
             ]
             requests = learning.send(replies)
     except StopIteration as done:
@@ -198,6 +199,7 @@ def test_an_end_on_request_keeps_the_finished_rounds(finished: int) -> None:
     learning = learn(task)
     (request,) = next(learning)
     for _ in range(finished):
+        assert isinstance(request, FitRequest)
         (request,) = learning.send(
             [{name: organizations[name].fit(request) for name in request.organizations}]
         )

@@ -1,9 +1,9 @@
 """What GAL is compared with, all behind one interface: see ``Method`` and ``METHODS``."""
 
 from gal.baselines.alone import alone
-from gal.baselines.assisted_learning import assisted_learning, assisted_learning_last_only
+from gal.baselines.assisted_learning import assisted_learning, assisted_learning_last_only, learn_assisted
 from gal.baselines.joint import joint
-from gal.baselines.late import late_average, late_sum
+from gal.baselines.late import late_average, late_sum, learn_late
 from gal.baselines.method import Classifier, Estimator, Method, gal, gal_estimator
 from gal.baselines.pooled import pooled
 
@@ -32,5 +32,7 @@ __all__ = [
     "joint",
     "late_average",
     "late_sum",
+    "learn_assisted",
+    "learn_late",
     "pooled",
 ]

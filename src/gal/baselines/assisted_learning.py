@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from gal.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.baselines.method import Columns, Estimator, check_label_holder, options_used
 from gal.core.requests import FitRequest
+from gal.core.rows import all_rows
 from gal.core.state import Ensemble
 from gal.core.steps import residual_and_size
 from gal.core.task import Task
-from gal.drivers import InProcess, ask_to_fit
+from gal.drivers import Driver, InProcess, Traffic, ask
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.organization import Organization
@@ -65,13 +66,110 @@ def assisted_learning_last_only(*, classes: bool, organizations: Columns, **opti
     return assisted_learning(classes=classes, organizations=organizations, last_only=True, **options)
 
 
-class _AssistedLearning(_GAL):
-    """What both estimators share.
+def learn_assisted(
+    task: Task,
+    members: Mapping[str, Organization],
+    *,
+    order: Sequence[str],
+    rate: float = 1.0,
+    last_only: bool = False,
+    driver: Driver | None = None,
+    traffic: Traffic | None = None,
+) -> tuple[Ensemble, list[float]]:
+    """AL with organizations whose views have any shape: the ensemble, and the seconds of its rounds.
 
-    In a round organizations go one after another, the label holder first, then the others in the
-    order given. Each gets the pseudo-residual of the current output and fits it; the output moves at
-    once, by ``rate`` times what it fitted. ``last_only`` is the authors' script.
+    In a round organizations go one after another in this ``order``. Each gets the pseudo-residual of
+    the current output and fits it; the output moves at once, by ``rate`` times what it fitted.
+    ``last_only`` is the authors' script: see ``assisted_learning_last_only``. The task's weights, line
+    search, validation and stopping are not used, and every row is fitted. ``gal.predict`` takes the ensemble.
     """
+    _check(task, members, order, rate)
+    turn = _Turn(
+        replace(task, rows=all_rows(task.rows.n)),
+        float(rate),
+        len(task.organizations) if last_only else 1,
+        InProcess() if driver is None else driver,
+        Traffic() if traffic is None else traffic,
+    )
+    for one in members.values():
+        one.models.clear()
+    try:
+        return _rounds(turn, [members[name] for name in (order[-1:] if last_only else order)])
+    finally:
+        for one in members.values():
+            one.release()
+
+
+def _check(task: Task, members: Mapping[str, Organization], order: Sequence[str], rate: float) -> None:
+    if not np.isfinite(rate) or rate <= 0:
+        raise InvalidOptionError(f"rate must be a number above 0, got {rate!r}")
+    if sorted(order) != sorted(members) or sorted(order) != list(task.organizations):
+        raise InvalidOptionError(
+            f"order must name each of the organizations {', '.join(task.organizations)} once, got {list(order)}"
+        )
+    moving = [name for name, one in members.items() if one.moves]
+    if moving:
+        raise InvalidOptionError(
+            f"the models of {', '.join(moving)} move, and assisted learning has no weights or rates to find "
+            "anew for what they say after the last round: give these organizations other local models"
+        )
+
+
+def _rounds(turn: _Turn, asked: Sequence[Organization]) -> tuple[Ensemble, list[float]]:
+    task = turn.task
+    output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))  # F^0
+    losses = [train_loss(task, output)]
+    coefficients, rounds, seconds = [], [], []
+    for t in range(1, task.rounds + 1):
+        began = time.perf_counter()
+        counts, means, shares = {}, {}, dict.fromkeys(task.organizations, 0.0)
+        for one in asked:
+            counts[one.name], fitted = turn(one, t, output)
+            output = output + counts[one.name] * fitted
+            losses.append(train_loss(task, output))
+            means[one.name] = tuple(map(float, np.average(fitted, axis=0, weights=task.sample_weight)))
+            shares[one.name] = losses[-2] - losses[-1]
+        coefficients.append(counts)
+        rounds.append(
+            finished_round(task, t, counts, means, losses[-1], rate=turn.rate, contributions=shares)
+        )
+        seconds.append(time.perf_counter() - began)
+    return finished_ensemble(task, task.first_output, coefficients, rounds), seconds
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One organization's turn: it fits what is left of the labels."""
+
+    task: Task
+    rate: float
+    times: int
+    """What the residual is multiplied by."""
+    driver: Driver
+    traffic: Traffic
+
+    def __call__(self, organization: Organization, t: int, output: Floats) -> tuple[float, Floats32]:
+        """How much the fitted values (n, K) count, and these."""
+        residual, scale, _ = residual_and_size(self.task, output)
+        if self.task.scale_residual:
+            scale *= self.times  # sent with unit size whatever it is multiplied by
+        else:
+            residual *= self.times
+        name = organization.name
+        request = FitRequest(t, residual, (name,), self.task.sample_weight)
+        fitted = ask(self.task, {name: organization}, self.driver, [request])[0][name]
+        if isinstance(fitted, GALError):
+            raise fitted
+        if not np.isfinite(fitted).all():
+            raise LocalModelError(f"organization {name!r}, round {t}: fitted values are NaN or infinite")
+        if name != self.task.label_holder:
+            self.traffic.trips += 1
+            self.traffic.count(request, 1, [fitted])
+        return self.rate * scale, fitted
+
+
+class _AssistedLearning(_GAL):
+    """What both estimators share: the label holder goes first, then the others in the order given."""
 
     def __init__(
         self,
@@ -105,55 +203,15 @@ class _AssistedLearning(_GAL):
         self.last_only = last_only
 
     def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
-        if not np.isfinite(self.rate) or self.rate <= 0:
-            raise InvalidOptionError(f"rate must be a number above 0, got {self.rate!r}")
         # Nothing is chosen on rows, so none are held out.
         every_row = replace(options, fitted="in-sample", validation_fraction=0.0, cross_validation=0)
         super()._fit(X, labels, every_row, sample_weight)
 
     def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
         order = [self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)]
-        asked = order[-1:] if self.last_only else order
-        output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))  # F^0
-        losses = [train_loss(task, output)]
-        coefficients, rounds, seconds = [], [], []
-        for t in range(1, task.rounds + 1):
-            began = time.perf_counter()
-            counts, means, shares = {}, {}, dict.fromkeys(task.organizations, 0.0)
-            for name in asked:
-                counts[name], fitted = self._turn(task, members[name], t, output)
-                output = output + counts[name] * fitted
-                losses.append(train_loss(task, output))
-                means[name] = tuple(map(float, np.average(fitted, axis=0, weights=task.sample_weight)))
-                shares[name] = losses[-2] - losses[-1]
-            coefficients.append(counts)
-            rounds.append(
-                finished_round(
-                    task, t, counts, means, losses[-1], rate=float(self.rate), contributions=shares
-                )
-            )
-            seconds.append(time.perf_counter() - began)
-        return finished_ensemble(task, task.first_output, coefficients, rounds), seconds
-
-    def _turn(self, task: Task, organization: Organization, t: int, output: Floats) -> tuple[float, Floats32]:
-        """One organization fits what is left: its fitted values, and how much they count."""
-        times = len(task.organizations) if self.last_only else 1
-        residual, scale, _ = residual_and_size(task, output)
-        if task.scale_residual:
-            scale *= times  # sent with unit size whatever it is multiplied by
-        else:
-            residual *= times
-        name = organization.name
-        request = FitRequest(t, residual, (name,), task.sample_weight)
-        fitted = ask_to_fit(task, {name: organization}, InProcess(), [request])[0][name]
-        if isinstance(fitted, GALError):
-            raise fitted
-        if not np.isfinite(fitted).all():
-            raise LocalModelError(f"organization {name!r}, round {t}: fitted values are NaN or infinite")
-        if name != task.label_holder:
-            self.traffic_.trips += 1
-            self.traffic_.count(request, 1, [fitted])
-        return float(self.rate) * scale, fitted
+        return learn_assisted(
+            task, members, order=order, rate=self.rate, last_only=self.last_only, traffic=self.traffic_
+        )
 
 
 class AssistedLearningRegressor(_AssistedLearning, GALRegressor):

@@ -5,9 +5,11 @@ The labels themselves go to every organization, once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,13 @@ from numpy.typing import NDArray
 from gal.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.baselines.late_paper import learn_layers
 from gal.baselines.method import Columns, Estimator, check_label_holder
+from gal.core.algorithm import learn
 from gal.core.prediction import staged_outputs
+from gal.core.requests import Request
 from gal.core.state import Ensemble
-from gal.core.steps import ENDED
 from gal.core.task import Task
-from gal.drivers import InProcess, drive_learning, drive_prediction
-from gal.estimators import _GAL, GALClassifier, GALRegressor, _Clock
+from gal.drivers import Driver, InProcess, Traffic, ask, drive_prediction
+from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.models import PaperLinear
 from gal.organization import Organization
 
@@ -55,33 +58,69 @@ def late_average(
     return made
 
 
-class _Late(_GAL):
-    """What all four estimators share. Both ways are ensembles: what an F_m adds to F^0 counts fully, or 1/M."""
+def learn_late(
+    task: Task,
+    members: Mapping[str, Organization],
+    *,
+    average: bool,
+    driver: Driver | None = None,
+    traffic: Traffic | None = None,
+) -> tuple[Ensemble, list[float]]:
+    """Late fusion of organizations whose views have any shape: the ensemble, and the seconds of its rounds.
 
-    _average = False
+    Every organization learns the labels as if they were its own, all of them side by side. Then what an
+    F_m adds to F^0 counts fully, or 1/M with ``average``. ``gal.predict`` takes the ensemble.
+    """
+    run = InProcess() if driver is None else driver
+    if traffic is not None:
+        count_labels(traffic, task)
+    try:
+        single, seconds = _learn_each_alone(task, members, run)
+        ensemble = _fused(task, single, 1 / len(single) if average else 1.0)
+        return _with_losses(task, ensemble, members, run), seconds
+    finally:
+        for one in members.values():
+            one.release()
 
-    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
-        others = len(members) - 1
-        self.traffic_.trips = min(others, 1)
-        self.traffic_.sent = others * task.y.astype(np.float32).nbytes
-        share = 1 / len(members) if self._average else 1.0
-        if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):
-            return learn_layers(task, members, share)
-        single = {name: _learn_alone(task, one) for name, one in members.items()}
-        ensemble = _fused(task, {name: learned for name, (learned, _) in single.items()}, share)
-        seconds = [sum(spent) for spent in zip_longest(*(spent for _, spent in single.values()), fillvalue=0)]
-        return _with_losses(task, ensemble, members), seconds
+
+def count_labels(traffic: Traffic, task: Task) -> None:
+    """The labels go to everybody else, once."""
+    others = len(task.organizations) - 1
+    traffic.trips += min(others, 1)
+    traffic.sent += others * task.y.astype(np.float32).nbytes
 
 
-def _learn_alone(task: Task, organization: Organization) -> tuple[Ensemble, list[float]]:
-    """F_m of one organization, as if the labels were its own."""
-    name = organization.name
-    clock = _Clock(None)
-    own = replace(task, organizations=(name,), label_holder=name)
-    ensemble = drive_learning(own, {name: organization}, InProcess(), on_round=clock)
-    if ensemble.stopped.startswith(ENDED):  # Ctrl-C is meant for all, not for this one
-        raise KeyboardInterrupt
-    return ensemble, clock.seconds
+def _learn_each_alone(
+    task: Task, members: Mapping[str, Organization], driver: Driver
+) -> tuple[dict[str, Ensemble], list[float]]:
+    """F_m of every organization, and the seconds of each round; what they fit in a round goes out together.
+
+    Ctrl-C is meant for all of them, so it is not caught here.
+    """
+    for name in task.organizations:
+        members[name].models.clear()
+    learnings = {name: learn(task.only(name)) for name in task.organizations}
+    learned: dict[str, Ensemble] = {}
+    waiting: dict[str, Sequence[Request]] = {}
+    seconds = []
+
+    def step(name: str, move: Callable[[], Sequence[Request]]) -> None:
+        try:
+            waiting[name] = move()
+        except StopIteration as end:
+            learned[name] = end.value
+            waiting.pop(name, None)
+
+    for name, learning in learnings.items():
+        step(name, partial(next, learning))
+    while waiting:
+        began = time.perf_counter()
+        requests = [request for asked in waiting.values() for request in asked]
+        answers = iter(ask(task, members, driver, requests))
+        for name, asked in list(waiting.items()):
+            step(name, partial(learnings[name].send, list(islice(answers, len(asked)))))
+        seconds.append(time.perf_counter() - began)
+    return {name: learned[name] for name in learnings}, seconds
 
 
 def _fused(task: Task, single: Mapping[str, Ensemble], share: float) -> Ensemble:
@@ -100,13 +139,28 @@ def _fused(task: Task, single: Mapping[str, Ensemble], share: float) -> Ensemble
     return finished_ensemble(task, task.first_output, coefficients, rounds)
 
 
-def _with_losses(task: Task, ensemble: Ensemble, members: Mapping[str, Organization]) -> Ensemble:
+def _with_losses(
+    task: Task, ensemble: Ensemble, members: Mapping[str, Organization], driver: Driver
+) -> Ensemble:
     """The same with the train loss after each round."""
-    views = {name: one.view for name, one in members.items()}
-    answers = drive_prediction(ensemble, members, views, task.rows.n, InProcess())
+    asked = [members[name] for name in task.organizations]
+    views = {one.name: one.view if one.prepared is None else one.prepared for one in asked}
+    answers = drive_prediction(ensemble, members, views, task.rows.n, driver)
     losses = [train_loss(task, output) for output in staged_outputs(ensemble, answers, task.first_output)]
     rounds = tuple(replace(done, train_loss=loss) for done, loss in zip(ensemble.rounds, losses, strict=True))
     return replace(ensemble, rounds=rounds, train_loss=losses[-1] if losses else ensemble.train_loss)
+
+
+class _Late(_GAL):
+    """What all four estimators share. Both ways are ensembles: what an F_m adds to F^0 counts fully, or 1/M."""
+
+    _average = False
+
+    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
+        if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):
+            count_labels(self.traffic_, task)
+            return learn_layers(task, members, 1 / len(members) if self._average else 1.0)
+        return learn_late(task, members, average=self._average, traffic=self.traffic_)
 
 
 class LateSumRegressor(_Late, GALRegressor):

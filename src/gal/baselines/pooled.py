@@ -33,7 +33,7 @@ from gal.core.rows import assign_rows
 from gal.drivers import Traffic
 from gal.errors import InvalidOptionError
 from gal.labels import check_class_labels, check_regression_labels
-from gal.models.tabular import TableEncoder, as_frame
+from gal.models.tabular import TableEncoder, as_table
 from gal.tasks import Labels, Options, class_labels, regression_labels
 
 Floats = NDArray[np.float64]
@@ -144,7 +144,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self._names = None if names is None else [str(name) for name in names]
         organizations: Any = None if self.columns is None else {"pooled": self.columns}
         (self._positions,) = columns_by_organization(organizations, X, self._names).values()
-        view = as_frame(self._view(X))
+        view = as_table(self._view(X))
         self.encoder_ = TableEncoder().fit(view)
         codes = self.encoder_.codes(view)
         candidates = self._chosen_candidates(seed, labels)
@@ -204,7 +204,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
         return self._table(
-            self.encoder_.codes(as_frame(self._view(self._checked(X, reset=False)))), self._wants
+            self.encoder_.codes(as_table(self._view(self._checked(X, reset=False)))), self._wants
         )
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import tempfile
@@ -17,14 +18,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, MissingExtraError
 from gal.experiments.bench.cache import Cache
 from gal.experiments.bench.cells import Sources
+from gal.experiments.bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
+from gal.experiments.bench.plans import take, write_plan
 from gal.experiments.bench.results import narrow, write_results
-from gal.experiments.bench.runner import Observer, Run, run_tables
+from gal.experiments.bench.runner import Observer, Run, left_to_run, run_tables
 from gal.experiments.bench.specs import TableSpec, read_tables
 from gal.experiments.bench.summaries import findings
-from gal.experiments.bench.tables import MARKS, Figure, figures_of, who
+from gal.experiments.bench.tables import MARKS, NOT_RUN, Figure, every_figure, who
+from gal.experiments.bench.whereabouts import whereabouts
 from gal.experiments.datasets import DATASETS
 from gal.experiments.splits import PROTOCOLS
 
@@ -38,57 +42,118 @@ def bench(
         list[int] | None, typer.Option(help="Only so many organizations: 2, 4 or 8; may be repeated.")
     ] = None,
     protocol: Annotated[
-        list[str] | None, typer.Option(help="Only this protocol: 'per seed' or 'paper'; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Only this protocol: 'per seed', 'paper' or (deep) 'official'; may be repeated."),
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="At most so many seeds; default: four.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the data sets; default: GAL_DATA.", show_default=False)
     ] = None,
     results: Annotated[Path, typer.Option(help="Where tables, pictures and the cache go.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Runs side by side; -1: as many as there are cores.")] = -1,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Run deep tables here too: hours without a GPU.")
+    ] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Run nothing: write the missing deep runs to this file, for a machine with a GPU."),
+    ] = None,
+    taken: Annotated[
+        Path | None, typer.Option("--take", help="First take the outcomes of such runs from this file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")] = False,
 ) -> None:
     """Rerun the paper's tables: baselines and GAL, beside the paper's own figures.
 
     Runs that are in the cache under RESULTS are not done again, so an interrupted bench goes on
-    where it stopped.
+    where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest.
     """
     known = read_tables()
     if listed:
         _list(known, as_json)
         return
-    chosen = _choose(tables or [], known)
-    _check("protocol", protocol or [], PROTOCOLS)
-    _check("data set", dataset or [], tuple(DATASETS))
-    narrowed = [
-        part
-        for table in chosen
-        if (
-            part := narrow(
-                table,
-                organizations=organizations or [],
-                protocols=protocol or [],
-                sets=dataset or [],
-                seeds=seeds,
-            )
-        )
-    ]
-    if not narrowed:
-        raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
+    narrowed = _narrowed(_choose(tables or [], known), organizations, protocol, dataset, seeds)
     if jobs == 0:
         raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
     _check_writable(results)
-    started = time.perf_counter()
+    started, cache, asked = time.perf_counter(), Cache(results / "cache"), dataset or []
+    if taken is not None:
+        _take(taken, cache)
+    if plan is not None:
+        _plan(plan, narrowed, cache, asked, deep=deep)
+        return
+    deep_sets = _to_run_here(narrowed, cache, asked) if deep else []
     with _progress(quiet=as_json) as observer:
         runs = run_tables(
-            narrowed, Cache(results / "cache"), _sources(data_dir), n_jobs=jobs, on_run=observer
+            narrowed, cache, _sources(data_dir), deep_sets=deep_sets, n_jobs=jobs, on_run=observer
         )
     written, no_pictures = write_results(runs, results)
     if as_json:
         typer.echo(json.dumps([_facts(run) for run in runs], indent=2))
         return
     _tell(runs, written, no_pictures, time.perf_counter() - started)
+
+
+def _narrowed(
+    chosen: Sequence[TableSpec],
+    organizations: Sequence[int] | None,
+    protocols: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    seeds: int | None,
+) -> list[TableSpec]:
+    """What is asked for of these tables."""
+    _check("protocol", protocols or [], (*PROTOCOLS, OFFICIAL))
+    _check("data set", sets or [], (*DATASETS, *DEEP_SETS))
+    parts = [
+        narrow(
+            table, organizations=organizations or [], protocols=protocols or [], sets=sets or [], seeds=seeds
+        )
+        for table in chosen
+    ]
+    left = [part for part in parts if part is not None]
+    if not left:
+        raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
+    return left
+
+
+def _can_be_run(asked: Sequence[str]) -> list[str]:
+    """Deep data sets, without those that few people have, unless they are asked for."""
+    return [name for name in DEEP_SETS if name not in ON_REQUEST or name in asked]
+
+
+def _take(path: Path, cache: Cache) -> None:
+    found = take(path, cache)
+    out = Console(stderr=True)
+    out.print(f"{found.taken} outcomes taken from {escape(str(path))}.", highlight=False, soft_wrap=True)
+    for why in found.refused:
+        out.print(f"[yellow]not taken:[/] {escape(why)}", highlight=False, soft_wrap=True)
+
+
+def _plan(path: Path, tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str], *, deep: bool) -> None:
+    if deep:
+        raise InvalidInputError("--plan writes runs down, --deep runs them here: choose one")
+    if not any(table.deep for table in tables):
+        raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
+    cells = left_to_run(tables, cache, _can_be_run(asked))
+    write_plan(cells, cache, path)
+    said = f"{len(cells)} runs in {path}."
+    left_out = [name for name in ON_REQUEST if name not in asked and any(name in one.sets for one in tables)]
+    if left_out:
+        said += f" Without {', '.join(left_out)}, which are given out on request only: --dataset names them."
+    Console(stderr=True).print(escape(said), highlight=False, soft_wrap=True)
+
+
+def _to_run_here(tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str]) -> list[str]:
+    """The deep data sets to be run; says how much that is."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("deep", "torch", "--deep")
+    sets = _can_be_run(asked)
+    count = len(left_to_run(tables, cache, sets))
+    Console(stderr=True).print(f"{count} deep runs to do here, one after another.", highlight=False)
+    return sets
 
 
 def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec]:
@@ -151,6 +216,7 @@ def _list(known: dict[str, TableSpec], as_json: bool) -> None:
             "organizations": table.organizations,
             "sets": table.sets,
             "protocols": table.protocols,
+            "deep": table.deep,
             "runs": sum(1 for row in table.rows for _ in table.cells(row)),
         }
         for table in known.values()
@@ -159,12 +225,13 @@ def _list(known: dict[str, TableSpec], as_json: bool) -> None:
         typer.echo(json.dumps(facts, indent=2))
         return
     shown = Table()
-    for heading in ("table", "what", "in the paper", "rows", "sets", "organizations", "runs"):
+    for heading in ("table", "what", "in the paper", "deep", "rows", "sets", "organizations", "runs"):
         shown.add_column(heading, justify="right" if heading in {"rows", "sets", "runs"} else "left")
     for one in facts:
         counts = [str(len(one["rows"])), str(len(one["sets"]))]
         who = ", ".join(map(str, one["organizations"]))
-        shown.add_row(one["name"], one["title"], one["paper"] or "-", *counts, who, str(one["runs"]))
+        deep = "deep" if one["deep"] else ""
+        shown.add_row(one["name"], one["title"], one["paper"] or "-", deep, *counts, who, str(one["runs"]))
     Console().print(shown)
 
 
@@ -175,6 +242,8 @@ def _tell(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, second
         if run.table.layout == "scores":
             for table in _shown(run):
                 out.print(table)
+        if run.table.deep:
+            out.print(escape(whereabouts(run).replace("`", "")), highlight=False)
         for one in findings(run):
             out.print(f"• {escape(one.words.replace('*', ''))}", highlight=False)
     folder = written[0].parent
@@ -185,11 +254,11 @@ def _tell(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, second
 
 def _shown(run: Run) -> Iterator[Table]:
     """Final models only; the files have the rest."""
-    figures = figures_of(run)
+    figures = every_figure(run)
     for protocol in run.table.protocols:
         for organizations in run.table.organizations:
             here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
-            if here:
+            if any(one.final for one in here):
                 yield _one_table(run, here, f"{who(organizations)}, protocol {protocol}: final models")
 
 
@@ -206,7 +275,13 @@ def _one_table(run: Run, figures: Sequence[Figure], title: str) -> Table:
 
 
 def _cell(figure: Figure | None) -> str:
-    return "" if figure is None else f"{figure.mean:.1f} ({figure.std:.1f}){MARKS[figure.verdict]}"
+    if figure is None:
+        return ""
+    if not figure.final:
+        return NOT_RUN
+    digits = 3 if figure.metric == "auc" else 1
+    spread = f" ({figure.std:.{digits}f})" if len(figure.final) > 1 else ""
+    return f"{figure.mean:.{digits}f}{spread}{MARKS[figure.verdict]}"
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -221,11 +296,12 @@ def _facts(run: Run) -> dict[str, Any]:
                 "organizations": one.organizations,
                 "protocol": one.protocol,
                 "metric": one.metric,
+                "seeds": one.seeds,
                 "final": list(one.final),
                 "best on test": list(one.best),
                 "paper": None if one.paper is None else [one.paper.mean, one.paper.std],
                 "verdict": one.verdict,
             }
-            for one in figures_of(run)
+            for one in every_figure(run)
         ],
     }

@@ -9,19 +9,20 @@ The paper's symbols stand at the end of the lines; shapes are in ``requests.py``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
 from gal.core.cross_validation import LeftOut
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
-from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
+from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
+from gal.core.revisit import revisit
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import ENDED, advance, at, conclude, fitted_exactly, line_along, residual_and_size, start
 from gal.core.task import Task
 from gal.core.weights import Fitted
 from gal.errors import InvalidInputError
 
-Learning = Generator[list[FitRequest], list[Mapping[str, Reply]], Ensemble]
+Learning = Generator[Sequence[Request], list[Mapping[str, Reply]], Ensemble]
 Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, str]]
 Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
 Observer = Callable[[Progress], None]
@@ -72,11 +73,18 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     receives a list of replies: the task itself; its cross-validation, whose requests name the
     ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
     organization only), because assistance that does not help is not used.
+
+    Where models move, the last list asks what they say now of the task's own rows, and weights and
+    rates are found once more on that (see ``revisit.py``).
     """
     if progress is not None and progress.output.shape != (task.rows.n, task.loss.n_outputs):
         raise InvalidInputError(
             f"this progress has outputs of shape {progress.output.shape}, the task needs "
             f"{(task.rows.n, task.loss.n_outputs)}: it belongs to other rows"
+        )
+    if progress is not None and task.moving and len(progress.fitted) < len(progress.rounds):
+        raise InvalidInputError(
+            "this progress has no replies kept, which models that move need: it belongs to another task"
         )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
     tracks = [_rounds(task, "assisted", progress, on_round, judge.reason), *_parts(judge, "assisted")]
@@ -88,6 +96,8 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     ends = yield from side_by_side(tracks)
     (assisted, why), own = ends[0], ends[1 + task.rows.n_parts :]
     alone = own[0][0] if own else None
+    if task.moving:
+        assisted, alone, why = yield from revisit(task, assisted, alone, why)
     judged = None if judge_alone is None else judge_alone.judge()
     return conclude(task, assisted, alone, judge.judge(), judged, why)
 

@@ -20,6 +20,8 @@ Reply = ArrayLike | Exception
 ABSURD = 1e6
 """Fitted values this many times larger than the largest residual cannot be meant."""
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -41,7 +43,7 @@ def accept_fitted(
     fitted: dict[str, Floats32] = {}
     left_out: dict[str, str] = {}
     for name in request.organizations:
-        values, problem = _read(replies.get(name), (task.rows.n, task.loss.n_outputs), limit)
+        values, problem = read_reply(replies.get(name), (task.rows.n, task.loss.n_outputs), limit)
         if values is None:
             left_out[name] = problem
         else:
@@ -67,7 +69,7 @@ def accept_predicted(
         means = np.array(
             [_mean(ensemble, index, name) for index in request.rounds], dtype=np.float32
         ).reshape(len(request.rounds), 1, ensemble.n_outputs)
-        answer, problem = _read(replies.get(name), shape, limit=np.inf, gaps=True)
+        answer, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
         counts = np.array([name in ensemble.coefficients[index - 1] for index in request.rounds])
         if answer is not None and n_rows > 0:
             # A round that it missed has no coefficient, and needs no answer.
@@ -89,12 +91,35 @@ def accept_predicted(
     return Answers(values, missing, degraded)
 
 
+def accept_moved(
+    task: Task, request: PredictRequest, replies: Mapping[str, Reply]
+) -> tuple[dict[str, Floats32], dict[str, str]]:
+    """What moving organizations say after the last round, shape (rounds, n, K), and who cannot be used and why.
+
+    A round of which an organization has no model is NaN throughout, and stays so; NaN elsewhere is an
+    unusable answer.
+    """
+    moved: dict[str, Floats32] = {}
+    failed: dict[str, str] = {}
+    for name in request.organizations:
+        shape = (len(request.rounds), task.rows.n, task.loss.n_outputs)
+        values, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
+        if values is not None:
+            known = values[~np.isnan(values).all(axis=(1, 2))]
+            _, problem = read_reply(known, known.shape, LARGEST)
+        if values is None or problem:
+            failed[name] = f"asked again after the last round, it {problem}"
+        else:
+            moved[name] = values
+    return moved, failed
+
+
 def _mean(ensemble: Ensemble, round: int, name: str) -> tuple[float, ...]:
     # An organization that missed this round has no model of it; its coefficient is 0 anyway.
     return ensemble.rounds[round - 1].mean_fitted.get(name, (0.0,) * ensemble.n_outputs)
 
 
-def _read(
+def read_reply(
     reply: Reply | None, shape: tuple[int, ...], limit: float, *, gaps: bool = False
 ) -> tuple[Floats32 | None, str]:
     """The reply as float32 of this shape, or None and what is wrong with it."""

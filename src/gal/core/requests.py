@@ -47,11 +47,18 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """Predict these rounds; answer with float32 of shape (len(rounds), n, K)."""
+    """Predict these rounds; answer with float32 of shape (len(rounds), n, K).
+
+    In the prediction stage the rows are new ones. At the end of learning they are the task's own, as in
+    a ``FitRequest``: organizations whose models moved say again what they say of them.
+    """
 
     rounds: tuple[int, ...]
     organizations: tuple[str, ...]
     track: Track = "assisted"
+
+
+Request = FitRequest | PredictRequest
 
 
 class EndLearning(Exception):

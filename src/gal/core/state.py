@@ -116,6 +116,7 @@ class Progress:
     history: tuple[tuple[Mapping[str, float], ...], ...] = ()
     """``coefficients`` as they were after each round: a refit changes past ones."""
     fitted: tuple[Mapping[str, Floats32], ...] = ()
-    """All replies so far; kept only where the task asks for it, coefficients are refitted or a cross-validation may shrink them."""
+    """All replies so far; kept only where the task asks for it, coefficients are refitted, models move or
+    a cross-validation may shrink coefficients."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")

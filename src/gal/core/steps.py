@@ -118,8 +118,7 @@ def advance(
     counts = {name: float(rate * weight) for name, weight in zip(fitted, weights, strict=True)}
     counts = {name: count for name, count in counts.items() if count != 0}
     output = _moved(progress.output, [(counts[name], fitted[name]) for name in counts])
-    keep = task.fully_corrective or task.keep_fitted or task.rows.n_parts > 0
-    kept = (*progress.fitted, dict(fitted)) if keep else ()
+    kept = (*progress.fitted, dict(fitted)) if task.keeps_fitted else ()
     coefficients: tuple[Mapping[str, float], ...] = (*progress.coefficients, ByName(counts))
     steps = {name: [(counts.get(name, 0.0), values)] for name, values in fitted.items()}
     refitted = _refit(task, kept, coefficients) if task.fully_corrective and len(kept) > 1 else None

@@ -44,6 +44,9 @@ class Task:
     """Keep all replies in the progress, for who wants to look at them again after the last round."""
     guard: bool = True
     """Where something validates: also learn alone, and use assistance only if it is better there."""
+    moving: tuple[str, ...] = ()
+    """Organizations whose models move: fitting a round changes what they say of earlier ones, so
+    they are asked again after the last round (see ``revisit.py``)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,6 +58,7 @@ class Task:
             raise InvalidOptionError(
                 f"label holder {self.label_holder!r} is none of the organizations {', '.join(self.organizations)}"
             )
+        self._check_moving()
         if self.rounds < 1:
             raise InvalidOptionError(f"rounds must be at least 1, got {self.rounds!r}")
         if len(self.y) != self.rows.n:
@@ -68,6 +72,19 @@ class Task:
             raise InvalidInputError(
                 f"initial outputs must be finite with shape (1, {self.loss.n_outputs}) or "
                 f"({len(self.y)}, {self.loss.n_outputs}), got shape {self.initial.shape}"
+            )
+
+    def _check_moving(self) -> None:
+        strangers = sorted(set(self.moving) - set(self.organizations))
+        if strangers:
+            raise InvalidOptionError(
+                f"moving names {', '.join(map(repr, strangers))}, but the organizations are "
+                f"{', '.join(self.organizations)}"
+            )
+        if self.moving and self.rows.n_parts > 0:
+            raise InvalidOptionError(
+                f"a cross-validation is not possible with models that move ({', '.join(self.moving)}): pass "
+                "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
             )
 
     def _check_sample_weight(self) -> None:
@@ -87,7 +104,19 @@ class Task:
         validated = len(self.rows.validation) > 0 or self.rows.n_parts > 0
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
-        return replace(self, organizations=(self.label_holder,), keep_fitted=False)
+        return self.only(self.label_holder)
+
+    def only(self, organization: str) -> Task:
+        """The same task with this one organization, as if the labels were its own."""
+        moving = tuple(name for name in self.moving if name == organization)
+        return replace(
+            self, organizations=(organization,), label_holder=organization, moving=moving, keep_fitted=False
+        )
+
+    @property
+    def keeps_fitted(self) -> bool:
+        """Whether the progress keeps all replies: someone looks at them again."""
+        return self.fully_corrective or self.keep_fitted or self.rows.n_parts > 0 or bool(self.moving)
 
     @property
     def terms(self) -> Terms:

@@ -7,11 +7,8 @@ checksums, and where to get them.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import os
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine, make_blobs
 
-from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.experiments.sources import Source
 
 Partition = dict[str, list[str]]
 """The columns of each organization; the first is the label holder."""
@@ -43,16 +41,6 @@ class Dataset:
     """Positions of the official test rows, where its makers named some."""
     partition: Partition | None = None
     """Columns that belong together, by who would hold them: the large sets."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """What to put into the data folder, and where to get it."""
-
-    files: Mapping[str, str]
-    """Path below the data folder -> sha256 of the content, decompressed; of the numbers, where copies differ as
-    text (QSAR, CreditDefault)."""
-    origin: str
 
 
 SOURCES = {
@@ -239,45 +227,11 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
 
 
 def _find(name: str, data_dir: Path | None, *files: str) -> Path:
-    """The first of these files (one content, other packings) that is there."""
-    folder = data_dir if data_dir is not None else os.environ.get("GAL_DATA")
-    if not folder:
-        raise MissingDataError(
-            f"{name} is read from a data folder, and none is given: pass --data-dir (data_dir in Python) or set "
-            f"GAL_DATA to a folder that holds {_wanted(name)}"
-        )
-    for file in files:
-        if (Path(folder) / file).is_file():
-            return Path(folder) / file
-    raise MissingDataError(
-        f"{name} is not in the data folder (--data-dir or GAL_DATA): expected {Path(folder) / files[0]}, which is "
-        f"not there; the folder must hold {_wanted(name)}"
-    )
-
-
-def _wanted(name: str) -> str:
-    source = SOURCES[name]
-    return f"{' and '.join(source.files)}, from {source.origin}"
+    return SOURCES[name].find(name, data_dir, *files)
 
 
 def _checked(name: str, path: Path) -> bytes:
-    """The content, decompressed, if its checksum is the known one."""
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _wrong(name, path, "a whole gzip file", str(error)) from error
-    came, expected = hashlib.sha256(content).hexdigest(), _checksum(name, path)
-    if came != expected:
-        raise _wrong(name, path, f"sha256 {expected}", f"sha256 {came} ({len(content):,} bytes)")
-    return content
-
-
-def _checksum(name: str, path: Path) -> str:
-    """The same for a packed and an unpacked file."""
-    known = {Path(file).name.removesuffix(".gz"): checksum for file, checksum in SOURCES[name].files.items()}
-    return known[path.name.removesuffix(".gz")]
+    return SOURCES[name].read(name, path)
 
 
 def _parsed(name: str, path: Path, **how: Any) -> pd.DataFrame:
@@ -300,7 +254,7 @@ def _check_numbers(name: str, path: Path, X: pd.DataFrame, y: NDArray[np.int64],
     values = (
         np.column_stack([X.to_numpy("<f4"), y.astype("<f4")]) + 0.0
     )  # float32: parsers differ in the last bit
-    came, expected = hashlib.sha256(values.tobytes()).hexdigest(), _checksum(name, path)
+    came, expected = hashlib.sha256(values.tobytes()).hexdigest(), SOURCES[name].checksum(path)
     if came != expected:
         raise _wrong(name, path, f"numbers with sha256 {expected}", f"others, with sha256 {came}")
 
@@ -310,7 +264,4 @@ def _shape(table: pd.DataFrame) -> str:
 
 
 def _wrong(name: str, path: Path, expected: str, came: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{path} is not the known file of {name}: expected {expected}, got {came}; "
-        f"the data folder must hold {_wanted(name)}"
-    )
+    return SOURCES[name].wrong(name, path, expected, came)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state, get_tags
@@ -26,7 +25,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gal.errors import InvalidOptionError
 from gal.models import PerOutput, as_local_model, supports_sample_weight
-from gal.models.adapters import fit_weighted
+from gal.models.adapters import fit_weighted, prepared
+from gal.models.tabular import is_frame
 from gal.privacy import Mechanism
 
 Values = NDArray[Any]
@@ -86,6 +86,10 @@ class _Wrapped(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore
         check_is_fitted(self, "model_")
         values = self._answered(np.asarray(self.model_.predict(self._columns(X))))
         return values[:, 0] if self._single_output else values
+
+    def prepare(self, view: Any) -> Any:
+        """Where the model inside wants it."""
+        return prepared(self.model, view)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -165,7 +169,7 @@ class NoiseColumns(_Random):
 
     def _columns(self, X: Any) -> Any:
         noise = self.generator_.standard_normal(np.shape(X))
-        return pd.DataFrame(noise, X.index, X.columns) if isinstance(X, pd.DataFrame) else noise
+        return type(X)(noise, X.index, X.columns) if is_frame(X) else noise
 
 
 class PrivateResidual(_Wrapped):

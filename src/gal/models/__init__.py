@@ -1,18 +1,24 @@
-"""Local models: what an organization fits to the residual, and how any regressor becomes one."""
+"""Local models: what an organization fits to the residual, and how any regressor becomes one.
 
-from gal.models.adapters import PerOutput, as_local_model, set_seed, supports_sample_weight
+Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which needs the extra ``deep``.
+"""
+
+from gal.models.adapters import MovingModel, PerOutput, as_local_model, set_seed, supports_sample_weight
 from gal.models.checks import check_local_model, iter_local_model_checks
 from gal.models.linear import LinearModel
 from gal.models.local_losses import ReweightedRegressor, with_local_loss
 from gal.models.paper_linear import PaperLinear
+from gal.models.sequences import Sequences
 from gal.models.tabular import TabularModel, default_model, takes_missing_values
 from gal.models.torch_loss import torch_loss
 
 __all__ = [
     "LinearModel",
+    "MovingModel",
     "PaperLinear",
     "PerOutput",
     "ReweightedRegressor",
+    "Sequences",
     "TabularModel",
     "as_local_model",
     "check_local_model",

@@ -7,7 +7,9 @@ copy per output. The user's own object is never fitted: only copies of it are.
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from inspect import signature
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,10 +32,59 @@ class LocalModel(Protocol):
         """The fitted values for these rows."""
 
 
+class MovingModel(Protocol):
+    """A local model with one body for all rounds, and something of its own for each: Deep Model Sharing.
+
+    Learning a round moves the body, and with it what the model says of earlier rounds. It is told so by
+    ``moving = True``; the label holder then asks for the values of all rounds once more after the last
+    one. A moving model needs no ``fit`` and ``predict``, and takes residuals of any number of outputs.
+
+    Copies are made as of any model: with ``clone`` where it has ``get_params``, else with ``deepcopy``. If it has
+    a method ``release()``, this is called when no more rounds will come, and drops what only they need.
+    """
+
+    moving: ClassVar[bool]
+    rounds_: tuple[int, ...]
+    """The rounds that it has learned, in order; one that its organization missed is not among them."""
+
+    def fit_round(
+        self, X: Any, residual: Any, *, round: int, previous: Self | None, sample_weight: Any = None
+    ) -> Self:
+        """Learn the residual (n, K) of this round on top of ``previous``; the model of all rounds so far.
+
+        ``self`` is an unfitted copy with the seed of this round; ``previous`` is the model after the
+        last round that was learned (of the same track and fold), None at first. What comes back may be
+        either, or another object; ``previous`` is not used any more. Where a task resumes, ``previous``
+        may know this round or later ones already: they are forgotten. Where learning fails, raise, and
+        leave ``previous`` as it was.
+        """
+
+    def predict_round(self, X: Any, round: int) -> Any:
+        """What the model says now of this round, shape (n, K)."""
+
+    def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Any:
+        """The same for several rounds of ``rounds_`` in one pass of the body, shape (len(rounds), n, K)."""
+
+
+def is_moving(model: Any) -> TypeGuard[MovingModel]:
+    """Whether this is a moving model; a wrapper that takes one for an ordinary model is none."""
+    return bool(getattr(model, "moving", False)) and not isinstance(model, type)
+
+
+def prepared(model: Any, view: Any) -> Any:
+    """The view where ``model`` computes, such as on a GPU: what its ``prepare(view)`` returns.
+
+    A model without ``prepare`` takes the view as it is. ``prepare`` returns a prepared view unchanged.
+    """
+    inner = model.estimator if isinstance(model, PerOutput | AllOutputs) else model
+    return inner.prepare(view) if hasattr(inner, "prepare") else view
+
+
 def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> LocalModel:
     """A fresh copy of ``model`` that fits and predicts residuals of shape (n, ``n_outputs``).
 
-    An object without scikit-learn tags is taken to have one output.
+    An object without scikit-learn tags is taken to have one output. A copy of a moving model comes back
+    as it is: ask ``is_moving``.
 
     >>> from sklearn.svm import SVR
     >>> as_local_model(SVR(), 3, "bank")
@@ -44,6 +95,15 @@ def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> Local
             f"organization {organization!r}: expected a model object, got the class {model.__name__}; "
             f"write {model.__name__}()"
         )
+    if is_moving(model):
+        lacking = [name for name in ("fit_round", "predict_rounds") if not hasattr(model, name)]
+        if lacking:
+            raise LocalModelError(
+                f"organization {organization!r}: a moving model needs {' and '.join(lacking)}, "
+                f"which {type(model).__name__} lacks"
+            )
+        copied: Any = copy_unfitted(model)
+        return copied  # type: ignore[no-any-return]
     if not (hasattr(model, "fit") and hasattr(model, "predict")):
         raise LocalModelError(
             f"organization {organization!r}: a local model needs fit and predict, got {type(model).__name__}"
@@ -103,6 +163,8 @@ def set_seed(model: Any, seed: int) -> None:
 
 def supports_sample_weight(model: Any) -> bool:
     """Whether ``fit`` of this model (of the last step of a pipeline) takes ``sample_weight``."""
+    if is_moving(model):
+        return "sample_weight" in signature(model.fit_round).parameters
     if isinstance(model, Pipeline):
         return supports_sample_weight(model.steps[-1][1])
     if isinstance(model, PerOutput | AllOutputs | MultiOutputRegressor):

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import LocalModelError
-from gal.models.adapters import as_local_model, copy_unfitted, outputs_taken, set_seed, supports_sample_weight
+from gal.models.adapters import (
+    MovingModel,
+    as_local_model,
+    copy_unfitted,
+    is_moving,
+    outputs_taken,
+    prepared,
+    set_seed,
+    supports_sample_weight,
+)
 
 Check = Callable[[Any], None]
 _CHECKS: list[tuple[str, Check]] = []
@@ -63,10 +72,27 @@ def _data(
     return X, (residual / np.sqrt(np.mean(residual**2))).astype(np.float32)
 
 
+class _FirstRound:
+    """A moving model in its first round, as an ordinary one."""
+
+    def __init__(self, model: MovingModel) -> None:
+        self.model = model
+
+    def fit(self, X: Any, residual: Any, **weights: Any) -> None:
+        self.model = self.model.fit_round(X, residual, round=1, previous=None, **weights)
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict_round(X, 1)
+
+
+def _ordinary(model: Any) -> Any:
+    return _FirstRound(model) if is_moving(model) else model
+
+
 def _seeded(model: Any, n_outputs: int) -> Any:
     local = as_local_model(model, n_outputs, "check")
     set_seed(local, 7)
-    return local
+    return _ordinary(local)
 
 
 def _fitted(model: Any, X: Any, residual: Any, sample_weight: Any = None) -> Any:
@@ -130,7 +156,7 @@ def _float64_residual(model: Any) -> None:
 @_check
 def _predict_before_fit_raises(model: Any) -> None:
     X, _ = _data()
-    copied = copy_unfitted(model)
+    copied = _ordinary(copy_unfitted(model))
     try:
         copied.predict(X)
     except Exception:
@@ -216,6 +242,8 @@ def _sample_weight_is_honoured(model: Any) -> None:
 
 @_check
 def _refitting_forgets_the_first_fit(model: Any) -> None:
+    if is_moving(model):  # every round is learned by a fresh copy
+        return
     X, residual = _data()
     X_other, residual_other = _data(n=50, seed=1)
     first = np.s_[:, 0] if outputs_taken(model).one else np.s_[:, :1]
@@ -230,3 +258,70 @@ def _refitting_forgets_the_first_fit(model: Any) -> None:
         f"{_name(model)} fitted a second time predicts otherwise than one fitted once: "
         "fit must forget what was learned before"
     )
+
+
+@_check
+def _a_prepared_view_is_as_good_as_the_view(model: Any) -> None:
+    X, residual = _data()
+    view = prepared(as_local_model(model, 3, "check"), X)
+    if view is X:
+        return
+    again = prepared(as_local_model(model, 3, "check"), view)
+    assert tuple(again.shape)[:1] == (len(X),), (
+        f"{_name(model)}.prepare returned a view of shape {tuple(again.shape)} for {len(X)} rows"
+    )
+    local, there = _fitted(model, X, residual), _fitted(model, again, residual)
+    assert np.allclose(local.predict(X), there.predict(again), rtol=1e-4, atol=1e-5), (
+        f"{_name(model)} says something else of a prepared view"
+    )
+
+
+@_check
+def _a_moving_model_answers_for_all_its_rounds(model: Any) -> None:
+    if not is_moving(model):
+        return
+    X, residual = _data()
+    learned = _moved(model, X, residual)
+    assert tuple(learned.rounds_) == (1, 2, 4), (
+        f"{_name(model)}: rounds_ is {learned.rounds_} after rounds 1, 2 and 4"
+    )
+    together = np.asarray(learned.predict_rounds(X, (4, 1)))
+    assert together.shape == (2, len(X), 3), (
+        f"{_name(model)}.predict_rounds returned shape {together.shape}, expected {(2, len(X), 3)}"
+    )
+    for round, values in zip((4, 1), together, strict=True):
+        assert np.allclose(values, learned.predict_round(X, round), rtol=1e-4, atol=1e-5), (
+            f"{_name(model)}: predict_round and predict_rounds differ in round {round}"
+        )
+    again = np.asarray(_moved(model, X, residual).predict_rounds(X, (4, 1)))
+    assert np.array_equal(together, again), (
+        f"{_name(model)} that learned the same rounds twice with the same seeds predicts differently"
+    )
+
+
+@_check
+def _a_moving_model_forgets_rounds_that_are_learned_anew(model: Any) -> None:
+    """Where a task resumes, an organization may be ahead of the label holder."""
+    if not is_moving(model):
+        return
+    X, residual = _data()
+    again = _moved(model, X, residual, (1, 2, 4, 2))
+    assert tuple(again.rounds_) == (1, 2), (
+        f"{_name(model)}: rounds_ is {again.rounds_} after rounds 1, 2, 4 and, where the task resumed, 2: "
+        "fit_round must forget this round and later ones of the previous model"
+    )
+    values = np.asarray(again.predict_rounds(X, (1, 2)))
+    assert values.shape == (2, len(X), 3), (
+        f"{_name(model)}.predict_rounds returned shape {values.shape}, expected {(2, len(X), 3)}"
+    )
+    assert np.isfinite(values).all(), f"{_name(model)} predicts NaN or infinite values after a resumed round"
+
+
+def _moved(model: Any, X: Any, residual: Any, rounds: tuple[int, ...] = (1, 2, 4)) -> Any:
+    """After these rounds; the third was missed."""
+    learned = None
+    for round in rounds:
+        local: Any = as_local_model(model, residual.shape[1], "check")
+        set_seed(local, round)
+        learned = local.fit_round(X, residual / round, round=round, previous=learned)
+    return learned

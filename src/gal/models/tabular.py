@@ -15,16 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers does without
+    import pandas as pd
+
+    Table = pd.DataFrame | NDArray[Any]
+    Column = pd.Series[Any] | NDArray[Any]
 
 Floats = NDArray[np.float64]
 
@@ -119,12 +124,12 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             random_state=self.random_state,
         )
 
-    def _table(self, X: Any, *, reset: bool) -> pd.DataFrame:
-        is_frame = hasattr(X, "columns") or hasattr(X, "iloc")
+    def _table(self, X: Any, *, reset: bool) -> Table:
+        named = hasattr(X, "columns") or hasattr(X, "iloc")
         is_sparse = hasattr(X, "tocsr")  # not taken, and scikit-learn says so
-        if is_sparse or not (is_frame or np.asarray(X).dtype.kind in "OM"):
-            X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
-            return pd.DataFrame(X)
+        if is_sparse or not (named or np.asarray(X).dtype.kind in "OM"):
+            numbers = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+            return np.asarray(numbers)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return as_frame(X)
 
@@ -139,15 +144,18 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 class TableEncoder:
     """Turns a mixed table into numbers: one code per column (for trees), from it wide (for linear models)."""
 
-    def fit(self, table: pd.DataFrame, sample_weight: Floats | None = None) -> TableEncoder:
-        """Learn the categories of a column, or its scale; a column without either says nothing."""
+    def fit(self, table: Table, sample_weight: Floats | None = None) -> TableEncoder:
+        """Learn the categories of a column, or its scale; a column without either says nothing.
+
+        ``table``: a pandas frame, or an array (n, d) of numbers.
+        """
         n_columns = table.shape[1]
         counts = np.ones(len(table)) if sample_weight is None else sample_weight
         self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
         self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
         self.bends_: list[Floats] = [np.empty((0, 4))] * n_columns
         self.says_nothing_ = [False] * n_columns
-        for j, (_, column) in enumerate(table.items()):
+        for j, column in enumerate(_columns(table)):
             if _is_number(column):
                 self.says_nothing_[j] = not self._scale(j, _numbers(column), counts)
             else:
@@ -170,10 +178,10 @@ class TableEncoder:
             self.bends_[j] = _bends((numbers - self.center_[j]) / self.scale_[j], counts)
         return True
 
-    def codes(self, table: pd.DataFrame) -> Floats:
+    def codes(self, table: Table) -> Floats:
         """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
         codes = np.zeros(table.shape)  # trees fail on a column without any known value: it stays 0
-        for j, (_, column) in enumerate(table.items()):
+        for j, column in enumerate(_columns(table)):
             if self.is_category_[j]:
                 codes[:, j] = _positions(column, self.categories_[j])
             elif not self.says_nothing_[j]:
@@ -240,11 +248,23 @@ def ridge(
 
 def as_frame(X: Any) -> pd.DataFrame:
     """A pandas frame of any table: pandas, polars, or an array of objects."""
-    if isinstance(X, pd.DataFrame):
-        return X
+    if is_frame(X):
+        return X  # type: ignore[no-any-return]
+    import pandas as pd
+
     if hasattr(X, "columns") and hasattr(X, "get_column"):  # polars, without needing pyarrow
         return pd.DataFrame({name: X.get_column(name).to_numpy() for name in X.columns})
     return pd.DataFrame(np.asarray(X)).infer_objects()
+
+
+def as_table(X: Any) -> Table:
+    """What a ``TableEncoder`` takes: numbers in an array as they are, any other table as a pandas frame."""
+    return X if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" else as_frame(X)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a pandas frame, found out without importing pandas."""
+    return all(hasattr(X, name) for name in ("iloc", "columns", "dtypes"))
 
 
 def default_model() -> TabularModel:
@@ -271,8 +291,21 @@ def _target(y: ArrayLike | None, n_rows: int) -> Floats:
     return target
 
 
-def _is_number(column: pd.Series[Any]) -> bool:
+def _columns(table: Table) -> Iterator[Column]:
+    """One after another."""
+    if isinstance(table, np.ndarray):
+        yield from table.T
+    else:
+        for _, column in table.items():
+            yield column
+
+
+def _is_number(column: Column) -> bool:
     """Whether larger and smaller mean something: numbers, booleans, dates; also where kept as objects."""
+    if isinstance(column, np.ndarray):
+        return True
+    import pandas as pd
+
     types = pd.api.types
     if types.is_object_dtype(column):
         return types.infer_dtype(column, skipna=True) in NUMBERS | TIMES
@@ -280,12 +313,25 @@ def _is_number(column: pd.Series[Any]) -> bool:
 
 
 def _is_time(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
     types = pd.api.types
     return bool(types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column))
 
 
-def _numbers(column: pd.Series[Any]) -> Floats:
+def _numbers(column: Column) -> Floats:
     """Numbers, and days (dates since 1970) of times; what is neither, or infinite, is NaN."""
+    if isinstance(column, np.ndarray):
+        numbers = np.array(column, dtype=np.float64)
+    else:
+        numbers = _numbers_of_series(column)
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
+
+
+def _numbers_of_series(column: pd.Series[Any]) -> Floats:
+    import pandas as pd
+
     types = pd.api.types
     if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) in TIMES:
         column = pd.to_datetime(column, errors="coerce", utc=True)
@@ -295,9 +341,7 @@ def _numbers(column: pd.Series[Any]) -> Floats:
         column = column.dt.total_seconds() / 86400.0
     if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "fiub":
         column = pd.to_numeric(column, errors="coerce")
-    numbers = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    numbers[np.isinf(numbers)] = np.nan
-    return numbers
+    return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _bends(line: Floats, counts: Floats) -> Floats:
@@ -318,8 +362,10 @@ def _bends(line: Floats, counts: Floats) -> Floats:
     return np.reshape(bends, (-1, 4)).astype(np.float64)
 
 
-def _frequent(column: pd.Series[Any], counts: Floats) -> list[str]:
+def _frequent(column: Column, counts: Floats) -> list[str]:
     """The most frequent categories as text, sorted; ``counts`` says how much each row counts."""
+    import pandas as pd
+
     codes, distinct = pd.factorize(column)
     known = codes >= 0
     totals = np.bincount(codes[known], counts[known], len(distinct))
@@ -327,8 +373,10 @@ def _frequent(column: pd.Series[Any], counts: Floats) -> list[str]:
     return sorted({str(distinct[place]) for place in first if totals[place] > 0})
 
 
-def _positions(column: pd.Series[Any], categories: list[str]) -> Floats:
+def _positions(column: Column, categories: list[str]) -> Floats:
     """Where each value stands among the categories; NaN where missing or unknown."""
+    import pandas as pd
+
     codes, distinct = pd.factorize(column)  # only distinct values become text
     place = {category: float(position) for position, category in enumerate(categories)}
     places = [place.get(str(value), np.nan) for value in distinct]

@@ -17,7 +17,7 @@ from typing import Any
 from gal.core.state import ByName, Ensemble, Round
 from gal.errors import StoredModelError
 
-FORMAT = 1
+FORMAT = 2
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 """Packages whose classes are trusted."""
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array"})

@@ -1,6 +1,5 @@
-"""The paper's evaluation as data: one TOML file per table row, a runner, tables and figures."""
+"""The paper's evaluation as data: one TOML file per table row, a runner, tables and figures.
 
-from gal.experiments.bench.runner import Run, run_tables
-from gal.experiments.bench.specs import TableSpec, read_tables
-
-__all__ = ["Run", "TableSpec", "read_tables", "run_tables"]
+Start reading at ``specs`` (what a table is), ``cells`` (one run) and ``runner`` (all of them). Nothing is imported
+here: deep runs are done on machines that lack what the tables need.
+"""

@@ -1,36 +1,17 @@
-"""One run: a method learns on one split, and what came out of it is written down.
+"""One run as plain data: the cell says what is learned, the outcome what came of it.
 
-A cell is plain data, and so is its outcome: the same cell gives the same outcome (but for the seconds).
+The same cell gives the same outcome (but for the seconds). Nothing here needs more than the standard library,
+so that cells and outcomes can be read on a machine where little is installed.
 """
 
 from __future__ import annotations
 
-import resource
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gal.baselines import METHODS
-from gal.experiments import metrics
-from gal.experiments.bench.local_models import local_losses_by_name, models_by_name
-from gal.experiments.datasets import Dataset, load
-from gal.experiments.disturbances import (
-    MeteredModel,
-    NoiseColumns,
-    NoisyAnswers,
-    NoisyResidual,
-    PrivateResidual,
-    half,
-)
-from gal.experiments.splits import Split, by_name, paper, per_seed, skewed
-from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal.experiments.bench.deep_sets import DEEP_SETS
 
 ROUNDS = 10
 
@@ -62,6 +43,11 @@ class Cell:
     rounds: int = ROUNDS
 
     @property
+    def deep(self) -> bool:
+        """Whether it needs torch: images, camera views, time series."""
+        return self.dataset in DEEP_SETS
+
+    @property
     def large(self) -> bool:
         """Whether it should have the machine for itself."""
         return self.organizations == "by name"
@@ -75,13 +61,47 @@ class Cell:
         models = max(trees.get(model, 1.0) for model in self.models)
         return size * models * rows_and_classes.get(self.dataset, 1.0)
 
+    @property
+    def words(self) -> str:
+        """For people.
+
+        >>> Cell("Wine", 8, "per seed", 2, models=("GB", "SVM")).words
+        'Wine, 8 organizations, per seed, seed 2: gal GB-SVM'
+        >>> Cell("MNIST", 8, "official", 0, disturbance="answers", sigma=5.0, options={"weights": "uniform"}).words
+        'MNIST, 8 organizations, official, seed 0: gal Linear, weights=uniform, answers σ=5'
+        """
+        organizations = self.organizations if self.large else f"{self.organizations} organizations"
+        learned = [f"{self.method} {'-'.join(self.models)}"]
+        if self.local_losses:
+            learned.append("-".join(self.local_losses))
+        learned += [f"{name}={value}" for name, value in self.options.items()]
+        if self.disturbance is not None:
+            noisy = self.disturbance in {"answers", "residual"}
+            learned.append(f"{self.disturbance} σ={self.sigma:g}" if noisy else self.disturbance)
+        return f"{self.dataset}, {organizations}, {self.protocol}, seed {self.seed}: {', '.join(learned)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Cell:
+        """The cell behind plain values.
+
+        >>> cell = Cell("Wine", 8, "per seed", 2, models=("GB", "SVM"))
+        >>> Cell.from_json(cell.to_json()) == cell
+        True
+        """
+        tuples = {name: tuple(values[name]) for name in ("models", "local_losses") if name in values}
+        return cls(**{**values, **tuples})
+
 
 @dataclass(frozen=True)
 class Outcome:
     """What came out on the test rows."""
 
     metric: str
-    """mad (lower is better) or accuracy (in percent)."""
+    """mad (lower is better), accuracy (in percent) or auc (0 to 1)."""
     scores: list[float]
     """Before the first round, then after each round of the final model."""
     rates: list[float]
@@ -96,7 +116,10 @@ class Outcome:
     facts: dict[str, float] = field(default_factory=dict)
     """log_loss, auc (two classes), seconds, trips, sent, received, peak_memory; and, where metered,
     fit_seconds (all local fits), critical_seconds (the slowest of every round where organizations work
-    side by side, else all) and stored_bytes (local models)."""
+    side by side, else all) and stored_bytes (local models). Deep runs: also label_holder_seconds, fit_seconds,
+    stored_bytes, revisit_bytes (of the last pass over a shared body) and peak_device_memory."""
+    device: str = ""
+    """Of deep runs: what they were computed on, with the version of torch."""
 
     @property
     def final(self) -> float:
@@ -111,157 +134,3 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
-
-
-def run_cell(cell: Cell, sources: Sources) -> Outcome:
-    """Learn and score."""
-    split = find_split(cell, sources)
-    options = dict(cell.options)
-    if cell.protocol == "paper":
-        options.setdefault("preset", "paper")
-    names = list(split.organizations)
-    if cell.local_losses:
-        options["local_losses"] = local_losses_by_name(cell.local_losses, names, classes=split.classes)
-    models = models_by_name(
-        cell.models,
-        names,
-        paper=options.get("preset") == "paper",
-        classes=split.classes,
-        columns=split.X_train.shape[1],
-    )
-    estimator = METHODS[cell.method](
-        classes=split.classes,
-        organizations=split.organizations,
-        local_models=_disturb(cell, models),
-        rounds=cell.rounds,
-        random_state=cell.seed,
-        **options,
-    )
-    started = time.perf_counter()
-    estimator.fit(split.X_train, split.y_train)
-    staged = _staged(estimator, split)
-    seconds = time.perf_counter() - started
-    facts = {"seconds": seconds, "peak_memory": _peak_memory(), **_quality(split, staged[-1])}
-    traffic = getattr(estimator, "traffic_", None)
-    if traffic is not None:
-        facts |= {name: float(value) for name, value in asdict(traffic).items()}
-    if cell.metered:
-        models_of: Any = estimator
-        facts |= _metered(models_of.local_models_, side_by_side=cell.method == "gal")
-    return Outcome(
-        metric="accuracy" if split.classes else "mad",
-        scores=[_score(split, prediction) for prediction in [_constant(split), *staged]],
-        rates=_rates(estimator),
-        weights=_weights(estimator),
-        validation_loss=_validation_loss(estimator),
-        label_holder=names[0],
-        split=split.digest,
-        chosen=str(getattr(estimator, "chosen_", "")),
-        facts=facts,
-    )
-
-
-def find_split(cell: Cell, sources: Sources) -> Split:
-    """The rows and columns that the cell names."""
-    if cell.protocol == "paper":
-        return paper(sources.reference, cell.dataset, int(cell.organizations), cell.seed)
-    dataset = _dataset(cell.dataset, sources.data)
-    if cell.organizations == "by name":
-        return by_name(dataset, cell.seed)
-    draw = skewed if cell.partition == "skewed" else per_seed
-    return draw(dataset, int(cell.organizations), cell.seed)
-
-
-@lru_cache(maxsize=16)
-def _dataset(name: str, data: Path | None) -> Dataset:
-    return load(name, data)
-
-
-def _disturb(cell: Cell, models: dict[str, Any]) -> dict[str, Any]:
-    """Half of the organizations disturbed, as the row says; a mechanism is the label holder's, so for all."""
-    wrapped = dict(models)
-    for name in half(list(models)) if cell.disturbance in {"answers", "residual", "columns"} else []:
-        if cell.disturbance == "answers":
-            wrapped[name] = NoisyAnswers(models[name], cell.sigma)
-        elif cell.disturbance == "residual":
-            wrapped[name] = NoisyResidual(models[name], cell.sigma)
-        else:
-            wrapped[name] = NoiseColumns(models[name])
-    if cell.disturbance in {"laplace", "interval"}:
-        mechanism = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
-        wrapped = {name: PrivateResidual(model, mechanism, seed=cell.seed) for name, model in models.items()}
-    return {name: MeteredModel(model) for name, model in wrapped.items()} if cell.metered else wrapped
-
-
-def _staged(estimator: Any, split: Split) -> list[NDArray[Any]]:
-    """Predictions after each round: probabilities of classes, or numbers. One call: noise is drawn once."""
-    staged = estimator.staged_predict_proba if split.classes else estimator.staged_predict
-    return [np.asarray(one) for one in staged(split.X_test)]
-
-
-def _constant(split: Split) -> NDArray[Any]:
-    """What is predicted before the first round: class frequencies, or the mean."""
-    if not split.classes:
-        return np.full(len(split.y_test), split.y_train.mean())
-    frequency = np.bincount(split.y_train.astype(int)) / len(split.y_train)
-    return np.tile(frequency, (len(split.y_test), 1))
-
-
-def _score(split: Split, prediction: NDArray[Any]) -> float:
-    if split.classes:
-        return 100 * metrics.accuracy(split.y_test, prediction.argmax(axis=1))
-    return metrics.mean_absolute_error(split.y_test, prediction)
-
-
-def _quality(split: Split, prediction: NDArray[Any]) -> dict[str, float]:
-    """More of the final model than the score of the table."""
-    if not split.classes:
-        return {"r2": metrics.r2(split.y_test, prediction)}
-    found = {
-        "accuracy": _score(split, prediction),
-        "log_loss": metrics.log_loss(split.y_test, prediction),
-    }
-    return found if prediction.shape[1] > 2 else found | {"auc": metrics.auc(split.y_test, prediction[:, 1])}
-
-
-def _rates(estimator: Any) -> list[float]:
-    return [float(one.rate) for one in _kept_rounds(estimator)]
-
-
-def _weights(estimator: Any) -> list[dict[str, float]]:
-    return [{name: float(w) for name, w in one.weights.items()} for one in _kept_rounds(estimator)]
-
-
-def _kept_rounds(estimator: Any) -> Sequence[Any]:
-    """Rounds with rates and weights that the final model uses; none for other methods than GAL."""
-    ensemble = getattr(estimator, "ensemble_", None)
-    return [] if ensemble is None else ensemble.rounds[: ensemble.n_rounds]
-
-
-def _validation_loss(estimator: Any) -> float | None:
-    ensemble = getattr(estimator, "ensemble_", None)
-    if ensemble is None:
-        return None
-    losses = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
-    closing = getattr(estimator, "closing_", None)
-    loss = float(losses[ensemble.n_rounds] if closing is None else closing.validation_loss)
-    return loss if np.isfinite(loss) else None
-
-
-def _metered(models: Mapping[str, Mapping[int, Sequence[Any]]], *, side_by_side: bool) -> dict[str, float]:
-    """Seconds and bytes of the fitted local models, by organization and round."""
-    seconds: dict[int, list[float]] = {}
-    stored = 0
-    for by_round in models.values():
-        for round, fitted in by_round.items():
-            seconds.setdefault(round, []).append(sum(one.estimator_.fit_seconds_ for one in fitted))
-            stored += sum(one.estimator_.stored_bytes_ for one in fitted)
-    everything = sum(map(sum, seconds.values()))
-    critical = sum(map(max, seconds.values())) if side_by_side else everything
-    return {"fit_seconds": everything, "critical_seconds": critical, "stored_bytes": float(stored)}
-
-
-def _peak_memory() -> float:
-    """Largest resident size of this process so far, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gal.errors import MissingExtraError
+from gal.experiments.bench.findings import as_list
 from gal.experiments.bench.runner import Run
 from gal.experiments.bench.specs import TableSpec, how_many
-from gal.experiments.bench.summaries import as_list, findings
+from gal.experiments.bench.summaries import findings
 from gal.experiments.bench.tables import legend, to_csv, to_markdown
+from gal.experiments.bench.whereabouts import whereabouts
 
 
 def narrow(
@@ -33,9 +35,7 @@ def narrow(
             "sets": kept_sets,
             "protocols": [name for name in table.protocols if not protocols or name in protocols],
             "organizations": kept_organizations,
-            "seeds": table.seeds
-            if seeds is None
-            else {name: min(seeds, table.seeds.get(name, 4)) for name in kept_sets},
+            "most_seeds": seeds,
             "part": _words(organizations, protocols, sets, seeds),
         }
     )
@@ -77,5 +77,5 @@ def whole(runs: Sequence[Run]) -> Mapping[str, Run]:
 def page(run: Run) -> str:
     """A table in Markdown with its summary and how to read it."""
     title, _, rest = to_markdown(run).partition("\n\n")
-    summary = as_list(findings(run))
-    return "\n\n".join(part for part in (title, summary, legend(run), rest.rstrip("\n")) if part) + "\n"
+    parts = (title, as_list(findings(run)), whereabouts(run), legend(run), rest.rstrip("\n"))
+    return "\n\n".join(part for part in parts if part) + "\n"

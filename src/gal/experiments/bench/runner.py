@@ -1,10 +1,12 @@
-"""Runs the cells of tables on all cores; what is in the cache is not run again."""
+"""Runs the cells of tables on all cores; what is in the cache is not run again.
+
+Deep cells are run for the data sets named only: what was not run stays blank.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +14,12 @@ from zipfile import BadZipFile
 
 from joblib import Parallel, delayed, parallel_config
 
-from gal.errors import ExperimentError, GALError, InvalidInputError, NothingLearnedError
+from gal.errors import ExperimentError, GALError, InvalidInputError
 from gal.experiments.bench.cache import Cache
-from gal.experiments.bench.cells import Cell, Outcome, Sources, find_split, run_cell
+from gal.experiments.bench.cells import Cell, Outcome, Sources
+from gal.experiments.bench.running import run_to_the_end
 from gal.experiments.bench.specs import RowSpec, TableSpec
-from gal.warnings import InterruptedWarning
+from gal.experiments.bench.tabular_cells import find_split
 
 Observer = Callable[[int, int, str], None]
 """Told how many runs are done, of how many, and which was the last."""
@@ -24,19 +27,35 @@ Observer = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Run:
-    """A table and the outcomes of its cells."""
+    """A table and the outcomes of its cells, as far as they were run."""
 
     table: TableSpec
     outcomes: Mapping[str, Outcome]
 
     def at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Outcome]:
-        """The outcomes behind one figure, one per seed; those of the chosen rows where a row chooses."""
+        """The outcomes behind one figure, one per seed that was run; of the chosen rows where a row chooses."""
+        found = self._by_seed(row, dataset, organizations, protocol)
+        return [outcome for outcome in found if outcome is not None]
+
+    def _by_seed(
+        self, row: RowSpec, dataset: str, organizations: int | str, protocol: str
+    ) -> list[Outcome | None]:
         if not row.choose_among:
             cells = self.table.cells_at(row, dataset, organizations, protocol)
-            return [self.outcomes[repr(cell)] for cell in cells]
+            return [self.outcomes.get(repr(cell)) for cell in cells]
         rows = [one for one in self.table.rows if one.name in row.choose_among]
-        candidates = [self.at(one, dataset, organizations, protocol) for one in rows]
-        return [min(outcomes, key=_validated) for outcomes in zip(*candidates, strict=True)]
+        candidates = [self._by_seed(one, dataset, organizations, protocol) for one in rows]
+        return [_chosen(outcomes) for outcomes in zip(*candidates, strict=True)]
+
+
+def _chosen(outcomes: Iterable[Outcome | None]) -> Outcome | None:
+    """The one with the lowest validation loss; none where a candidate was not run."""
+    there: list[Outcome] = []
+    for outcome in outcomes:
+        if outcome is None:
+            return None
+        there.append(outcome)
+    return min(there, key=_validated)
 
 
 def _validated(outcome: Outcome) -> float:
@@ -48,26 +67,50 @@ def run_tables(
     cache: Cache,
     sources: Sources,
     *,
+    deep_sets: Collection[str] = (),
     n_jobs: int = -1,
     on_run: Observer | None = None,
 ) -> list[Run]:
-    """All cells of these tables, each once."""
-    cells = {repr(cell): cell for table in tables for row in table.rows for cell in table.cells(row)}
+    """All cells of these tables, each once; of the deep ones those in the cache, and those of ``deep_sets``."""
+    cells = in_order(tables)
     outcomes: dict[str, Outcome] = {}
-    for name, cell in cells.items():
+    for cell in cells:
         found = cache.get(cell)
         if found is not None:
-            outcomes[name] = found
-    left = [cell for name, cell in cells.items() if name not in outcomes]
+            outcomes[repr(cell)] = found
+    left = [cell for cell in cells if repr(cell) not in outcomes]
+    left = [cell for cell in left if not cell.deep or cell.dataset in deep_sets]
     check_sources(left, sources)
+    total = len(outcomes) + len(left)
     if on_run is not None:
-        on_run(len(outcomes), len(cells), "from the cache" if outcomes else "")
+        on_run(len(outcomes), total, "from the cache" if outcomes else "")
     for cell, outcome in _run(left, sources, n_jobs):
         cache.put(cell, outcome)
         outcomes[repr(cell)] = outcome
         if on_run is not None:
-            on_run(len(outcomes), len(cells), describe(cell))
+            on_run(len(outcomes), total, cell.words)
     return [Run(table, outcomes) for table in tables]
+
+
+def in_order(tables: Iterable[TableSpec]) -> list[Cell]:
+    """The cells of these tables, each once: by priority, first seeds first, then as the tables have them."""
+    found: dict[str, Cell] = {}
+    priorities: dict[str, int] = {}
+    for table in tables:
+        for row in table.rows:
+            for place in table.places(row) if not row.choose_among else ():
+                for cell in table.cells_at(row, *place):
+                    key, priority = repr(cell), row.priority_at(place[1])
+                    found[key] = cell
+                    priorities[key] = min(priority, priorities.get(key, priority))
+    return sorted(found.values(), key=lambda cell: (priorities[repr(cell)], cell.seed))
+
+
+def left_to_run(tables: Iterable[TableSpec], cache: Cache, sets: Collection[str]) -> list[Cell]:
+    """The deep cells of these data sets that are not in the cache, in order."""
+    return [
+        cell for cell in in_order(tables) if cell.dataset in sets and cell.deep and cache.get(cell) is None
+    ]
 
 
 def check_sources(cells: Iterable[Cell], sources: Sources) -> None:
@@ -75,29 +118,20 @@ def check_sources(cells: Iterable[Cell], sources: Sources) -> None:
     files: dict[tuple[Any, ...], Cell] = {}
     for cell in cells:  # the paper's splits have a file each, the data sets one
         own = (cell.organizations, cell.seed) if cell.protocol == "paper" else ()
-        files.setdefault((cell.dataset, cell.protocol, *own), cell)
+        if not cell.deep:
+            files.setdefault((cell.dataset, cell.protocol, *own), cell)
     for cell in files.values():
         try:
             find_split(cell, sources)
         except GALError:
             raise
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise InvalidInputError(f"{describe(cell)}: its files cannot be read: {error}") from error
-
-
-def describe(cell: Cell) -> str:
-    """A cell in words.
-
-    >>> describe(Cell("Wine", 8, "per seed", 2, models=("GB", "SVM")))
-    'Wine, 8 organizations, per seed, seed 2: gal GB-SVM'
-    """
-    organizations = cell.organizations if cell.large else f"{cell.organizations} organizations"
-    return f"{cell.dataset}, {organizations}, {cell.protocol}, seed {cell.seed}: {cell.method} {'-'.join(cell.models)}"
+            raise InvalidInputError(f"{cell.words}: its files cannot be read: {error}") from error
 
 
 def _run(cells: Sequence[Cell], sources: Sources, n_jobs: int) -> Iterator[tuple[Cell, Outcome]]:
-    """Small ones side by side, one core each, long ones first; then large ones with all cores each."""
-    small = sorted((cell for cell in cells if not cell.large), key=lambda cell: -cell.cost)
+    """Small ones side by side, one core each, long ones first; then large and deep ones with all cores each."""
+    small = sorted((cell for cell in cells if not (cell.large or cell.deep)), key=lambda cell: -cell.cost)
     if small:
         with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=1):
             done = Parallel(return_as="generator_unordered")(
@@ -105,18 +139,15 @@ def _run(cells: Sequence[Cell], sources: Sources, n_jobs: int) -> Iterator[tuple
             )
             yield from done
     for cell in cells:
-        if cell.large:  # in a process of its own: its peak of memory is its own, too
+        if cell.deep:  # in this process: the device is set up once
+            yield _run_one(cell, sources)
+        elif cell.large:  # in a process of its own: its peak of memory is its own, too
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
                 yield pool.submit(_run_one, cell, sources).result()
 
 
 def _run_one(cell: Cell, sources: Sources) -> tuple[Cell, Outcome]:
     try:
-        with warnings.catch_warnings():
-            # An estimator keeps its finished rounds on Ctrl-C: here that would be a wrong result.
-            warnings.simplefilter("error", InterruptedWarning)
-            return cell, run_cell(cell, sources)
-    except (InterruptedWarning, NothingLearnedError) as error:
-        raise KeyboardInterrupt from error
+        return cell, run_to_the_end(cell, sources)
     except GALError as error:
-        raise ExperimentError(f"{describe(cell)}: {error}") from error
+        raise ExperimentError(f"{cell.words}: {error}") from error

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gal.baselines import METHODS
 from gal.errors import InvalidInputError
 from gal.experiments.bench.cells import ROUNDS, Cell
+from gal.experiments.bench.deep_sets import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL
 from gal.experiments.bench.local_models import MODELS
 from gal.experiments.datasets import DATASETS
 from gal.experiments.splits import PROTOCOLS
@@ -28,6 +29,10 @@ TOGETHER = ("joint", "pooled")
 """Methods with all columns in one place: run once, whatever the number of organizations."""
 Spec = TypeVar("Spec", bound=BaseModel)
 Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
+Count = Annotated[int, Field(ge=1)]
+BySize = Count | dict[str, Count]
+"""A number for all, or by number of organizations (or "by name")."""
+PRIORITY = 5
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class RowSpec(BaseModel):
     disturbance: Disturbance | None = None
     sigma: float = 1.0
     metered: bool = False
+    seeds: BySize = {}
+    """How many, where it is not the table's number."""
+    priority: BySize = {}
+    """Of deep runs: the lower, the earlier they are run."""
     choose_among: list[str] = []
     """Not learned itself: the one of these rows with the lowest validation loss, set by set and seed by seed."""
     paper: dict[str, dict[str, str]] = {}
@@ -77,11 +86,8 @@ class RowSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_names(self) -> RowSpec:
-        if self.method not in METHODS:
-            raise ValueError(f"no method {self.method!r}; there are {', '.join(METHODS)}")
-        unknown = [name for name in self.models if name not in MODELS]
-        if unknown:
-            raise ValueError(f"no local model {', '.join(unknown)}; there are {', '.join(MODELS)}")
+        _check("method", [self.method], dict.fromkeys([*METHODS, *DEEP_METHODS]))
+        _check("local model", self.models, [*MODELS, *DEEP_MODELS])
         for figures in self.paper.values():
             for text in figures.values():
                 Printed.parse(text)
@@ -91,6 +97,10 @@ class RowSpec(BaseModel):
         """What the paper reports, if it does."""
         text = self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
         return None if text is None else Printed.parse(text)
+
+    def priority_at(self, organizations: int | str) -> int:
+        """Of its runs with so many organizations."""
+        return _by_size(self.priority, organizations, PRIORITY)
 
 
 class TableSpec(BaseModel):
@@ -102,6 +112,8 @@ class TableSpec(BaseModel):
     title: str
     paper: str
     """Which tables of the paper it reproduces; empty for ours alone."""
+    deep: bool = False
+    """Networks on images, camera views or time series: run on request only, what was not run stays blank."""
     sets: list[str] = Field(min_length=1)
     organizations: list[int | Literal["most", "by name"]] = Field(min_length=1)
     """Of a random partition; "most": eight, or as many as a set has columns for; or the set's named partition."""
@@ -109,7 +121,9 @@ class TableSpec(BaseModel):
     protocols: list[str] = Field(min_length=1)
     rounds: int = Field(default=ROUNDS, ge=1)
     seeds: dict[str, int] = {}
-    """How many seeds a set gets where it is not four."""
+    """How many seeds a set gets where it is not four, or one in deep tables."""
+    most_seeds: int | None = None
+    """A limit on those of all rows and sets."""
     layout: Literal["scores", "facts"] = "scores"
     facts: list[str] = []
     """In the layout "facts": what is told of every run, see ``cells.Outcome``."""
@@ -120,13 +134,16 @@ class TableSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_names(self) -> TableSpec:
-        for kind, given, known in (
-            ("data set", self.sets, tuple(DATASETS)),
-            ("protocol", self.protocols, PROTOCOLS),
-        ):
-            unknown = [name for name in given if name not in known]
-            if unknown:
-                raise ValueError(f"no {kind} {', '.join(unknown)}; there are {', '.join(known)}")
+        _check("deep data set" if self.deep else "data set", self.sets, DEEP_SETS if self.deep else DATASETS)
+        _check("protocol", self.protocols, (OFFICIAL,) if self.deep else PROTOCOLS)
+        kind = "deep tables" if self.deep else "tables that are not deep"
+        for row in self.rows:
+            _check(
+                f"method for {kind} (row {row.name!r})", [row.method], DEEP_METHODS if self.deep else METHODS
+            )
+            _check(
+                f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if self.deep else MODELS
+            )
         names = {row.name for row in self.rows}
         for row in self.rows:
             strangers = sorted(set(row.choose_among) - names)
@@ -176,8 +193,14 @@ class TableSpec(BaseModel):
                 metered=row.metered,
                 rounds=self.rounds,
             )
-            for seed in range(self.seeds.get(dataset, 4))
+            for seed in range(self.seeds_at(row, dataset, organizations))
         ]
+
+    def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
+        """How many runs are behind one figure."""
+        of_table = self.seeds.get(dataset, 1 if self.deep else 4)
+        wanted = _by_size(row.seeds, how_many(dataset, organizations), of_table)
+        return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
 
 
 def how_many(dataset: str, organizations: int | str) -> int | str:
@@ -192,6 +215,21 @@ def how_many(dataset: str, organizations: int | str) -> int | str:
 def _possible(dataset: str, organizations: int | str) -> bool:
     """Iris has four columns: no eight organizations."""
     return not (dataset == "Iris" and organizations == 8)
+
+
+def _by_size(value: BySize, organizations: int | str, default: int) -> int:
+    """What is said for so many organizations.
+
+    >>> _by_size({"8": 4}, 8, 1), _by_size({"8": 4}, 2, 1), _by_size(3, "by name", 1)
+    (4, 1, 3)
+    """
+    return value if isinstance(value, int) else value.get(str(organizations), default)
+
+
+def _check(kind: str, given: Iterable[str], known: Collection[str]) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"no {kind} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
 
 
 def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:

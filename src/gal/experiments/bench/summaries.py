@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from gal.experiments.bench import deep_summaries
+from gal.experiments.bench.deep_sets import OFFICIAL
+from gal.experiments.bench.findings import Finding, covered
 from gal.experiments.bench.runner import Run
-from gal.experiments.bench.tables import Figure, figures_of
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One figure, and the sentence that holds it."""
-
-    name: str
-    value: float
-    words: str
-
-
-def covered(alone: float, reached: float, joint: float) -> float:
-    """Share of the way from alone to joint; the same formula whether lower or higher scores are better.
-
-    >>> covered(60.0, 45.0, 40.0)
-    0.75
-    """
-    return (reached - alone) / (joint - alone) if joint != alone else float("nan")
+from gal.experiments.bench.tables import Figure, ahead, figures_of
 
 
 def findings(run: Run) -> list[Finding]:
@@ -38,6 +22,11 @@ def findings(run: Run) -> list[Finding]:
         "skewed": _skewed,
         "scale": _scale,
         "complexity": _complexity,
+        "images": deep_summaries.methods,
+        "cases": deep_summaries.methods,
+        "images-ablations": deep_summaries.ablations,
+        "cases-ablations": deep_summaries.ablations,
+        "complexity-deep": deep_summaries.complexity,
     }
     found = list(sayers[run.table.name](run)) if run.table.name in sayers else []
     return found + list(_against_the_paper(run))
@@ -118,7 +107,7 @@ def _chosen_against_joint(run: Run) -> Iterator[Finding]:
         joint = {one.dataset: one for one in figures if one.row.name == "joint"}
         if not chosen or not joint:
             continue
-        better = [name for name in chosen if _ahead(chosen[name], joint[name]) > 0]
+        better = [name for name in chosen if ahead(chosen[name], joint[name]) > 0]
         yield Finding(
             f"GAL chosen against Joint-Linear, {organizations} organizations",
             len(better) / len(chosen),
@@ -128,25 +117,20 @@ def _chosen_against_joint(run: Run) -> Iterator[Finding]:
         )
 
 
-def _ahead(one: Figure, other: Figure) -> float:
-    """How much better the one is, whichever way is better."""
-    return other.mean - one.mean if one.metric == "mad" else one.mean - other.mean
-
-
 def _noise(run: Run) -> Iterator[Finding]:
     figures = {(one.row.name, one.dataset, one.organizations, one.protocol): one for one in figures_of(run)}
     for protocol in run.table.protocols:
         on = {
             place: one for place, one in figures.items() if place[0].endswith("on") and place[3] == protocol
         }
-        ahead = {
-            place: _ahead(one, figures[(place[0][: -len("on")] + "off", *place[1:])])
+        gains = {
+            place: ahead(one, figures[(place[0][: -len("on")] + "off", *place[1:])])
             for place, one in on.items()
         }
-        yield from _at_least_as_good(protocol, "", list(ahead.values()))
+        yield from _at_least_as_good(protocol, "", list(gains.values()))
         clearly = sum(
             gain < -max(on[place].std, figures[(place[0][: -len("on")] + "off", *place[1:])].std)
-            for place, gain in ahead.items()
+            for place, gain in gains.items()
         )
         yield Finding(
             f"weights on clearly worse than off, {protocol}",
@@ -154,10 +138,10 @@ def _noise(run: Run) -> Iterator[Finding]:
             f"Protocol *{protocol}*: it is worse by more than a standard deviation in {clearly} of them.",
         )
         for kind, words in NOISES.items():
-            here = [gain for place, gain in ahead.items() if place[0].startswith(kind)]
+            here = [gain for place, gain in gains.items() if place[0].startswith(kind)]
             yield from _at_least_as_good(protocol, f", {words}", here)
-        most = max((place[2] for place in ahead if isinstance(place[2], int)), default=0)
-        here = [gain for place, gain in ahead.items() if place[2] == most]
+        most = max((place[2] for place in gains if isinstance(place[2], int)), default=0)
+        here = [gain for place, gain in gains.items() if place[2] == most]
         yield from _at_least_as_good(protocol, f", {most} organizations", here)
 
 
@@ -186,7 +170,7 @@ def _improvements(run: Run) -> Iterator[Finding]:
         ]
         if row.name == base or not pairs:
             continue
-        gains = [100 * _ahead(one, other) / max(_error(other), 1e-9) for one, other in pairs]
+        gains = [100 * ahead(one, other) / max(_error(other), 1e-9) for one, other in pairs]
         better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
         yield Finding(
             f"{row.label} against the authors' algorithm",
@@ -253,15 +237,13 @@ def _against_the_paper(run: Run) -> Iterator[Finding]:
         counts = {
             verdict: sum(one.verdict == verdict for one in figures) for verdict in ("better", "", "worse")
         }
-        what = "best rounds on the test rows" if protocol == "paper" else "final models"
+        what = {
+            "paper": "best rounds on the test rows",
+            OFFICIAL: "final models (with the paper preset: best rounds on the test rows)",
+        }.get(protocol, "final models")
         yield Finding(
             f"against the paper, {protocol}",
             counts["worse"] / len(figures),
             f"Protocol *{protocol}*, {what} against the paper's figures: {counts['better']} better, {counts['']} alike, "
             f"{counts['worse']} worse by more than a standard deviation, of {len(figures)}.",
         )
-
-
-def as_list(found: Sequence[Finding]) -> str:
-    """Markdown."""
-    return "\n".join(f"- {one.words}" for one in found)

@@ -2,23 +2,26 @@
 
 A figure is a mean and a standard deviation over seeds (the population's, as the authors compute theirs).
 The final model comes first; the best round on the test rows, which is what the paper prints, stands beside.
+What was not run is a figure without values: it says so in Markdown, and is empty in CSV.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gal.experiments.bench.cells import Outcome
+from gal.experiments.bench.deep_sets import DEEP_SETS, OFFICIAL
 from gal.experiments.bench.runner import Run
 from gal.experiments.bench.specs import Printed, RowSpec
 
 MARKS = {"better": "▲", "worse": "▼", "": ""}
-NAMES = {"mad": "MAD", "accuracy": "accuracy in %"}
+NAMES = {"mad": "MAD", "accuracy": "accuracy in %", "auc": "AUC"}
+NOT_RUN = "not run"
 FACTS = {
     "score": ("final model", "{}"),
     "accuracy": ("accuracy", "{:.2f} %"),
@@ -27,11 +30,15 @@ FACTS = {
     "seconds": ("seconds", "{:.3g}"),
     "fit_seconds": ("seconds of all local fits", "{:.3g}"),
     "critical_seconds": ("seconds one after another", "{:.3g}"),
+    "label_holder_seconds": ("seconds of the label holder", "{:.3g}"),
+    "prediction_seconds": ("seconds of prediction", "{:.3g}"),
     "stored_bytes": ("local models stored", "{}"),
     "trips": ("round trips", "{:.0f}"),
     "sent": ("bytes to others", "{}"),
     "received": ("bytes from others", "{}"),
+    "revisit_bytes": ("bytes of the last pass", "{}"),
     "peak_memory": ("peak memory", "{}"),
+    "peak_device_memory": ("peak memory of the device", "{}"),
 }
 """What a fact is called, and how it is written."""
 COLUMNS = (
@@ -53,6 +60,8 @@ class Figure:
     final: tuple[float, ...]
     best: tuple[float, ...]
     paper: Printed | None
+    seeds: int = 0
+    """So many were to be run; where there are fewer values, some were not."""
 
     @property
     def mean(self) -> float:
@@ -66,23 +75,34 @@ class Figure:
 
     @property
     def compared(self) -> tuple[float, ...]:
-        """What the paper's figure is held against: the same choice as theirs under their protocol, else ours."""
-        return self.best if self.protocol == "paper" else self.final
+        """What the paper's figure is held against: the same choice as theirs where we do as they did, else ours."""
+        as_they_did = self.protocol == "paper" or self.row.options.get("preset") == "paper"
+        return self.best if as_they_did else self.final
 
     @property
     def verdict(self) -> str:
         """Whether we are better or worse than the paper by more than the larger standard deviation."""
-        if self.paper is None:
+        if self.paper is None or not self.final:
             return ""
         ahead = float(np.mean(self.compared)) - self.paper.mean
         ahead = -ahead if self.metric == "mad" else ahead
-        rounding = 0.05  # the paper prints one decimal
+        rounding = 0.005 if self.metric == "auc" else 0.05  # of the decimals that the paper prints
         limit = max(self.paper.std, float(np.std(self.compared))) + rounding
         return "better" if ahead > limit else "worse" if ahead < -limit else ""
 
 
+def ahead(one: Figure, other: Figure) -> float:
+    """How much better the one's final models are, whichever way is better."""
+    return other.mean - one.mean if one.metric == "mad" else one.mean - other.mean
+
+
 def figures_of(run: Run) -> list[Figure]:
-    """All figures of a table, row by row."""
+    """All figures of a table that were run, row by row."""
+    return [figure for figure in every_figure(run) if figure.final]
+
+
+def every_figure(run: Run) -> list[Figure]:
+    """The same, and those that were not run, which have no values."""
     found = []
     for row in run.table.rows:
         for place in run.table.places(row):
@@ -91,10 +111,11 @@ def figures_of(run: Run) -> list[Figure]:
                 Figure(
                     row,
                     *place,
-                    metric=outcomes[0].metric,
+                    metric=outcomes[0].metric if outcomes else DEEP_SETS.get(place[0], ""),
                     final=tuple(one.final for one in outcomes),
                     best=tuple(one.best for one in outcomes),
                     paper=row.printed(place[0], place[1]),
+                    seeds=run.table.seeds_at(row, place[0], place[1]),
                 )
             )
     return found
@@ -104,26 +125,38 @@ def to_csv(run: Run) -> str:
     """One line per figure, with everything."""
     out = io.StringIO()
     known = {name for row in run.table.rows for name in _facts_of(run, row)} - {"accuracy"}
-    if run.table.organizations != ["by name"]:  # there processes do many runs: the peak is none of one run
-        known -= {"peak_memory"}
+    if run.table.deep or run.table.organizations != ["by name"]:
+        known -= {"peak_memory"}  # processes do many runs there: the peak is none of one run
     facts = sorted(known)
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, *facts])
-    for one in figures_of(run):
+    writer.writerow([*COLUMNS, *(["device"] if run.table.deep else []), *facts])
+    for one in every_figure(run):
         outcomes = run.at(one.row, one.dataset, one.organizations, one.protocol)
-        numbers = _rounded(one.mean, one.std, np.mean(one.best), np.std(one.best))
         writer.writerow(
             [
                 *(run.table.name, one.row.label, one.dataset, one.organizations, one.protocol, one.metric),
-                *(len(one.final), *numbers),
+                *(len(one.final), *_numbers(one)),
                 *(["", ""] if one.paper is None else [one.paper.mean, one.paper.std]),
                 one.verdict,
                 " ".join(f"{score:.6g}" for score in one.final),
-                "; ".join(dict.fromkeys(found.chosen for found in outcomes if found.chosen)),
+                _each_once(found.chosen for found in outcomes),
+                *([_each_once(found.device for found in outcomes)] if run.table.deep else []),
                 *(_mean_fact(outcomes, name) for name in facts),
             ]
         )
     return out.getvalue()
+
+
+def _numbers(figure: Figure) -> list[float | str]:
+    """Mean and standard deviation of the final models and of the best rounds; empty where nothing was run."""
+    if not figure.final:
+        return [""] * 4
+    values = (figure.mean, figure.std, np.mean(figure.best), np.std(figure.best))
+    return [round(float(value), 6) for value in values]
+
+
+def _each_once(words: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(word for word in words if word))
 
 
 def to_markdown(run: Run) -> str:
@@ -143,17 +176,22 @@ def legend(run: Run) -> str:
         "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the test rows "
         "(of the rounds that the model uses, and the constant before them), which no user could choose"
     )
+    official = f" Under *{OFFICIAL}* all seeds have the data set's own training and test rows; without a standard deviation there is one seed."
+    end = official if run.table.deep else ""
     if not any(row.paper for row in run.table.rows):
-        return f"{cell}."
+        return f"{cell}.{end}"
+    ours, theirs = (
+        (OFFICIAL, "in rows with the paper preset") if run.table.deep else ("per seed", "under *paper*")
+    )
     return (
         f"{cell}; then the paper's figure. "
         f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger of both standard "
-        "deviations: the final model under the protocol *per seed*, the best round (what the paper prints) under *paper*."
+        f"deviations: the final model under the protocol *{ours}*, the best round (what the paper prints) {theirs}.{end}"
     )
 
 
 def _score_parts(run: Run) -> Iterator[str]:
-    figures = figures_of(run)
+    figures = every_figure(run)
     for protocol in run.table.protocols:
         for organizations in run.table.organizations:
             here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
@@ -181,15 +219,27 @@ def _score_lines(figures: Sequence[Figure], sets: Sequence[str]) -> Iterator[str
 def _cell(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    digits = 2 if figure.metric == "mad" and figure.mean < 20 else 1
-    lines = [f"**{_spread(figure.final, digits)}**", f"best {_spread(figure.best, digits)}"]
+    lines = [NOT_RUN]
+    if figure.final:
+        digits = digits_of(figure)
+        lines = [f"**{_spread(figure.final, digits)}**", f"best {_spread(figure.best, digits)}"]
+    if 0 < len(figure.final) < figure.seeds:
+        lines.append(f"{len(figure.final)} of {figure.seeds} seeds")
     if figure.paper is not None:
-        lines.append(f"paper {figure.paper.mean} ({figure.paper.std}) {MARKS[figure.verdict]}".strip())
+        mean = f"{figure.paper.mean:.2f}" if figure.metric == "auc" else f"{figure.paper.mean}"
+        lines.append(f"paper {mean} ({figure.paper.std}) {MARKS[figure.verdict]}".strip())
     return "<br>".join(lines)
 
 
+def digits_of(figure: Figure) -> int:
+    """How many decimals say something: three of an AUC, two of a small error, else one."""
+    return 3 if figure.metric == "auc" else 2 if figure.metric == "mad" and figure.mean < 20 else 1
+
+
 def _spread(values: Sequence[float], digits: int) -> str:
-    return f"{np.mean(values):.{digits}f} ({np.std(values):.{digits}f})"
+    """Mean and standard deviation; of one value itself."""
+    spread = f" ({np.std(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"
 
 
 def _fact_parts(run: Run) -> Iterator[str]:
@@ -209,13 +259,16 @@ def _fact_parts(run: Run) -> Iterator[str]:
 
 
 def _fact_cell(outcomes: Sequence[Outcome], name: str) -> str:
+    if name == "score" and not outcomes:
+        return NOT_RUN
     if name == "score":
-        return f"{_spread([one.final for one in outcomes], 2)} {NAMES[outcomes[0].metric]}"
+        digits = 3 if outcomes[0].metric == "auc" else 2
+        return f"{_spread([one.final for one in outcomes], digits)} {NAMES[outcomes[0].metric]}"
     values = [one.facts[name] for one in outcomes if name in one.facts]
     if not values:
         return ""
     mean = float(np.mean(values))
-    if name.endswith("_bytes") or name in {"sent", "received", "peak_memory"}:
+    if name.endswith("_bytes") or name in {"sent", "received", "peak_memory", "peak_device_memory"}:
         return in_bytes(mean)
     spread = f" ({np.std(values):.2g})" if name in {"accuracy", "auc", "log_loss"} and len(values) > 1 else ""
     return FACTS[name][1].format(mean) + spread
@@ -247,7 +300,3 @@ def _facts_of(run: Run, row: RowSpec) -> set[str]:
 def _mean_fact(outcomes: Sequence[Outcome], name: str) -> str:
     values = [one.facts[name] for one in outcomes if name in one.facts]
     return f"{np.mean(values):.6g}" if values else ""
-
-
-def _rounded(*values: float | np.floating) -> list[float]:
-    return [round(float(value), 6) for value in values]

@@ -1,0 +1,170 @@
+"""Fusion of networks that are trained together on the labels: what parties could do who shared everything.
+
+*Intermediate* fusion takes the mean of the features of one body per organization into one shared output
+layer; *late* fusion takes the mean of the outputs of one network per organization. Both are trained end
+to end, as the authors do it, and need the extra ``deep``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.models.deep.networks import Body, Inputs, WithHead, count_features, make_body
+from gal.models.deep.torch_model import with_smaller_batches
+from gal.models.deep.training import Objective, Trainer, Training, find_device, on_stream, outputs_of, seeded
+from gal.models.deep.views import ManyViews, to_device
+
+Floats = NDArray[np.float64]
+Fusion = Literal["features", "outputs"]
+
+
+class FusedNetworks:
+    """One network per organization, fused, with the labels at hand.
+
+    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``classes`` are learned with cross
+    entropy, numbers (standardised) with squared error.
+
+    >>> rng = np.random.default_rng(0)
+    >>> views = {"bank": rng.normal(size=(60, 2)), "shop": rng.normal(size=(60, 3))}
+    >>> y = (views["bank"].sum(axis=1) + views["shop"].sum(axis=1) > 0).astype(int)
+    >>> model = FusedNetworks("features", classes=True, training=Training(epochs=20, batch_size=20), device="cpu")
+    >>> model.fit(views, y).predict(views).shape
+    (60, 2)
+    """
+
+    def __init__(
+        self,
+        fuse: Fusion,
+        *,
+        classes: bool,
+        network: str | Body = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        if fuse not in {"features", "outputs"}:
+            raise InvalidOptionError(f"fuse must be features or outputs, got {fuse!r}")
+        self.fuse = fuse
+        self.classes = classes
+        self.network = network
+        self.training = Training() if training is None else training
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, views: Mapping[str, Any], y: Any) -> Self:
+        """Learn class codes 0, 1, ... or numbers, shape (n,), from all views."""
+        self.organizations_ = tuple(views)
+        self._device = find_device(self.device)
+        many = self._on_device(views, (None,) * len(views))
+        labels = self._labels(y, len(many))
+        self.inputs_ = tuple(one.inputs for one in many.views)
+        self.n_outputs_ = int(labels.max()) + 1 if self.classes else 1
+        self.mean_ = 0.0 if self.classes else float(labels.mean())
+        self.spread_ = 1.0 if self.classes else float(labels.std()) or 1.0
+        target = torch.as_tensor((labels - self.mean_) / self.spread_, dtype=torch.float32).to(self._device)
+
+        def train(batch_size: int) -> nn.Module:
+            with seeded(self._device, self.random_state):
+                module = self._module()
+            training = Training(**{**vars(self.training), "batch_size": batch_size})
+            trainer = Trainer(module, many, 0, self._objective(), training)
+            start = {name: value.clone() for name, value in module.state_dict().items()}
+            trainer.fit(start, target, None, self.random_state)
+            return module.eval()
+
+        self.module_ = with_smaller_batches(train, min(self.training.batch_size, len(many)))
+        return self
+
+    def predict(self, views: Mapping[str, Any]) -> Floats:
+        """Class probabilities (n, C), or numbers (n,)."""
+        if not hasattr(self, "module_"):
+            raise NotFittedError("this FusedNetworks is not fitted yet: call fit first")
+        missing = [name for name in self.organizations_ if name not in views]
+        if missing:
+            raise InvalidInputError(f"a fused network needs all views; {', '.join(missing)} is missing")
+        many = self._on_device({name: views[name] for name in self.organizations_}, self.inputs_)
+        if len(many) == 0:
+            raise InvalidInputError("no rows to predict")
+        dtype = self.training.dtype(self._device)
+
+        def work(batch_size: int) -> Tensor:
+            if self._device.type != "cuda":
+                return outputs_of(self.module_, many, dtype, batch_size)
+            with on_stream(torch.cuda.Stream(self._device)):
+                return outputs_of(self.module_, many, dtype, batch_size).cpu()
+
+        output = with_smaller_batches(work, 4096).double()
+        if self.classes:
+            return np.asarray(output.softmax(dim=1).numpy())
+        return np.asarray(output[:, 0].numpy() * self.spread_ + self.mean_)
+
+    def _on_device(self, views: Mapping[str, Any], known: Sequence[Inputs | None]) -> ManyViews:
+        if not views:
+            raise InvalidInputError("no views: at least one organization is needed")
+        dtype = self.training.dtype(self._device)
+        return ManyViews(
+            [
+                to_device(view, self._device, dtype, one)
+                for view, one in zip(views.values(), known, strict=True)
+            ]
+        )
+
+    def _labels(self, y: Any, n_rows: int) -> NDArray[Any]:
+        """Class codes or numbers, checked."""
+        labels = np.asarray(y)
+        if n_rows == 0 or labels.shape != (n_rows,):
+            raise InvalidLabelsError(f"expected {n_rows} labels, got shape {labels.shape}")
+        if labels.dtype.kind not in "iufb" or not np.isfinite(labels).all():
+            raise InvalidLabelsError(f"labels must be finite numbers, got {labels.dtype} or NaN among them")
+        if self.classes and (labels.dtype.kind not in "iub" or labels.min() < 0):
+            raise InvalidLabelsError("class labels must be codes 0, 1, ...: whole numbers")
+        return labels
+
+    def _module(self) -> nn.Module:
+        return _Fused([make_body(self.network, one) for one in self.inputs_], self.inputs_, self)
+
+    def _objective(self) -> Objective:
+        if self.classes:
+            return lambda output, target, _: nn.functional.cross_entropy(output, target.long())
+        return lambda output, target, _: nn.functional.mse_loss(output[:, 0], target)
+
+
+class _Fused(nn.Module):  # type: ignore[misc]
+    """Bodies side by side; inputs come one after another, two for sequences."""
+
+    def __init__(self, bodies: list[nn.Module], inputs: tuple[Inputs, ...], made_for: FusedNetworks) -> None:
+        super().__init__()
+        self.counts = [2 if one.kind in {"sequences", "codes"} else 1 for one in inputs]
+        sizes = [count_features(body, one) for body, one in zip(bodies, inputs, strict=True)]
+        self.fuse, n_outputs = made_for.fuse, made_for.n_outputs_
+        self.head: nn.Module | None = None
+        if self.fuse == "outputs":
+            bodies = [WithHead(body, size, n_outputs) for body, size in zip(bodies, sizes, strict=True)]
+        else:
+            # Bodies with fewer features than others get a layer up to the largest, so that a mean exists.
+            largest = max(sizes)
+            bodies = [
+                body if size == largest else WithHead(body, size, largest)
+                for body, size in zip(bodies, sizes, strict=True)
+            ]
+            self.head = nn.Linear(largest, n_outputs)
+        self.bodies = nn.ModuleList(bodies)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        parts, place = [], 0
+        for body, count in zip(self.bodies, self.counts, strict=True):
+            parts.append(body(*inputs[place : place + count]))
+            place += count
+        fused = torch.stack([part.float() for part in parts]).mean(dim=0)
+        if self.head is None:
+            return fused
+        with torch.autocast(fused.device.type, enabled=False):
+            return self.head(fused)

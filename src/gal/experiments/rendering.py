@@ -1,0 +1,140 @@
+"""Pictures of point clouds: what cameras around an object see of it.
+
+Twelve cameras stand around the upright (z) axis, 30 degrees apart and 30 degrees above the ground, and look at the
+centre, as in multi-view recognition (Su et al. 2015). The projection is orthographic: the unit sphere fills a
+picture of 32 x 32 pixels, whichever way the object is turned. A point covers the 2 x 2 pixels nearest to it, so that
+1024 points close most surfaces.
+
+A picture has three channels: how near the nearest point is, how many points there are, and how a light above the
+camera's left shoulder would shade the surface, as far as the nearest depths tell its slope. Each was measured to
+add something: a small network, trained on camera 1's view of 4,000 shapes of ModelNet40, knew of 1,000 others 70 %
+by the silhouette, 79 % by the depth, 81 % with the density and 82 to 83 % with the shading (with the mean depth
+in its place: 81 %). Depth and density have few levels, because more of them gained nothing and cost space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Points = NDArray[np.float32]
+"""Shape (n, points, 3): x, y and z (up) in the unit sphere."""
+Pictures = NDArray[np.uint8]
+"""Shape (n, cameras, size, size): levels, 0 for the background; rows run downward."""
+
+CAMERAS = 12
+SIZE = 32
+"""Pixels a side."""
+ELEVATION = 30.0
+"""Degrees."""
+DEPTH_LEVELS = 63
+"""1 is one unit behind the centre, 63 one unit before it: two levels a pixel's width."""
+DENSITY_LEVELS = 7
+FULL_DENSITY = 64.0
+"""Points in a pixel, of 1024 in all, from which on it is of the highest level."""
+LIGHT = (-0.5, 0.5, 0.7)
+"""Where the light comes from: right, up, towards the camera."""
+SHADE_LEVELS = (64, 255)
+"""Of a surface turned away from the light, and towards it."""
+CHUNK = 64
+"""Shapes rendered at a time: what is at work then stays in a processor's cache."""
+
+
+class Rendered(NamedTuple):
+    """What the cameras saw; the shading follows from the depth."""
+
+    depth: Pictures
+    """1 (far) to 63 (near)."""
+    density: Pictures
+    """1 to 7: the logarithm of the number of points."""
+
+
+def cameras() -> NDArray[np.float32]:
+    """Shape (cameras, 3, 3): for each the unit vectors right, up and towards the camera, in x, y, z."""
+    turn = np.deg2rad(np.arange(CAMERAS) * (360.0 / CAMERAS))
+    lift = np.deg2rad(ELEVATION)
+    cos, sin, flat = np.cos(turn), np.sin(turn), np.zeros(CAMERAS)
+    right = (-sin, cos, flat)
+    up = (-np.sin(lift) * cos, -np.sin(lift) * sin, flat + np.cos(lift))
+    towards = (np.cos(lift) * cos, np.cos(lift) * sin, flat + np.sin(lift))
+    return np.array([right, up, towards]).transpose(2, 0, 1).astype(np.float32)
+
+
+def render(points: Points) -> Rendered:
+    """Depth and density of every shape from every camera."""
+    depth = np.zeros((len(points), CAMERAS, SIZE, SIZE), np.uint8)
+    density = np.zeros_like(depth)
+    for start in range(0, len(points), CHUNK):
+        some = slice(start, start + CHUNK)
+        depth[some], density[some] = _render_some(points[some])
+    return Rendered(depth, density)
+
+
+def _render_some(points: Points) -> Rendered:
+    shapes, count = points.shape[:2]
+    seen = (points.reshape(-1, 3) @ cameras().reshape(-1, 3).T).reshape(shapes, count, CAMERAS, 3)
+    across, upward, towards = np.moveaxis(seen, -1, 0)
+    cell = _cells(across, upward)
+    level = np.rint((towards + 1.0) * ((DEPTH_LEVELS - 1) / 2)).clip(0, DEPTH_LEVELS - 1) + 1
+    grid = (shapes, CAMERAS, SIZE + 1, SIZE + 1)
+    nearest = np.zeros(np.prod(grid), np.uint8)
+    np.maximum.at(nearest, cell, level.astype(np.uint8).ravel())
+    number = np.bincount(cell, minlength=nearest.size)
+    depth = _spread(nearest.reshape(grid), np.maximum)
+    share = _spread(number.reshape(grid).astype(np.float32), np.add) * np.float32(1024 / count)
+    scaled = np.rint(np.log1p(share) * (DENSITY_LEVELS / np.log1p(FULL_DENSITY)))
+    density = np.where(depth > 0, scaled.clip(1, DENSITY_LEVELS), 0)
+    return Rendered(depth, density.astype(np.uint8))
+
+
+def _cells(across: NDArray[np.float32], upward: NDArray[np.float32]) -> NDArray[np.int32]:
+    """For each point and camera, (shapes, points, cameras), its cell in one grid over all pictures, flat.
+
+    A cell's middle is a corner of pixels: there are 33 x 33, and a point covers the four pixels around the corner.
+    """
+    shapes, _, views = across.shape
+    column = np.floor(across * (SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
+    row = np.floor(upward * (-SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
+    picture = np.arange(shapes * views, dtype=np.int32).reshape(shapes, 1, views)
+    return np.asarray((picture * (SIZE + 1) + row) * (SIZE + 1) + column, np.int32).ravel()
+
+
+def _spread(cells: NDArray[Any], join: Callable[..., Any]) -> NDArray[Any]:
+    """From cells to pixels: each pixel joins the four cells at its corners. Far faster than four times the points."""
+    rows = join(cells[..., 1:, :], cells[..., :-1, :])
+    pixels: NDArray[Any] = join(rows[..., 1:], rows[..., :-1])
+    return pixels
+
+
+def shade(depth: Pictures) -> Pictures:
+    """The light on the surface: 64 where it is turned away, 255 where it faces the light, 0 in the background."""
+    shading = np.zeros_like(depth)
+    light = np.array(LIGHT, np.float32) / np.float32(np.linalg.norm(LIGHT))
+    dark, bright = SHADE_LEVELS
+    for start in range(0, len(depth), CHUNK):
+        some = slice(start, start + CHUNK)
+        solid = depth[some] > 0
+        right, down = _slope(depth[some], solid, 3), _slope(depth[some], solid, 2)
+        facing = (light[2] - right * light[0] + down * light[1]) / np.sqrt(1 + right**2 + down**2)
+        shading[some] = np.where(solid, np.rint(dark + (bright - dark) * facing.clip(0, 1)), 0)
+    return shading
+
+
+def _slope(depth: Pictures, solid: NDArray[np.bool_], axis: int) -> NDArray[np.float32]:
+    """How much nearer the surface gets along an axis (2: down, 3: right), in pixels a pixel; 0 at lone pixels.
+
+    The mean of the steps to the two neighbours, of those that are not background.
+    """
+    near = np.moveaxis(depth, axis, -1).astype(np.float32) * np.float32(SIZE / (DEPTH_LEVELS - 1))
+    there = np.moveaxis(solid, axis, -1)
+    joined = there[..., 1:] & there[..., :-1]
+    step = np.where(joined, near[..., 1:] - near[..., :-1], np.float32(0))
+    total, number = np.zeros((2, *near.shape), np.float32)
+    for side in (slice(1, None), slice(None, -1)):
+        total[..., side] += step
+        number[..., side] += joined
+    mean: NDArray[np.float32] = np.divide(total, np.maximum(number, 1), dtype=np.float32)
+    return np.moveaxis(mean, -1, axis)

@@ -1,0 +1,24 @@
+"""Neural networks as local models: torch, on a CPU or a GPU. Needs the extra ``deep``."""
+
+from gal.errors import MissingExtraError
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError("deep", "torch", "deep local models") from error
+
+from gal.models.deep.augmentation import ShiftAndFlip
+from gal.models.deep.networks import Inputs, cnn_body, lstm_body, mlp_body, wide_cnn_body
+from gal.models.deep.shared_body import SharedBodyModel
+from gal.models.deep.torch_model import TorchModel
+
+__all__ = [
+    "Inputs",
+    "SharedBodyModel",
+    "ShiftAndFlip",
+    "TorchModel",
+    "cnn_body",
+    "lstm_body",
+    "mlp_body",
+    "wide_cnn_body",
+]

@@ -1,0 +1,243 @@
+"""Any torch network as a local model, under the same contract as a scikit-learn regressor."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from gal.core.residual_losses import LocalLoss
+from gal.core.residual_losses import local_loss as find_local_loss
+from gal.errors import InvalidInputError, LocalModelError
+from gal.models.deep.augmentation import Augmentation
+from gal.models.deep.networks import Body, Inputs, Network, make_network
+from gal.models.deep.storing import from_bytes, to_bytes
+from gal.models.deep.training import (
+    Trainer,
+    Training,
+    find_device,
+    on_stream,
+    outputs_of,
+    residual_objective,
+    seeded,
+)
+from gal.models.deep.views import TensorView, to_device
+from gal.warnings import GALWarning
+
+Floats = NDArray[np.float32]
+T = TypeVar("T")
+PREDICTED_AT_ONCE = 8192
+
+
+class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """What all deep models share: how they are trained, where, and how they are kept."""
+
+    def __init__(
+        self,
+        network: str | Body | Network = "auto",
+        *,
+        epochs: int = 10,
+        batch_size: int = 512,
+        optimizer: str = "sgd",
+        learning_rate: float = 0.1,
+        momentum: float = 0.9,
+        weight_decay: float = 5e-4,
+        schedule: str = "cosine",
+        clip_norm: float | None = 1.0,
+        local_loss: str | LocalLoss = "l2",
+        augment: Augmentation | None = None,
+        precision: str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.network = network
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.clip_norm = clip_norm
+        self.local_loss = local_loss
+        self.augment = augment
+        self.precision = precision
+        self.device = device
+        self.random_state = random_state
+
+    def prepare(self, view: Any) -> TensorView:
+        """The view on the device that computes; what is there already stays as it is."""
+        device = find_device(self.device)
+        return to_device(view, device, self._training().dtype(device))
+
+    def _training(self) -> Training:
+        return Training(**{one.name: getattr(self, one.name) for one in fields(Training)})
+
+    def _target(self, y: Any, view: TensorView) -> Tensor:
+        """The residual (n, K) on the device."""
+        target = np.asarray(y, dtype=np.float32)
+        if len(view) == 0:
+            raise InvalidInputError("no rows to learn from")
+        if len(target) != len(view) or target.ndim > 2:
+            raise InvalidInputError(f"expected a residual for {len(view)} rows, got shape {target.shape}")
+        if not np.isfinite(target).all():
+            raise InvalidInputError("the residual has NaN or infinite values")
+        return torch.from_numpy(np.ascontiguousarray(target.reshape(len(target), -1))).to(view.device)
+
+    def _recipe(self) -> Any:
+        """Models with the same recipe can use the same trainer, one after another.
+
+        It holds functions of the user's own themselves: another one may later have the same name and address.
+        """
+        parameters = self.get_params(deep=False).items()
+        return tuple((name, _alike(value)) for name, value in parameters if name != "random_state")
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _outputs(self, module: nn.Module, X: Any) -> NDArray[np.float32]:
+        """What the network says of these rows, in float32."""
+        device = find_device(self.device)
+        dtype = self._training().dtype(device)
+        view = to_device(X, device, dtype, self.inputs_)
+        if len(view) == 0:
+            raise InvalidInputError("no rows to predict")
+
+        def work(batch_size: int) -> NDArray[np.float32]:
+            if device.type != "cuda":
+                return np.asarray(outputs_of(module, view, dtype, batch_size).numpy())
+            with on_stream(torch.cuda.Stream(device)):
+                return np.asarray(outputs_of(module, view, dtype, batch_size).cpu().numpy())
+
+        return with_smaller_batches(work, PREDICTED_AT_ONCE)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Networks are kept as safetensors: nothing in them can run."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        module = state.pop("module_", None)
+        if module is not None:
+            state["stored_network"] = to_bytes(module)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        stored = state.pop("stored_network", None)
+        super().__setstate__(state)
+        if stored is not None:
+            device = find_device(self.device)
+            with seeded(device, 0):
+                module = self._module()
+            from_bytes(module, stored)
+            self.module_ = module.eval()
+
+    def _module(self) -> nn.Module:
+        """A network of the right size with fresh parameters, on the device that is in force."""
+        raise NotImplementedError
+
+
+class TorchModel(DeepModel):
+    """A network that is trained anew in every round.
+
+    ``network``: "auto" (by the kind of view: cnn, lstm or mlp), a name, or a function that gets ``Inputs`` and
+    the number of outputs and returns an ``nn.Module``. Views are tables, images (n, channels, height, width),
+    :class:`~gal.models.sequences.Sequences` or any array (n, ...). ``schedule`` is how the learning rate moves:
+    cosine, linear or constant. ``device="auto"`` takes the GPU where there is one, and there computes in
+    bfloat16 unless ``precision`` says otherwise.
+
+    >>> images = np.random.default_rng(0).normal(size=(40, 1, 8, 8))
+    >>> model = TorchModel(epochs=2, device="cpu", random_state=0).fit(images, images.mean(axis=(1, 2, 3)))
+    >>> model.predict(images).shape
+    (40,)
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train a fresh network on ``y`` (n,) or (n, K)."""
+        view, seed = self.prepare(X), self._seed()
+        target = self._target(y, view)
+        self.inputs_: Inputs = view.inputs
+        self.n_outputs_ = int(target.shape[1])
+        self._single_output = np.ndim(y) == 1
+        training = self._training()
+        objective = residual_objective(find_local_loss(self.local_loss))
+        weight = row_weight(sample_weight, view)
+
+        def train(batch_size: int) -> nn.Module:
+            with seeded(view.device, seed):
+                fresh = self._module()
+            # The trainer's own network stays where it is for the next round: the result is copied out of it.
+            key = (self._recipe(), batch_size, self.n_outputs_, weight is None)
+            smaller = replace(training, batch_size=batch_size)
+
+            def make() -> Trainer:
+                own, weighted = copy.deepcopy(fresh), weight is not None
+                return Trainer(own, view, self.n_outputs_, objective, smaller, weighted=weighted)
+
+            trainer = view.lend(key, make)
+            trainer.fit(fresh.state_dict(), target, weight, seed)
+            fresh.load_state_dict(trainer.module.state_dict())
+            view.hand_back(key, trainer)
+            return fresh.eval()
+
+        self.module_ = with_smaller_batches(train, min(training.batch_size, len(view)))
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """The fitted values: (n,) or (n, K), as ``y`` was."""
+        check_is_fitted(self, "module_")
+        values = self._outputs(self.module_, X)
+        return values[:, 0] if self._single_output else values
+
+    def _module(self) -> nn.Module:
+        return make_network(self.network, self.inputs_, self.n_outputs_)  # type: ignore[arg-type]
+
+
+def _alike(value: Any) -> Any:
+    """The same for values that mean the same; copies of a partial do."""
+    if isinstance(value, partial):
+        options = tuple((name, _alike(one)) for name, one in sorted(value.keywords.items()))
+        return _alike(value.func), tuple(map(_alike, value.args)), options
+    return value if callable(value) else repr(value)
+
+
+def row_weight(sample_weight: Any, view: TensorView) -> Tensor | None:
+    """Weights of the rows with a mean of 1, on the device."""
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float32)
+    if (
+        weight.shape != (len(view),)
+        or not np.isfinite(weight).all()
+        or (weight < 0).any()
+        or not weight.any()
+    ):
+        raise InvalidInputError(f"sample_weight must be {len(view)} finite numbers >= 0, not all 0")
+    return torch.from_numpy(weight / weight.mean()).to(view.device)
+
+
+def with_smaller_batches(work: Callable[[int], T], batch_size: int) -> T:
+    """``work`` with this batch size, or with half of it, and so on, where the GPU's memory does not suffice."""
+    while True:
+        try:
+            return work(batch_size)
+        except torch.OutOfMemoryError as error:
+            if batch_size == 1:
+                raise LocalModelError("the GPU's memory does not suffice for a single row") from error
+        # Outside of the handler: the error's traceback would keep what did not fit alive.
+        batch_size //= 2
+        warnings.warn(
+            f"the GPU's memory did not suffice: going on with batches of {batch_size} rows, half of before",
+            GALWarning,
+            stacklevel=3,
+        )
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

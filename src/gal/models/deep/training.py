@@ -1,0 +1,384 @@
+"""Training a network: rows stay on the device, and on a GPU one captured step is replayed.
+
+Nothing in the loop waits for Python: batches are drawn, changed and learned from on the device. A
+``Trainer`` keeps network, rows and optimizer at fixed places, so that a captured step serves all rounds of a
+task; several organizations, each with its trainer and stream in its own thread, share one GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss
+from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
+from gal.models.deep.augmentation import Augmentation
+from gal.models.deep.side_by_side import current_meeting
+from gal.models.deep.views import ManyViews, TensorView
+
+Objective = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""Outputs (n, K), targets, and weights (n,) of the rows or None, to the mean loss."""
+
+EXCLUSIVE = RLock()
+"""One thread at a time makes networks (torch has one source of chance) or captures a step."""
+SCHEDULES = ("constant", "cosine", "linear")
+WARM_UP = 0.1
+"""Share of all steps in which the learning rate rises to its full height; not where it is constant."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained."""
+
+    epochs: int = 10
+    batch_size: int = 512
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: str = "cosine"
+    clip_norm: float | None = 1.0
+    augment: Augmentation | None = None
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise InvalidOptionError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.optimizer not in {"sgd", "adam"}:
+            raise InvalidOptionError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
+        if self.schedule not in SCHEDULES:
+            raise InvalidOptionError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if self.precision not in {"auto", "float32", "bfloat16"}:
+            raise InvalidOptionError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
+        for name, least in (
+            ("learning_rate", "above"),
+            ("momentum", "at least"),
+            ("weight_decay", "at least"),
+        ):
+            value = getattr(self, name)
+            if not _is_number(value) or value < 0 or (least == "above" and value == 0):
+                raise InvalidOptionError(f"{name} must be {least} 0, got {value!r}")
+        if self.clip_norm is not None and (not _is_number(self.clip_norm) or self.clip_norm <= 0):
+            raise InvalidOptionError(f"clip_norm must be None or above 0, got {self.clip_norm!r}")
+
+    def rates(self, steps: int) -> NDArrayFloat:
+        """The learning rate of each of so many steps."""
+        done = np.arange(steps) / steps
+        if self.schedule == "constant":
+            return np.full(steps, self.learning_rate)
+        fall = (1 + np.cos(np.pi * done)) / 2 if self.schedule == "cosine" else 1 - done
+        rise = np.minimum(1.0, (np.arange(steps) + 1) / max(1.0, WARM_UP * steps))
+        return np.asarray(self.learning_rate * fall * rise)
+
+    def dtype(self, device: torch.device) -> torch.dtype:
+        """In which numbers most is computed: bfloat16 on a GPU unless told otherwise."""
+        half = self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
+        return torch.bfloat16 if half else torch.float32
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
+
+
+NDArrayFloat = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def find_device(device: str) -> torch.device:
+    """ "auto": the GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+        if found.type == "meta":
+            raise RuntimeError("it computes nothing")
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InvalidOptionError(
+            f"device {device!r} cannot be used here: {error}; use 'auto' or 'cpu'"
+        ) from error
+    return found
+
+
+@contextmanager
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Chance from this seed inside; outside everything goes on as if nothing had been drawn."""
+    gpus = [device] if device.type == "cuda" else []
+    with EXCLUSIVE, torch.random.fork_rng(devices=gpus), device:
+        torch.random.default_generator.manual_seed(seed)
+        if gpus:
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def mixed(device: torch.device, dtype: torch.dtype) -> Any:
+    """Matrix products and convolutions in ``dtype`` inside."""
+    if dtype == torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype, cache_enabled=False)
+
+
+def residual_objective(loss: LocalLoss, shares: Tensor | None = None) -> Objective:
+    """The local loss as an objective; ``shares`` (K,) is how much each output counts, by default 1/K."""
+    sizes = _sizes(loss)
+
+    def objective(output: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        if weight is None and shares is None and isinstance(loss, PowerLoss) and loss.q == 2:
+            return nn.functional.mse_loss(output, target)  # the fastest way
+        errors = sizes(output - target)
+        per_row = errors.mean(dim=1) if shares is None else errors @ shares
+        return (per_row if weight is None else per_row * weight).mean()
+
+    return objective
+
+
+def _sizes(loss: LocalLoss) -> Callable[[Tensor], Tensor]:
+    """The loss of each entry of an error."""
+    if isinstance(loss, PowerLoss):
+        power = loss.q
+        if power == 2:
+            return lambda error: error.square()
+        return lambda error: error.abs() if power == 1 else error.abs().pow(power)
+    if isinstance(loss, HuberLoss):
+        delta = loss.delta
+        return lambda error: nn.functional.huber_loss(
+            error, torch.zeros_like(error), reduction="none", delta=delta
+        )
+    raise UnsupportedLocalLossError(
+        f"a network cannot minimise the local loss {loss.name!r}: choose l1, l1.5, l2, l4, huber or a PowerLoss"
+    )
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether the network itself draws at random in training; torch does that from one source for all."""
+    return any(
+        isinstance(one, nn.modules.dropout._DropoutNd) or getattr(one, "dropout", 0)
+        for one in module.modules()
+    )
+
+
+class Trainer:
+    """One network with its rows and its optimizer, at fixed places of one device."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        view: TensorView | ManyViews,
+        target_width: int,
+        objective: Objective,
+        training: Training,
+        *,
+        weighted: bool = False,
+        slow: nn.Module | None = None,
+    ) -> None:
+        self.module, self.view, self.objective, self.training = module, view, objective, training
+        device, n = view.device, len(view)
+        self.device = device
+        self.batch_size = min(training.batch_size, n)
+        self.steps = math.ceil(n / self.batch_size)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.target = torch.zeros((n, *([target_width] if target_width else [])), device=device)
+        self.weight = torch.ones(n, device=device) if weighted else None
+        total = self.steps * training.epochs
+        self.order = torch.zeros((total, self.batch_size), dtype=torch.int64, device=device)
+        draws = 0 if training.augment is None else training.augment.n_draws
+        self.draws = torch.zeros((total, self.batch_size, draws), device=device)
+        self.rates = torch.as_tensor(training.rates(total), dtype=torch.float32, device=device)
+        self.done = torch.zeros(1, dtype=torch.int64, device=device)
+        for layer in module.modules():
+            if isinstance(layer, nn.RNNBase):
+                layer.flatten_parameters()  # copies of a network lose the one piece of memory that it wants
+        self.parameters = [one for one in module.parameters() if one.requires_grad]
+        self.slowness = torch.ones((), device=device)
+        self.optimizer = self._make_optimizer(set() if slow is None else set(slow.parameters()))
+        self.recorded: dict[tuple[int, ...], Any] = {}
+        self.begin: Callable[[], None] = lambda: None
+
+    def fit(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
+        """Train from the parameters ``start`` on; afterwards ``module`` has the result."""
+        with self._on_stream():
+            self.begin = lambda: self._load(start, target, weight)
+            self.begin()
+            self._shuffle(torch.Generator(self.device).manual_seed(seed))
+        meeting = current_meeting()
+        if self.stream is not None and meeting is not None:
+            meeting.join(self)
+        else:
+            with seeded(self.device, seed) if _draws(self.module) else nullcontext():
+                train_together([self])
+        if not all(bool(torch.isfinite(one).all()) for one in self.parameters):
+            raise LocalModelError(
+                f"training diverged: the network became infinite or NaN within {self.training.epochs} epochs at the "
+                f"learning rate {self.training.learning_rate:g}; lower learning_rate, or set clip_norm"
+            )
+
+    def group(self) -> object:
+        """Trainers with the same number of steps go side by side."""
+        return self.device, len(self.rates)
+
+    def step(self) -> None:
+        """One batch: everything that a captured step replays."""
+        rows = self.order.index_select(0, self.done)[0]
+        inputs = self._batch(rows)
+        with mixed(self.device, self.training.dtype(self.device)):
+            output = self.module(*inputs)
+        weight = None if self.weight is None else self.weight.index_select(0, rows)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.objective(output.float(), self.target.index_select(0, rows), weight).backward()
+        self._clip()
+        self._set_rate()
+        self.optimizer.step()
+        self.done.add_(1)
+
+    def _clip(self) -> None:
+        limit = self.training.clip_norm
+        if limit is None:
+            return
+        if self.stream is None:
+            nn.utils.clip_grad_norm_(self.parameters, limit)
+            return
+        # The optimizer's kernel divides gradients by this on its way: one pass over them less.
+        norms = torch._foreach_norm([one.grad for one in self.parameters])
+        size = torch.linalg.vector_norm(torch.stack(norms))
+        self.optimizer.grad_scale = (size / limit).clamp(min=1.0)
+
+    def _batch(self, rows: Tensor) -> tuple[Tensor, ...]:
+        augment = self.training.augment
+        if augment is None:
+            return self.view.batch(rows)
+        draws = self.draws.index_select(0, self.done)[0]
+        views = self.view.views if isinstance(self.view, ManyViews) else [self.view]
+        return tuple(tensor for one in views for tensor in augment.batch(one, rows, draws))
+
+    def _set_rate(self) -> None:
+        rate = self.rates.index_select(0, self.done)[0]
+        for group in self.optimizer.param_groups:
+            own = rate * self.slowness if group["slow"] else rate
+            group["lr"] = own if self.stream is not None else float(own)
+
+    def _shuffle(self, chance: torch.Generator) -> None:
+        """A new order of the rows for every epoch; the last batch is filled up with rows from its beginning."""
+        n, size = len(self.view), self.steps * self.batch_size
+        for epoch in self.order.view(self.training.epochs, size):
+            order = torch.randperm(n, generator=chance, device=self.device)
+            epoch[:n] = order
+            epoch[n:] = order[: size - n]
+        if self.draws.numel():
+            self.draws.uniform_(generator=chance)
+
+    def _load(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None) -> None:
+        with torch.no_grad():
+            for name, value in self.module.state_dict().items():
+                value.copy_(start[name])
+            self.target.copy_(target.view_as(self.target))
+            if self.weight is not None and weight is not None:
+                self.weight.copy_(weight)
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+        self.module.train()
+        self.done.zero_()
+
+    def _make_optimizer(self, slow: set[Tensor]) -> torch.optim.Optimizer:
+        training, gpu = self.training, self.device.type == "cuda"
+        fast = [one for one in self.parameters if one not in slow]
+        groups = [{"params": fast, "slow": False}, {"params": list(slow), "slow": True}]
+        groups = [one for one in groups if one["params"]]
+        rate: Any = torch.tensor(0.0, device=self.device) if gpu else 0.0  # a captured step needs a tensor
+        if training.optimizer == "adam":
+            return torch.optim.Adam(
+                groups, lr=rate, weight_decay=training.weight_decay, fused=gpu, capturable=gpu
+            )
+        return torch.optim.SGD(
+            groups,
+            lr=rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            nesterov=training.momentum > 0 and training.schedule != "constant",
+            fused=gpu,
+        )
+
+    def warm_up(self) -> None:
+        """Run a few steps so that every library has chosen its kernels; what they learned is forgotten."""
+        for _ in range(3):
+            self.done.zero_()
+            self.step()
+        self.begin()
+
+    def _on_stream(self) -> Any:
+        return nullcontext() if self.stream is None else on_stream(self.stream)
+
+
+def train_together(trainers: Sequence[Trainer]) -> None:
+    """All steps of all these trainers, of one group, in step with each other."""
+    first = trainers[0]
+    if first.stream is None:
+        for one in trainers:
+            for _ in range(len(one.rates)):
+                one.step()
+        return
+    trainers = sorted(trainers, key=id)  # the same ones meet in every round, in any order
+    with EXCLUSIVE:
+        recorded = record(trainers)
+    with on_stream(trainers[0].stream):
+        for _ in range(len(first.rates)):
+            recorded.replay()
+
+
+def record(trainers: Sequence[Trainer]) -> Any:
+    """One step of all of them as one graph, branching into their streams; recorded once."""
+    first = trainers[0]
+    together = tuple(id(one) for one in trainers)
+    if together in first.recorded:
+        return first.recorded[together]
+    assert first.stream is not None
+    with on_stream(first.stream):
+        for one in trainers:
+            with on_stream(one.stream):
+                one.warm_up()  # in this thread: what libraries have chosen, they remember per thread
+        first.stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for one in trainers[1:]:
+                one.stream.wait_stream(first.stream)  # type: ignore[union-attr]
+            for one in trainers:
+                with torch.cuda.stream(one.stream):
+                    one.step()
+            for one in trainers[1:]:
+                first.stream.wait_stream(one.stream)
+        finally:
+            graph.capture_end()  # or the stream would stay unusable
+    first.recorded[together] = graph
+    return graph
+
+
+@contextmanager
+def on_stream(stream: Any) -> Iterator[None]:
+    """Work on this stream, after what was asked of the device before, and done when this ends."""
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        yield
+    stream.synchronize()
+
+
+def outputs_of(
+    module: nn.Module, view: TensorView | ManyViews, dtype: torch.dtype, batch_size: int
+) -> Tensor:
+    """Outputs (n, ...) of all rows, in float32, on the device."""
+    module.eval()
+    parts = []
+    with torch.no_grad(), mixed(view.device, dtype):
+        for start in range(0, len(view), batch_size):
+            parts.append(module(*view.stretch(start, start + batch_size)).float())
+        return torch.cat(parts)

@@ -1,0 +1,167 @@
+"""Views as tensors on the device that computes, where they stay for the whole task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gal.errors import InvalidInputError
+from gal.models.deep.networks import Inputs
+from gal.models.sequences import Sequences
+
+T = TypeVar("T")
+KEPT = 8
+"""Selections of rows that are kept: those of the folds of a task, and of the rest of it."""
+
+
+class TensorView:
+    """Rows as tensors; images with their channels last, which is how GPUs convolve fastest.
+
+    ``view[rows]`` are these rows; asked for the same rows again it returns the same object, so that they are
+    gathered once. ``lend`` keeps what is expensive to make for these rows (a captured training step).
+    """
+
+    def __init__(self, tensors: tuple[Tensor, ...], inputs: Inputs) -> None:
+        self.tensors = tensors
+        self.inputs = inputs
+        self._selections: dict[str, TensorView] = {}
+        self._idle: dict[Any, list[Any]] = {}
+        self._lock = Lock()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As the view had it."""
+        return (len(self), *self.inputs.shape)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lives."""
+        return self.tensors[0].device
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitem__(self, rows: Any) -> TensorView:
+        positions = np.arange(len(self))[rows].astype(np.int64)
+        key = hashlib.sha256(positions.tobytes()).hexdigest()
+        with self._lock:
+            if key not in self._selections:
+                while len(self._selections) >= KEPT:
+                    self._selections.pop(next(iter(self._selections)))
+                index = torch.from_numpy(positions).to(self.device)
+                taken = tuple(tensor.index_select(0, index) for tensor in self.tensors)
+                self._selections[key] = TensorView(taken, self.inputs)
+            return self._selections[key]
+
+    def lend(self, key: Any, make: Callable[[], T]) -> T:
+        """One that is not in use, or a new one; to be handed back with ``hand_back``."""
+        with self._lock:
+            idle = self._idle.get(key)
+            if idle:
+                found: T = idle.pop()
+                return found
+        return make()
+
+    def hand_back(self, key: Any, thing: Any) -> None:
+        """For the next one who asks."""
+        with self._lock:
+            self._idle.setdefault(key, []).append(thing)
+
+    def idle(self) -> list[list[Any]]:
+        """What is there to be lent, by key."""
+        with self._lock:
+            return [list(kept) for kept in self._idle.values()]
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """What the network gets for these rows."""
+        return self.as_inputs(tuple(tensor.index_select(0, rows) for tensor in self.tensors))
+
+    def stretch(self, start: int, stop: int) -> tuple[Tensor, ...]:
+        """What the network gets for consecutive rows."""
+        return self.as_inputs(tuple(tensor[start:stop] for tensor in self.tensors))
+
+    def as_inputs(self, taken: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Images get their channels before height and width again, without moving anything in memory."""
+        return (taken[0].permute(0, 3, 1, 2),) if self.inputs.kind == "images" else taken
+
+
+class ManyViews:
+    """Views of several organizations, for a network that sees all of them."""
+
+    def __init__(self, views: list[TensorView]) -> None:
+        self.views = views
+        lengths = {len(one) for one in views}
+        if len(lengths) != 1:
+            raise InvalidInputError(f"the views have different numbers of rows: {sorted(lengths)}")
+
+    @property
+    def device(self) -> torch.device:
+        """Where they live."""
+        return self.views[0].device
+
+    def __len__(self) -> int:
+        return len(self.views[0])
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """What the network gets for these rows: the inputs of all views, one after another."""
+        return tuple(tensor for one in self.views for tensor in one.batch(rows))
+
+    def stretch(self, start: int, stop: int) -> tuple[Tensor, ...]:
+        """The same for consecutive rows."""
+        return tuple(tensor for one in self.views for tensor in one.stretch(start, stop))
+
+
+def to_device(
+    view: Any, device: torch.device, dtype: torch.dtype, inputs: Inputs | None = None
+) -> TensorView:
+    """The view as tensors there; ``inputs``: what the network was made for, which new rows must fit."""
+    if isinstance(view, TensorView):
+        found, tensors = view.inputs, view.tensors
+    elif isinstance(view, Sequences):
+        found, tensors = _sequences(view, device)
+    else:
+        found, tensors = _array(view, device, dtype)
+    if inputs is not None and (found.kind, found.shape) != (inputs.kind, inputs.shape):
+        raise InvalidInputError(
+            f"rows of kind {inputs.kind!r} and shape {inputs.shape} were learned from, got {found.kind!r} and "
+            f"{found.shape}"
+        )
+    return view if isinstance(view, TensorView) else TensorView(tensors, found if inputs is None else inputs)
+
+
+def _sequences(view: Sequences, device: torch.device) -> tuple[Inputs, tuple[Tensor, ...]]:
+    lengths = torch.as_tensor(view.lengths).to(device)
+    if view.values.ndim == 3:
+        values = torch.as_tensor(view.values.astype(np.float32))
+        return Inputs("sequences", view.shape[1:]), (values.to(device), lengths)
+    counts = np.arange(view.shape[1]) < view.lengths[:, None]
+    codes = np.where(counts, view.values.astype(np.int64), 0)
+    if codes.min(initial=0) < 0:
+        raise InvalidInputError("codes must be 0 or more")
+    inputs = Inputs("codes", view.shape[1:], int(codes.max(initial=0)) + 1)
+    return inputs, (torch.as_tensor(codes).to(device), lengths)
+
+
+def _array(view: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs, tuple[Tensor, ...]]:
+    try:
+        values = np.asarray(view, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"a network needs numbers: {error}") from error
+    if values.ndim < 2:
+        raise InvalidInputError(f"a network needs rows (n, ...), got shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise InvalidInputError(
+            f"{int((~np.isfinite(values)).sum())} values are NaN or infinite, which this network cannot take: fill "
+            "them in (Sequences may have NaN where nothing was measured)"
+        )
+    shape = tuple(int(length) for length in values.shape[1:])
+    tensor = torch.from_numpy(np.ascontiguousarray(values)).to(device)
+    if values.ndim == 4:
+        return Inputs("images", shape), (tensor.to(dtype).permute(0, 2, 3, 1).contiguous(),)
+    return Inputs("table" if values.ndim == 2 else "other", shape), (tensor,)

@@ -1,0 +1,332 @@
+"""Models that move are asked again after the last round, and the rounds are learned anew on what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from core_problems import LOSSES, labels
+from numpy.typing import NDArray
+from test_algorithm import assert_same, losses_of
+
+from gal.core.algorithm import learn
+from gal.core.losses import Loss, SquaredError
+from gal.core.replies import Reply
+from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
+from gal.core.rows import Rows, all_rows, assign_rows
+from gal.core.state import Ensemble, Progress
+from gal.core.stopping import Stopping
+from gal.core.task import Task
+from gal.errors import InvalidInputError, InvalidOptionError, NobodyAnsweredError
+
+ON = Stopping(min_rate=None, patience=None)
+ROUNDS = 4
+N = 60
+
+
+class Scripted:
+    """Organizations that answer from a list: what they say in each round, and what they say of it later."""
+
+    def __init__(self, task: Task, *, seed: int = 0, drift: float = 0.5) -> None:
+        rng = np.random.default_rng(seed)
+        self.task = task
+        self.requests: list[Sequence[Request]] = []
+        shape = (ROUNDS, N, task.loss.n_outputs)
+        pull = task.loss.pseudo_residual(task.y, np.broadcast_to(task.first_output, shape[1:]))
+        self.first = {name: pull * 0.5 + rng.normal(size=shape) for name in task.organizations}
+        self.later: dict[str, Any] = {
+            name: values + drift * rng.normal(size=shape) for name, values in self.first.items()
+        }
+
+    def answer(self, requests: Sequence[Request]) -> list[Mapping[str, Reply]]:
+        self.requests.append(requests)
+        return [self._one(request) for request in requests]
+
+    def _one(self, request: Request) -> dict[str, Reply]:
+        if isinstance(request, FitRequest):
+            return {name: self.first[name][request.round - 1] for name in request.organizations}
+        later = {name: self.later[name] for name in request.organizations if self.later[name] is not None}
+        taken = slice(len(request.rounds))
+        return {
+            name: values if isinstance(values, Exception) else values[taken] for name, values in later.items()
+        }
+
+    def moved(self, names: Sequence[str]) -> Scripted:
+        """Who says at once what these say later."""
+        other = Scripted(self.task)
+        other.first = self.first | {name: self.later[name] for name in names}
+        return other
+
+
+def task_of(loss: Loss, *, rows: Rows | None = None, seed: int = 0, **options: Any) -> Task:
+    y = labels(loss, N, np.random.default_rng(seed))
+    chosen: dict[str, Any] = {"rounds": ROUNDS, "stopping": ON} | options
+    return Task(y, loss, ("a", "b", "c"), all_rows(N) if rows is None else rows, label_holder="a", **chosen)
+
+
+def drive(task: Task, who: Scripted, **options: Any) -> Ensemble:
+    learning = learn(task, **options)
+    try:
+        requests = next(learning)
+        while True:
+            requests = learning.send(who.answer(requests))
+    except StopIteration as done:
+        ensemble: Ensemble = done.value
+        return ensemble
+
+
+@pytest.mark.parametrize("name", ["squared", "binary", "multinomial", "absolute"])
+def test_where_nothing_moved_nothing_changes(name: str) -> None:
+    task = task_of(LOSSES[name])
+    plain = drive(task, Scripted(task))
+    moving = dataclasses.replace(task, moving=("a", "c"))
+    assert_same(drive(moving, Scripted(moving, drift=0.0)), plain)
+
+
+@pytest.mark.parametrize("name", ["squared", "binary", "multinomial", "absolute"])
+@pytest.mark.parametrize("names", [("b",), ("a", "b", "c")])
+@pytest.mark.parametrize("corrective", [False, True])
+def test_the_rounds_are_learned_anew_on_what_was_said_last(
+    name: str, names: tuple[str, ...], corrective: bool
+) -> None:
+    task = task_of(LOSSES[name], moving=names, fully_corrective=corrective)
+    who = Scripted(task)
+    ensemble = drive(task, who)
+    # The oracle: nobody moves, but these say at once what they say in the end.
+    expected = drive(dataclasses.replace(task, moving=()), who.moved(names))
+    assert_same(ensemble, expected)
+    at_first = drive(dataclasses.replace(task, moving=()), who)
+    assert losses_of(ensemble) != losses_of(at_first)
+
+
+def test_moving_organizations_are_asked_once_for_all_rounds() -> None:
+    rows = assign_rows(N, np.random.default_rng(0), validation_fraction=0.3)
+    task = task_of(SquaredError(), rows=rows, moving=("a", "b"))
+    who = Scripted(task)
+    drive(task, who)
+    *fits, last = who.requests
+    assert len(fits) == ROUNDS
+    assert all(isinstance(request, FitRequest) for requests in fits for request in requests)
+    rounds = (1, 2, 3, 4)
+    assert list(last) == [
+        PredictRequest(rounds, ("a", "b"), "assisted"),
+        PredictRequest(rounds, ("a",), "alone"),
+    ]
+
+
+def test_a_label_holder_who_does_not_move_is_not_asked_again_alone() -> None:
+    rows = assign_rows(N, np.random.default_rng(0), validation_fraction=0.3)
+    task = task_of(SquaredError(), rows=rows, moving=("b",))
+    who = Scripted(task)
+    drive(task, who)
+    assert list(who.requests[-1]) == [PredictRequest((1, 2, 3, 4), ("b",), "assisted")]
+
+
+def test_observers_hear_of_every_round_once_and_of_what_was_said_then() -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    seen: list[Progress] = []
+    ensemble = drive(task, Scripted(task), on_round=seen.append)
+    assert [len(progress.rounds) for progress in seen] == [1, 2, 3, 4]
+    assert seen[-1].rounds[-1].train_loss != ensemble.rounds[-1].train_loss
+
+
+def test_the_best_validated_round_is_chosen_on_what_was_said_last() -> None:
+    rows = assign_rows(N, np.random.default_rng(0), validation_fraction=0.3)
+    task = task_of(SquaredError(), rows=rows, moving=("a", "b", "c"), guard=False)
+    who = Scripted(task, drift=0.0)
+    rng = np.random.default_rng(1)
+    quarters = np.arange(N) % ROUNDS == np.arange(ROUNDS)[:, None]
+    for name in "abc":
+        # Each round explains a quarter of the rows. Later, from round 2 on, of the fit rows only.
+        who.first[name] = quarters[:, :, None] * (task.y - task.first_output)
+        who.later[name] = who.first[name].copy()
+        who.later[name][1:, rows.validation] = 5 * rng.normal(size=(ROUNDS - 1, len(rows.validation), 1))
+    ensemble = drive(task, who)
+    losses = [ensemble.initial_validation_loss, *(done.validation_loss for done in ensemble.rounds)]
+    assert ensemble.n_rounds == int(np.argmin(losses)) == 1
+    assert len(ensemble.rounds) == ROUNDS
+    assert drive(dataclasses.replace(task, moving=()), who).n_rounds == ROUNDS  # as they said at first
+
+
+def broken(place: Any, value: float = np.nan) -> Any:
+    def spoil(values: NDArray[Any]) -> NDArray[Any]:
+        spoiled = values.copy()
+        spoiled[place] = value
+        return spoiled
+
+    return spoil
+
+
+FAILURES: dict[str, tuple[Any, str]] = {
+    "silent": (lambda values: None, r"it did not answer"),
+    "failing": (lambda values: ValueError("out of memory"), r"it failed: out of memory"),
+    "wrong shape": (
+        lambda values: values[:, :-1],
+        r"it answered with shape \(4, 59, 1\), expected \(4, 60, 1\)",
+    ),
+    "holes": (broken((2, 5)), r"it answered with NaN or infinite values in 1 places"),
+    "infinite": (broken((0, 5), np.inf), r"it answered with NaN or infinite values in 1 places"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "reason"), FAILURES.values(), ids=FAILURES.keys())
+def test_who_fails_when_asked_again_is_left_out_of_all_rounds(spoil: Any, reason: str) -> None:
+    task = task_of(SquaredError(), moving=("b", "c"))
+    who = Scripted(task)
+    who.later["b"] = spoil(who.later["b"])
+    ensemble = drive(task, who)
+    assert len(ensemble.rounds) == ROUNDS
+    for done, counts in zip(ensemble.rounds, ensemble.coefficients, strict=True):
+        assert list(done.left_out) == ["b"]
+        np.testing.assert_equal(done.weights["b"], 0.0)
+        assert "b" not in counts
+        assert "b" not in done.mean_fitted
+        assert re.fullmatch(rf"asked again after the last round, {reason}", done.left_out["b"])
+    others = dataclasses.replace(task, organizations=("a", "c"), moving=())
+    without = Scripted(others)
+    without.first = {"a": who.first["a"], "c": who.later["c"]}
+    np.testing.assert_allclose(losses_of(ensemble), losses_of(drive(others, without)), rtol=1e-12)
+
+
+def test_who_has_no_model_of_a_round_is_left_out_of_that_round() -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    who = Scripted(task)
+    who.later["b"] = broken(1)(who.later["b"])
+    ensemble = drive(task, who)
+    assert [dict(done.left_out) for done in ensemble.rounds] == [
+        {},
+        {"b": "has no model of round 2 any more"},
+        {},
+        {},
+    ]
+
+
+def test_absurd_values_are_left_out_of_their_round() -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    who = Scripted(task)
+    who.later["b"] = broken((3, 0), 1e12)(who.later["b"])
+    ensemble = drive(task, who)
+    assert not any(done.left_out for done in ensemble.rounds[:3])
+    assert "absurd values" in ensemble.rounds[3].left_out["b"]
+
+
+def test_who_missed_a_round_has_no_part_in_it_later() -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    who = Scripted(task)
+    who.first["b"] = broken(1)(who.first["b"])
+    ensemble = drive(task, who)
+    assert [list(done.left_out) for done in ensemble.rounds] == [[], ["b"], [], []]
+    assert "NaN" in ensemble.rounds[1].left_out["b"]
+    assert "b" not in ensemble.coefficients[1]
+
+
+def test_a_round_to_which_nobody_adds_keeps_its_number() -> None:
+    task = task_of(SquaredError(), moving=("a", "b", "c"))
+    who = Scripted(task)
+    who.later = {name: broken(1)(values) for name, values in who.later.items()}
+    ensemble = drive(task, who)
+    assert [done.round for done in ensemble.rounds] == [1, 2, 3, 4]
+    assert dict(ensemble.coefficients[1]) == {}
+    assert ensemble.rounds[1].rate == 0
+    assert ensemble.rounds[1].train_loss == ensemble.rounds[0].train_loss
+    assert ensemble.coefficients[2]
+    assert ensemble.train_loss < ensemble.initial_train_loss
+
+
+def test_where_nobody_is_left_learning_says_so() -> None:
+    task = task_of(SquaredError(), moving=("a", "b", "c"))
+    who = Scripted(task)
+    who.later = dict.fromkeys("abc", ValueError("gone"))
+    with pytest.raises(NobodyAnsweredError, match=r"all 4 rounds are done, .* it failed: gone.*ask again"):
+        drive(task, who)
+
+
+def test_a_label_holder_lost_alone_keeps_the_assisted_model() -> None:
+    rows = assign_rows(N, np.random.default_rng(0), validation_fraction=0.3)
+    task = task_of(SquaredError(), rows=rows, moving=("a",))
+    who = Scripted(task)
+    who.later["a"] = None
+    ensemble = drive(task, who)
+    assert ensemble.track == "assisted"
+    assert all("a" in done.left_out for done in ensemble.rounds)
+
+
+def test_rows_that_are_fitted_exactly_end_the_rounds() -> None:
+    task = task_of(SquaredError(), moving=("a", "b", "c"))
+    who = Scripted(task)
+    truth = (task.y - task.first_output).astype(np.float64)
+    who.later = {name: np.tile(truth, (ROUNDS, 1, 1)) for name in "abc"}
+    ensemble = drive(task, who)
+    assert len(ensemble.rounds) == 1
+    assert ensemble.train_loss < 1e-10
+
+
+@pytest.mark.parametrize("finished", [1, 2, 4])
+def test_a_resumed_learning_asks_again(finished: int) -> None:
+    task = task_of(LOSSES["binary"], moving=("b",))
+    seen: list[Progress] = []
+    whole = drive(task, Scripted(task), on_round=seen.append)
+    who = Scripted(task)
+    assert_same(drive(task, who, progress=seen[finished - 1]), whole)
+    assert isinstance(who.requests[-1][0], PredictRequest)
+    assert len(who.requests) == ROUNDS - finished + 1
+
+
+def test_a_progress_without_replies_cannot_be_resumed() -> None:
+    task = task_of(SquaredError())
+    seen: list[Progress] = []
+    drive(task, Scripted(task), on_round=seen.append)
+    with pytest.raises(InvalidInputError, match="no replies kept, which models that move need"):
+        next(learn(dataclasses.replace(task, moving=("b",)), progress=seen[0]))
+
+
+@pytest.mark.parametrize("finished", [1, 3])
+def test_an_end_on_request_still_asks_again(finished: int) -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    who = Scripted(task)
+    learning = learn(task)
+    requests = next(learning)
+    for _ in range(finished):
+        requests = learning.send(who.answer(requests))
+    requests = learning.throw(EndLearning())
+    assert list(requests) == [PredictRequest(tuple(range(1, finished + 1)), ("b",), "assisted")]
+    with pytest.raises(StopIteration) as done:
+        learning.send(who.answer(requests))
+    ended: Ensemble = done.value.value
+    assert ended.stopped == f"ended on request in round {finished + 1}"
+    assert repr(ended.rounds) == repr(drive(task, Scripted(task)).rounds[:finished])
+
+
+def test_an_end_while_asking_again_keeps_the_rounds_and_says_what_is_missing() -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    who = Scripted(task)
+    learning = learn(task)
+    requests = next(learning)
+    while isinstance(requests[0], FitRequest):
+        requests = learning.send(who.answer(requests))
+    with pytest.raises(StopIteration) as done:
+        learning.throw(EndLearning())
+    ended: Ensemble = done.value.value
+    assert ended.stopped.startswith("ended on request before models that moved were asked again")
+    plain = dataclasses.replace(task, moving=())
+    assert repr(ended.rounds) == repr(drive(plain, Scripted(plain)).rounds)
+
+
+def test_without_a_finished_round_nobody_is_asked() -> None:
+    task = task_of(SquaredError(), moving=("b",))
+    learning = learn(task)
+    next(learning)
+    with pytest.raises(StopIteration):
+        learning.throw(EndLearning())
+
+
+def test_moving_names_organizations_and_excludes_cross_validation() -> None:
+    with pytest.raises(InvalidOptionError, match=r"moving names 'z', but the organizations are a, b, c"):
+        task_of(SquaredError(), moving=("z",))
+    rows = assign_rows(N, np.random.default_rng(0), n_parts=3)
+    with pytest.raises(InvalidOptionError, match=r"models that move \(b\): pass cross_validation=0, and"):
+        task_of(SquaredError(), rows=rows, moving=("b",))

@@ -1,0 +1,335 @@
+"""The networks that come with GAL: the paper's, layer by layer, and what they make of odd rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+from torch import nn
+
+from gal.errors import InvalidOptionError
+from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body, wide_cnn_body
+from gal.models.deep.networks import STANDARD, WithHead, count_features, make_body, make_network
+
+IMAGES = Inputs("images", (3, 8, 8))
+WIDTHS = (64, 128, 256, 512)
+
+
+@pytest.fixture(autouse=True)
+def seeded_torch() -> Any:
+    """Parameters drawn in these tests are the same in every run; what was before comes back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def layers(module: Any, kind: Any) -> list[Any]:
+    return [one for one in module.modules() if isinstance(one, kind)]
+
+
+def numbers(module: Any) -> int:
+    return sum(one.numel() for one in module.parameters())
+
+
+# --- the paper's CNN
+
+
+def test_the_cnn_has_the_layers_of_the_paper() -> None:
+    body = cnn_body(IMAGES)
+    convolutions, norms = layers(body, nn.Conv2d), layers(body, nn.BatchNorm2d)
+    assert [tuple(one.weight.shape) for one in convolutions] == [
+        (64, 3, 3, 3),
+        (128, 64, 3, 3),
+        (256, 128, 3, 3),
+        (512, 256, 3, 3),
+    ]
+    assert all(one.padding == (1, 1) and one.stride == (1, 1) for one in convolutions)
+    assert [one.num_features for one in norms] == list(WIDTHS)
+    assert numbers(body) == 9 * (3 * 64 + 64 * 128 + 128 * 256 + 256 * 512) + 2 * sum(WIDTHS) == 1_551_936
+    assert count_features(body, IMAGES) == 512
+    assert numbers(make_network("cnn", IMAGES, 10)) == 1_551_936 + 512 * 10 + 10
+
+
+def plain_cnn(channels: int, widths: tuple[int, ...], *, bias: bool) -> Any:
+    """Convolution, BatchNorm, ReLU, MaxPool one after another, as the paper writes them."""
+    parts: list[Any] = []
+    for index, width in enumerate(widths):
+        parts += [nn.Conv2d(channels, width, 3, padding=1, bias=bias), nn.BatchNorm2d(width), nn.ReLU()]
+        if index < len(widths) - 1:
+            parts.append(nn.MaxPool2d(2, ceil_mode=True))
+        channels = width
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def with_the_same_numbers(body: Any, plain: Any) -> None:
+    """Weights, and factors of BatchNorm of both signs, so that the order of norm and pooling could matter."""
+    with torch.no_grad():
+        for kind in (nn.Conv2d, nn.BatchNorm2d):
+            for one, other in zip(layers(body, kind), layers(plain, kind), strict=True):
+                if kind is nn.BatchNorm2d:
+                    one.weight.normal_()
+                    one.bias.normal_()
+                    other.bias.copy_(one.bias)
+                elif other.bias is not None:
+                    other.bias.normal_()
+                other.weight.copy_(one.weight)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("size", [(8, 8), (7, 5), (1, 1)])
+def test_the_cheaper_order_is_the_same_function(bias: bool, size: tuple[int, int]) -> None:
+    widths = (4, 6, 8, 10)
+    body, plain = cnn_body(Inputs("images", (2, *size)), widths), plain_cnn(2, widths, bias=bias)
+    with_the_same_numbers(body.double(), plain.double())
+    images = torch.randn(16, 2, *size, dtype=torch.float64)
+    one, other = images.clone().requires_grad_(), images.clone().requires_grad_()
+    features, expected = body.train()(one), plain.train()(other)
+    torch.testing.assert_close(features, expected)
+    pull = torch.randn_like(expected)
+    (features * pull).sum().backward()
+    (expected * pull).sum().backward()
+    torch.testing.assert_close(one.grad, other.grad)
+    for kind in (nn.Conv2d, nn.BatchNorm2d):
+        for mine, its in zip(layers(body, kind), layers(plain, kind), strict=True):
+            torch.testing.assert_close(mine.weight.grad, its.weight.grad)
+    if not bias:  # running means differ by what a bias adds, which is subtracted again only in the long run
+        torch.testing.assert_close(body.eval()(images), plain.eval()(images))
+
+
+def test_pixels_at_the_edge_of_odd_images_count() -> None:
+    body = cnn_body(Inputs("images", (1, 5, 5)), (4, 6, 8)).eval()
+    images = torch.zeros(2, 1, 5, 5)
+    images[1, 0, 4, 4] = 3.0
+    features = body(images)
+    assert not torch.allclose(features[0], features[1])
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 7), (16, 8), (28, 14)])
+@pytest.mark.parametrize("make", [cnn_body, wide_cnn_body])
+def test_images_of_any_size_have_as_many_features(make: Any, size: tuple[int, int]) -> None:
+    inputs = Inputs("images", (1, *size))
+    body = make(inputs, (4, 8, 6))
+    assert count_features(body, inputs) == 6
+    assert tuple(body(torch.randn(3, 1, *size)).shape) == (3, 6)
+
+
+def test_the_wide_cnn_passes_images_around_its_pairs() -> None:
+    body = wide_cnn_body(Inputs("images", (1, 8, 8)), (4,)).eval()
+    pair = next(one for one in body if hasattr(one, "inner"))
+    images = torch.randn(2, 4, 3, 3)
+    assert not torch.equal(pair(images), images)
+    for norm in layers(pair, nn.BatchNorm2d):
+        nn.init.zeros_(norm.weight)
+    torch.testing.assert_close(pair(images), images)
+
+
+# --- the LSTM
+
+
+def seen(body: Any, values: Any, lengths: Any) -> Any:
+    with torch.no_grad():
+        return body(torch.as_tensor(values), torch.as_tensor(lengths)).numpy()
+
+
+def test_the_lstm_is_the_papers() -> None:
+    body = lstm_body(Inputs("sequences", (5, 3)))
+    assert (body.lstm.input_size, body.lstm.hidden_size, body.lstm.num_layers) == (3, 128, 1)
+    coded = lstm_body(Inputs("codes", (5,), 40))
+    assert (coded.embedding.num_embeddings, coded.lstm.hidden_size) == (40, 128)
+    assert coded.lstm.input_size == coded.embedding.embedding_dim
+    assert count_features(body, Inputs("sequences", (5, 3))) == 128
+
+
+def test_the_lstm_says_its_state_after_the_last_step() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(6, 5, 3)).astype(np.float32)
+    lengths = np.array([5, 1, 0, 3, 2, 4])
+    body = lstm_body(Inputs("sequences", (5, 3)), hidden=4)
+    said = seen(body, values, lengths)
+    for row, length in enumerate(lengths):
+        if length == 0:
+            np.testing.assert_array_equal(said[row], 0)
+            continue
+        with torch.no_grad():
+            _, (state, _) = body.lstm(torch.as_tensor(values[row : row + 1, :length]))
+        np.testing.assert_allclose(said[row], state[0, 0].numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("beyond", [0.0, 7.0, np.nan, np.inf, -1e30])
+def test_what_lies_beyond_a_rows_end_does_not_matter(beyond: float) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(8, 4, 2)).astype(np.float32)
+    lengths = rng.integers(0, 5, size=8)
+    changed = values.copy()
+    changed[np.arange(4) >= lengths[:, None]] = beyond
+    body = lstm_body(Inputs("sequences", (4, 2)), hidden=4)
+    np.testing.assert_array_equal(seen(body, changed, lengths), seen(body, values, lengths))
+    gradients = []
+    for given in (values, changed):
+        body.zero_grad()
+        body(torch.as_tensor(given), torch.as_tensor(lengths)).square().sum().backward()
+        gradients.append([one.grad.clone() for one in body.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_gap_counts_as_zero() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 4, 2)).astype(np.float32)
+    gaps, zeros = values.copy(), values.copy()
+    gaps[:, 1, 0], zeros[:, 1, 0] = np.nan, 0.0
+    body = lstm_body(Inputs("sequences", (4, 2)), hidden=4)
+    lengths = np.array([4, 2, 3])
+    np.testing.assert_array_equal(seen(body, gaps, lengths), seen(body, zeros, lengths))
+    assert not np.allclose(seen(body, gaps, lengths), seen(body, values, lengths))
+
+
+def test_unknown_codes_count_as_code_0() -> None:
+    body = lstm_body(Inputs("codes", (3,), 5), hidden=4, embedding=2)
+    lengths = np.array([3, 3, 3, 0])
+    known = np.array([[4, 0, 1], [0, 0, 0], [1, 2, 0], [0, 0, 0]])
+    unknown = np.array([[4, 5, 1], [900, 0, 0], [1, 2, 6], [77, 77, 77]])
+    np.testing.assert_array_equal(seen(body, unknown, lengths), seen(body, known, lengths))
+    other = known.copy()
+    other[0, 1] = 3
+    assert not np.allclose(seen(body, other, lengths)[0], seen(body, known, lengths)[0])
+
+
+# --- tables
+
+
+def test_the_table_network_standardises_columns_itself() -> None:
+    body = mlp_body(Inputs("table", (2,)), hidden=4)
+    rng = np.random.default_rng(0)
+    columns = torch.as_tensor(rng.normal(size=(64, 2)), dtype=torch.float32)
+    shifted = columns * torch.tensor([1e4, 1e-1]) + torch.tensor([1e5, -3.0])
+    torch.testing.assert_close(body.train()(columns), body.train()(shifted), rtol=1e-2, atol=1e-2)
+
+
+def test_a_batch_of_one_row_teaches_nothing_of_the_columns() -> None:
+    body = mlp_body(Inputs("table", (2,)), hidden=4).train()
+    before = {name: value.clone() for name, value in body.state_dict().items()}
+    assert torch.isfinite(body(torch.tensor([[5.0, -3.0]]))).all()
+    for name, value in body.state_dict().items():
+        torch.testing.assert_close(value, before[name])
+
+
+def test_rows_of_any_shape_are_flattened() -> None:
+    inputs = Inputs("other", (2, 3, 2, 2))
+    body = mlp_body(inputs, hidden=5)
+    assert tuple(body(torch.randn(4, 2, 3, 2, 2)).shape) == (4, 5)
+    assert [one.in_features for one in layers(body, nn.Linear)] == [24, 5]
+
+
+# --- by name, or of one's own
+
+KINDS = {
+    "table": Inputs("table", (3,)),
+    "images": Inputs("images", (1, 8, 8)),
+    "sequences": Inputs("sequences", (4, 2)),
+    "codes": Inputs("codes", (4,), 6),
+    "other": Inputs("other", (2, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_auto_takes_the_one_for_the_kind_of_view(kind: Any) -> None:
+    inputs = KINDS[kind]
+    chosen, named = make_body("auto", inputs), make_body(STANDARD[kind], inputs)
+    assert list(chosen.state_dict()) == list(named.state_dict())
+    network = make_network("auto", inputs, 7)
+    assert isinstance(network, WithHead)
+    assert network.head.out_features == 7
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        ("cnn", "table", r"takes images, the view is of the kind 'table' with rows of shape \(3,\)"),
+        ("wide_cnn", "sequences", r"takes images, the view is of the kind 'sequences'"),
+        ("lstm", "images", r"takes sequences or codes, the view is of the kind 'images'"),
+        ("mlp", "sequences", "the view is of the kind 'sequences'"),
+        ("resnet", "images", r"unknown network 'resnet': choose auto, cnn, .* or a function"),
+        (lambda inputs: "layers", "table", r"a network must be an nn.Module, got str"),
+    ],
+)
+def test_what_does_not_fit_is_named(body: Any, kind: str, message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        count_features(make_body(body, KINDS[kind]), KINDS[kind])
+
+
+def test_a_network_of_ones_own_must_be_one() -> None:
+    with pytest.raises(InvalidOptionError, match=r"must be an nn.Module, got int"):
+        make_network(lambda inputs, n_outputs: 3, KINDS["table"], 2)
+    asked: list[Any] = []
+
+    def network(inputs: Inputs, n_outputs: int) -> Any:
+        asked.append((inputs, n_outputs))
+        return nn.Linear(3, n_outputs)
+
+    assert make_network(network, KINDS["table"], 2).out_features == 2
+    assert asked == [(KINDS["table"], 2)]
+
+
+def test_images_are_convolved_with_channels_last() -> None:
+    network = make_network("cnn", KINDS["images"], 2)
+    for one in layers(network, nn.Conv2d)[1:]:
+        assert one.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+# --- counting features
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (4,)])
+def test_a_body_must_return_one_row_of_features_per_row(shape: tuple[int, ...]) -> None:
+    inputs = Inputs("other", shape)
+    flat_all = partial(torch.flatten, start_dim=0)
+    for wrong in (nn.Unflatten(1, (1, shape[0])), _Function(flat_all)):
+        with pytest.raises(InvalidOptionError, match=r"features of shape \(rows, features\), got"):
+            count_features(wrong, inputs)
+
+
+class _Function(nn.Module):  # type: ignore[misc]
+    """A function as a body."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def test_features_are_counted_also_where_shapes_are_not_enough() -> None:
+    def looks_at_numbers(columns: Any) -> Any:
+        return columns if float(columns.sum()) == 0.0 else columns[:, :1]
+
+    assert count_features(_Function(looks_at_numbers), KINDS["table"]) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counting_changes_nothing(kind: str) -> None:
+    body = make_body("auto", KINDS[kind])
+    before = {name: value.clone() for name, value in body.state_dict().items()}
+    chance = torch.random.get_rng_state()
+    count_features(body, KINDS[kind])
+    assert torch.equal(chance, torch.random.get_rng_state())
+    assert body.training
+    assert all(torch.equal(value, before[name]) for name, value in body.state_dict().items())
+    assert {one.device.type for one in body.parameters()} == {"cpu"}
+
+
+def test_the_output_layer_is_computed_in_float32() -> None:
+    network = make_network("mlp", KINDS["table"], 2).eval()
+    rows = torch.randn(4, 3)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        features = network.body(rows)
+        said = network(rows)
+    assert features.dtype == torch.bfloat16
+    assert said.dtype == torch.float32
+    torch.testing.assert_close(said, network.head(features.float()))

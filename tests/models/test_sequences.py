@@ -1,0 +1,141 @@
+"""Sequences as views, which need no torch; and what networks say where torch is missing."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gal import Organization
+from gal.errors import InvalidInputError, MissingExtraError
+from gal.models.sequences import Sequences
+from gal.organization import take_rows
+
+
+def stays() -> Sequences:
+    """Four rows of up to three steps with two columns; the last row has no step."""
+    values = np.arange(24, dtype=np.float64).reshape(4, 3, 2)
+    return Sequences(values, np.array([3, 1, 2, 0]))
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths", "message"),
+    [
+        (np.zeros(4), [1], r"values \(rows, steps, columns\) or codes \(rows, steps\), got shape \(4,\)"),
+        (np.zeros((2, 3, 4, 5)), [1, 1], r"got shape \(2, 3, 4, 5\)"),
+        (np.zeros((2, 3)), [1, 1], r"codes \(rows, steps\) must be whole numbers, got float64"),
+        (np.array([["a", "b"]]), [1], r"codes \(rows, steps\) must be whole numbers, got <U1"),
+        (np.zeros((2, 3, 1)), [1], r"one whole number as length per row: 2 rows, lengths of shape \(1,\)"),
+        (np.zeros((2, 3, 1)), [[1], [1]], r"lengths of shape \(2, 1\) and type int64"),
+        (np.zeros((2, 3, 1)), [1.0, 2.0], r"lengths of shape \(2,\) and type float64"),
+        (np.zeros((2, 3, 1)), [1, 4], r"lengths must lie between 0 and 3 steps"),
+        (np.zeros((2, 3, 1)), [-1, 3], r"lengths must lie between 0 and 3 steps"),
+        (np.zeros((2, 3), dtype=int), 3, r"2 rows, lengths of shape \(\)"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(values: Any, lengths: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Sequences(values, lengths)
+
+
+def test_lists_and_small_integers_are_taken() -> None:
+    codes = Sequences([[1, 2], [3, 0]], [2, 1])  # type: ignore[arg-type]
+    assert codes.shape == (2, 2)
+    assert codes.lengths.dtype == np.int64
+    assert Sequences(np.zeros((2, 3, 1)), np.array([3, 0], dtype=np.uint8)).lengths.dtype == np.int64
+
+
+def test_gaps_and_rows_without_steps_are_allowed() -> None:
+    values = np.full((2, 3, 1), np.nan)
+    assert len(Sequences(values, [0, 3])) == 2  # type: ignore[arg-type]
+    assert len(Sequences(np.zeros((0, 3, 1)), np.zeros(0, dtype=int))) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([2, 0], [2, 0]),
+        (np.array([3, 3, 1]), [3, 3, 1]),
+        (slice(1, 3), [1, 2]),
+        (np.array([True, False, False, True]), [0, 3]),
+        (slice(None, None, -1), [3, 2, 1, 0]),
+        (np.array([], dtype=int), []),
+    ],
+)
+def test_indexing_takes_values_and_lengths_of_rows(rows: Any, expected: list[int]) -> None:
+    whole = stays()
+    taken = whole[rows]
+    np.testing.assert_array_equal(taken.values, whole.values[expected])
+    np.testing.assert_array_equal(taken.lengths, whole.lengths[expected])
+    assert taken.shape == (len(expected), 3, 2)
+    assert len(taken) == len(expected)
+
+
+def test_one_number_takes_no_row() -> None:
+    with pytest.raises(InvalidInputError):
+        stays()[0]
+
+
+def test_they_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        stays().lengths = np.zeros(4, dtype=np.int64)  # type: ignore[misc]
+
+
+def test_they_travel_to_other_processes() -> None:
+    there = pickle.loads(pickle.dumps(stays()))
+    np.testing.assert_array_equal(there.values, stays().values)
+    np.testing.assert_array_equal(there.lengths, stays().lengths)
+
+
+def test_an_organization_takes_them_as_its_view() -> None:
+    class Last:
+        """Says the first column of each row's last step."""
+
+        def fit(self, X: Sequences, y: Any) -> Last:
+            return self
+
+        def predict(self, X: Sequences) -> Any:
+            return X.values[np.arange(len(X)), X.lengths - 1, 0]
+
+    one = Organization("ward", stays(), Last())
+    assert repr(one) == "Organization('ward', 4 rows of 3 x 2, Last)"
+    np.testing.assert_array_equal(take_rows(one.view, np.array([2])).lengths, [2])
+
+
+WITHOUT_TORCH = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, NoTorch())
+import gal
+from gal.models.sequences import Sequences
+from gal.errors import MissingExtraError
+for name in ("gal.models.deep", "gal.models.deep.torch_model", "gal.models.deep.shared_body"):
+    try:
+        __import__(name)
+    except MissingExtraError as error:
+        print(error)
+    else:
+        print("imported", name)
+try:
+    from gal.models.deep import TorchModel
+except ImportError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_without_torch_the_extra_is_named() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    hint = str(MissingExtraError("deep", "torch", "deep local models"))
+    assert "pip install 'gal-learn[deep]'" in hint
+    assert done.stdout.splitlines() == [hint] * 3 + ["MissingExtraError"]

@@ -1,0 +1,577 @@
+"""A network as a local model: the contract, views of every kind, seeds, failures, reuse and storing."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+from torch import nn
+
+from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError, StoredModelError
+from gal.models import iter_local_model_checks, with_local_loss
+from gal.models.deep import ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
+from gal.models.deep.networks import Body, WithHead, count_features
+from gal.models.deep.storing import from_bytes, to_bytes
+from gal.models.deep.training import Trainer
+from gal.models.sequences import Sequences
+from gal.warnings import GALWarning
+
+Floats = NDArray[np.float64]
+
+
+def with_body(body: Body, inputs: Any, n_outputs: int) -> Any:
+    """A small network: a body and an output layer."""
+    made = body(inputs)
+    return WithHead(made, count_features(made, inputs), n_outputs)
+
+
+SMALL = {
+    "mlp": partial(with_body, partial(mlp_body, hidden=8)),
+    "cnn": partial(with_body, partial(cnn_body, widths=(4, 8))),
+    "lstm": partial(with_body, partial(lstm_body, hidden=8, embedding=4)),
+}
+
+
+def model(network: Any = SMALL["mlp"], **options: Any) -> TorchModel:
+    chosen = {"epochs": 3, "batch_size": 16, "device": "cpu", "random_state": 0, **options}
+    return TorchModel(network, **chosen)
+
+
+def table(n: int = 60) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    return X, X[:, 0] - 0.5 * X[:, 1]
+
+
+# --- the contract
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check for _, check in iter_local_model_checks()],
+    ids=[name for name, _ in iter_local_model_checks()],
+)
+def test_the_contract_of_a_local_model_is_kept(check: Callable[[Any], None]) -> None:
+    check(TorchModel(epochs=2, batch_size=16, device="cpu"))
+
+
+def test_it_is_a_scikit_learn_regressor() -> None:
+    X, y = table()
+    given = model(schedule="linear", clip_norm=None)
+    assert repr(clone(given).get_params()) == repr(given.get_params())
+    with pytest.raises(NotFittedError):
+        given.predict(X)
+    assert given.fit(X, y) is given
+    assert given.set_params(epochs=30).fit(X, y).score(X, y) > 0.8
+
+
+# --- views of every kind
+
+
+def pictures(n: int) -> tuple[Any, Floats]:
+    images = np.random.default_rng(0).normal(size=(n, 2, 6, 6))
+    return images, images[:, 0].mean(axis=(1, 2)) * 6
+
+
+def stays(n: int) -> tuple[Any, Floats]:
+    """Rows of 1 to 4 steps: the sign of the first column adds up."""
+    rng = np.random.default_rng(0)
+    steps = Sequences(rng.normal(size=(n, 4, 2)), rng.integers(1, 5, size=n))
+    within = np.arange(4) < steps.lengths[:, None]
+    return steps, (np.tanh(steps.values[..., 0]) * within).sum(axis=1)
+
+
+def coded(n: int) -> tuple[Any, Floats]:
+    """How often code 3 occurs within a row's length."""
+    rng = np.random.default_rng(0)
+    steps = Sequences(rng.integers(0, 5, size=(n, 4)), rng.integers(0, 5, size=n))
+    within = np.arange(4) < steps.lengths[:, None]
+    return steps, ((steps.values == 3) & within).sum(axis=1) * 1.0
+
+
+def tensors(n: int) -> tuple[Any, Floats]:
+    values = np.random.default_rng(0).normal(size=(n, 2, 2, 1, 2))
+    return values, values[:, 1].mean(axis=(1, 2, 3)) * 2
+
+
+EASY: dict[str, tuple[Callable[[int], tuple[Any, Floats]], str, dict[str, Any]]] = {
+    "table": (table, "mlp", {"epochs": 20}),
+    "images": (pictures, "cnn", {"epochs": 20, "learning_rate": 0.3}),
+    "sequences": (stays, "lstm", {"epochs": 40, "optimizer": "adam", "learning_rate": 0.03}),
+    "codes": (coded, "lstm", {"epochs": 40, "optimizer": "adam", "learning_rate": 0.03}),
+    "other": (tensors, "mlp", {"epochs": 20}),
+}
+
+
+@pytest.mark.parametrize("kind", EASY)
+def test_an_easy_target_is_learned(kind: str) -> None:
+    make, network, options = EASY[kind]
+    X, y = make(160)
+    fitted = model(SMALL[network], **options).fit(X, y)
+    said = fitted.predict(X)
+    assert said.shape == (160,)
+    assert said.dtype == np.float32
+    assert np.mean((said - y) ** 2) < 0.25 * np.var(y)
+    assert fitted.inputs_.kind == kind
+
+
+@pytest.mark.parametrize("kind", EASY)
+def test_outputs_have_the_shape_of_the_residual(kind: str) -> None:
+    make, network, _ = EASY[kind]
+    X, y = make(20)
+    for residual in (y, y[:, None], np.column_stack([y, -y, y])):
+        fitted = model(SMALL[network], epochs=1).fit(X, residual)
+        assert fitted.predict(X).shape == residual.shape
+        assert fitted.predict(X[:7]).shape == (7, *residual.shape[1:])
+        np.testing.assert_allclose(fitted.predict(X[:7]), fitted.predict(X)[:7], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", EASY)
+def test_auto_has_a_network_for_every_kind(kind: str) -> None:
+    X, y = EASY[kind][0](12)
+    assert model("auto", epochs=1).fit(X, y).predict(X).shape == (12,)
+
+
+def test_images_are_learned_from_changed_copies() -> None:
+    X, y = pictures(120)
+    plain, changed = (
+        model(SMALL["cnn"], epochs=10, learning_rate=0.3, augment=augment).fit(X, y).predict(X)
+        for augment in (None, ShiftAndFlip(1))
+    )
+    assert np.mean((changed - y) ** 2) < 0.6 * np.var(y)
+    assert not np.allclose(plain, changed)
+
+
+def test_half_precision_is_close() -> None:
+    X, y = pictures(120)
+    options: dict[str, Any] = {"epochs": 10, "learning_rate": 0.3}
+    exact, half = (
+        model(SMALL["cnn"], precision=precision, **options).fit(X, y).predict(X)
+        for precision in ("float32", "bfloat16")
+    )
+    assert half.dtype == np.float32
+    assert not np.array_equal(exact, half)
+    assert np.abs(exact - half).mean() < 0.2 * y.std()
+
+
+def test_values_of_sequences_beyond_their_ends_do_not_matter() -> None:
+    steps, y = stays(40)
+    rng = np.random.default_rng(1)
+    changed = steps.values.copy()
+    beyond = np.arange(4) >= steps.lengths[:, None]
+    changed[beyond] = np.where(rng.random(changed[beyond].shape) < 0.5, np.nan, 1e6)
+    other = Sequences(changed, steps.lengths)
+    one, two = model(SMALL["lstm"]).fit(steps, y), model(SMALL["lstm"]).fit(other, y)
+    np.testing.assert_array_equal(one.predict(steps), two.predict(steps))
+    np.testing.assert_array_equal(one.predict(steps), one.predict(other))
+
+
+def test_rows_without_steps_and_unknown_codes() -> None:
+    steps, y = coded(40)
+    fitted = model(SMALL["lstm"]).fit(steps, y)
+    none = np.zeros(3, dtype=np.int64)
+    empty = fitted.predict(Sequences(np.array([[0] * 4, [4] * 4, [1, 2, 3, 4]]), none))
+    assert len(set(empty.tolist())) == 1
+    full = none + 4
+    unknown = fitted.predict(Sequences(np.array([[5, 1, 2, 3], [99, 1, 2, 3], [0, 1, 2, 3]]), full))
+    assert len(set(unknown.tolist())) == 1
+
+
+# --- what cannot be used
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (
+            np.array([[1.0], [np.nan]]),
+            np.zeros(2),
+            "1 values are NaN or infinite, which this network cannot take",
+        ),
+        (np.zeros((2, 1)), np.zeros(3), r"expected a residual for 2 rows, got shape \(3,\)"),
+        (np.zeros((2, 1)), np.zeros((2, 1, 1)), r"expected a residual for 2 rows, got shape \(2, 1, 1\)"),
+        (np.zeros((2, 1)), np.array([0.0, np.inf]), "the residual has NaN or infinite values"),
+        (np.zeros(3), np.zeros(3), r"rows \(n, \.\.\.\), got shape \(3,\)"),
+    ],
+)
+def test_rows_and_residuals_that_cannot_be_learned_from(X: Any, y: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        model().fit(X, y)
+
+
+def test_rows_that_cannot_be_predicted() -> None:
+    X, y = table()
+    fitted = model().fit(X, y)
+    with pytest.raises(InvalidInputError, match=r"shape \(3,\) were learned from, got 'table' and \(2,\)"):
+        fitted.predict(X[:, :2])
+    with pytest.raises(InvalidInputError, match=r"got 'images' and \(1, 3, 1\)"):
+        fitted.predict(X[:, None, :, None])
+    with pytest.raises(InvalidInputError, match="NaN or infinite"):
+        fitted.predict(np.full((2, 3), np.nan))
+    with pytest.raises(InvalidInputError, match="no rows to predict"):
+        fitted.predict(X[:0])
+
+
+def test_nothing_is_learned_from_no_rows() -> None:
+    with pytest.raises(InvalidInputError, match="rows"):
+        model().fit(np.zeros((0, 3)), np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"network": "forest"}, "unknown network 'forest'"),
+        ({"network": "cnn"}, "takes images, the view is of the kind 'table'"),
+        ({"network": lambda inputs, n_outputs: None}, "must be an nn.Module, got NoneType"),
+        ({"local_loss": "l3"}, "unknown local loss 'l3'"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+    ],
+)
+def test_options_that_cannot_be_used(options: dict[str, Any], message: str) -> None:
+    X, y = table()
+    with pytest.raises(InvalidOptionError, match=message):
+        model(**options).fit(X, y)
+
+
+def one_output(inputs: Any, n_outputs: int) -> Any:
+    return nn.Linear(3, 1)
+
+
+def flat(inputs: Any, n_outputs: int) -> Any:
+    return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+
+
+def too_many(inputs: Any, n_outputs: int) -> Any:
+    return nn.Linear(3, n_outputs + 1)
+
+
+@pytest.mark.parametrize(("network", "n_outputs"), [(one_output, 2), (flat, 1), (too_many, 2)])
+def test_a_network_with_other_outputs_is_refused(network: Any, n_outputs: int) -> None:
+    X, y = table()
+    with pytest.raises((InvalidOptionError, LocalModelError), match="output"):
+        model(network).fit(X, np.column_stack([y] * n_outputs))
+
+
+class Parameter(nn.Module):  # type: ignore[misc]
+    """What it says of all rows is one piece of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, columns: Any) -> Any:
+        return self.bias.expand(len(columns), -1)
+
+
+def test_a_network_may_answer_with_a_view_of_its_parameters() -> None:
+    X, y = table()
+    assert model(lambda inputs, n_outputs: Parameter()).fit(X, y).predict(X).shape == y.shape
+
+
+def test_a_local_loss_is_set_from_outside() -> None:
+    given = model()
+    other = with_local_loss(given, "l1")
+    assert (given.local_loss, other.local_loss, type(other)) == ("l2", "l1", TorchModel)
+    X, y = table()
+    assert not np.array_equal(other.fit(X, y).predict(X), given.fit(X, y).predict(X))
+
+
+# --- seeds
+
+
+@pytest.mark.parametrize("kind", EASY)
+def test_predictions_follow_from_the_seed(kind: str) -> None:
+    make, network, _ = EASY[kind]
+    X, y = make(30)
+    said = [model(SMALL[network], random_state=seed).fit(X, y).predict(X) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(said[0], said[1])
+    assert not np.allclose(said[0], said[2])
+
+
+def test_chance_outside_is_left_alone() -> None:
+    X, y = pictures(30)
+    torch_before = torch.random.get_rng_state()
+    numpy_before = pickle.dumps(np.random.get_state())  # noqa: NPY002
+    fitted = model("auto", augment=ShiftAndFlip()).fit(X, y)
+    fitted.predict(X)
+    pickle.loads(pickle.dumps(fitted))
+    assert torch.equal(torch_before, torch.random.get_rng_state())
+    assert pickle.dumps(np.random.get_state()) == numpy_before  # noqa: NPY002
+    default = model().fit(*table())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(123)
+        np.testing.assert_array_equal(model().fit(*table()).predict(table()[0]), default.predict(table()[0]))
+
+
+def with_dropout(inputs: Any, n_outputs: int) -> Any:
+    return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, n_outputs))
+
+
+def test_dropout_follows_from_the_seed_too() -> None:
+    X, y = table()
+    before = torch.random.get_rng_state()
+    said = [model(with_dropout).fit(X, y).predict(X) for _ in range(2)]
+    np.testing.assert_array_equal(said[0], said[1])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# --- failures
+
+
+class Hungry(nn.Module):  # type: ignore[misc]
+    """Runs out of memory with more than ``most`` rows, in training or in prediction."""
+
+    def __init__(self, most: int, training: bool, n_outputs: int) -> None:
+        super().__init__()
+        self.most = most
+        self.hungry_in_training = training
+        self.linear = nn.Linear(3, n_outputs)
+
+    def forward(self, columns: Any) -> Any:
+        if self.training == self.hungry_in_training and len(columns) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return self.linear(columns)
+
+
+def hungry(most: int, *, training: bool) -> Any:
+    return lambda inputs, n_outputs: Hungry(most, training, n_outputs)
+
+
+def test_out_of_memory_halves_the_batch_and_says_so() -> None:
+    X, y = table(60)
+    network = hungry(16, training=True)
+    with pytest.warns(GALWarning, match="memory did not suffice: going on with batches of") as said:
+        fitted = model(network, batch_size=50, epochs=20).fit(X, y)
+    assert [str(one.message).split("batches of ")[1].split()[0] for one in said] == ["25", "12"]
+    smaller = model(network, batch_size=12, epochs=20).fit(X, y)
+    np.testing.assert_array_equal(fitted.predict(X), smaller.predict(X))
+    assert fitted.score(X, y) > 0.9
+
+
+def test_out_of_memory_in_prediction() -> None:
+    X, y = table(60)
+    expected = model(hungry(1000, training=False)).fit(X, y).predict(X)
+    fitted = model(hungry(16, training=False)).fit(X, y)
+    with pytest.warns(GALWarning, match="memory did not suffice"):
+        np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_memory_that_does_not_suffice_for_a_row_is_the_models_failure(training: bool) -> None:
+    X, y = table()
+    with pytest.warns(GALWarning), pytest.raises(LocalModelError, match="for a single row"):
+        model(hungry(0, training=training)).fit(X, y).predict(X)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_divergence_names_the_learning_rate(optimizer: str) -> None:
+    X, y = table()
+    options: dict[str, Any] = {"learning_rate": 1e30, "clip_norm": None, "epochs": 5}
+    with pytest.raises(
+        LocalModelError, match=r"within 5 epochs at the learning rate 1e\+30; lower learning_rate"
+    ):
+        model(optimizer=optimizer, **options).fit(X, y)
+
+
+def test_after_a_failure_the_prepared_view_serves_again() -> None:
+    X, y = table()
+    view = model().prepare(X)
+    with pytest.raises(LocalModelError):
+        model(learning_rate=1e30, clip_norm=None).fit(view, y)
+    np.testing.assert_array_equal(model().fit(view, y).predict(X), model().fit(X, y).predict(X))
+
+
+# --- weights of rows
+
+
+def test_labels_of_rows_without_weight_do_not_matter() -> None:
+    X, y = table()
+    weight = np.where(np.arange(len(y)) % 3 == 0, 0.0, 2.0)
+    garbage = np.where(weight == 0, 1e4, y)
+    one, two = (model().fit(X, labels, weight).predict(X) for labels in (y, garbage))
+    np.testing.assert_array_equal(one, two)
+    assert not np.allclose(one, model().fit(X, y).predict(X))
+
+
+def test_equal_weights_are_no_weights() -> None:
+    X, y = table()
+    weighted = model().fit(X, y, np.full(len(y), 3.0)).predict(X)
+    np.testing.assert_allclose(weighted, model().fit(X, y).predict(X), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_cannot_be_meant_are_refused() -> None:
+    X, y = table()
+    with pytest.raises(InvalidInputError, match="sample_weight must be 60 finite numbers"):
+        model().fit(X, y, np.full(len(y), -1.0))
+
+
+# --- one trainer for all rounds
+
+
+@pytest.fixture
+def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Trainer]:
+    """All trainers that are made."""
+    made: list[Trainer] = []
+    real = Trainer.__init__
+
+    def noting(self: Trainer, *given: Any, **options: Any) -> None:
+        made.append(self)
+        real(self, *given, **options)
+
+    monkeypatch.setattr(Trainer, "__init__", noting)
+    return made
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("weight", [None, np.linspace(0, 1, 60)])
+def test_a_trainer_serves_the_rounds_of_a_task(optimizer: str, weight: Any, trainers: list[Trainer]) -> None:
+    X, y = table()
+    residuals = [np.column_stack([y, -y]), np.column_stack([y**2, y]), np.column_stack([X[:, 2], y])]
+    view = model().prepare(X)
+    reused = [
+        model(optimizer=optimizer, random_state=t).fit(view, residual, weight).predict(X)
+        for t, residual in enumerate(residuals)
+    ]
+    assert len(trainers) == 1
+    for t, residual in enumerate(residuals):
+        fresh = model(optimizer=optimizer, random_state=t).fit(X, residual, weight)
+        np.testing.assert_array_equal(reused[t], fresh.predict(X))
+    assert len(trainers) == 4
+
+
+def test_models_of_earlier_rounds_keep_what_they_learned(trainers: list[Trainer]) -> None:
+    X, y = table()
+    view = model().prepare(X)
+    first = model().fit(view, y)
+    before = first.predict(X)
+    model(random_state=1).fit(view, -y)
+    np.testing.assert_array_equal(first.predict(X), before)
+    assert len(trainers) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"epochs": 2},
+        {"local_loss": "l1"},
+        {"network": "mlp"},
+        {"learning_rate": 0.01},
+        {"schedule": "constant"},
+    ],
+)
+def test_other_recipes_have_trainers_of_their_own(other: dict[str, Any], trainers: list[Trainer]) -> None:
+    X, y = table()
+    view = model().prepare(X)
+    model().fit(view, y)
+    said = model(**other).fit(view, y).predict(X)
+    assert len(trainers) == 2
+    np.testing.assert_array_equal(said, model(**other).fit(X, y).predict(X))
+
+
+def test_other_rows_have_trainers_of_their_own(trainers: list[Trainer]) -> None:
+    X, y = table()
+    view = model().prepare(X)
+    rows = np.arange(0, 60, 2)
+    for _ in range(3):
+        model().fit(view, y)
+        said = model().fit(view[rows], y[rows]).predict(X)
+    assert len(trainers) == 2
+    np.testing.assert_array_equal(said, model().fit(X[rows], y[rows]).predict(X))
+
+
+class Width:
+    """Makes a network; like functions that come and go in the same place of memory, all look alike."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __repr__(self) -> str:
+        return "<network>"
+
+    def __call__(self, inputs: Any, n_outputs: int) -> Any:
+        return nn.Sequential(nn.Linear(3, self.width), nn.Tanh(), nn.Linear(self.width, n_outputs))
+
+
+def test_networks_of_ones_own_are_told_apart() -> None:
+    X, y = table()
+    view = model().prepare(X)
+    for width in (2, 5):
+        said = model(Width(width)).fit(view, y).predict(X)
+        np.testing.assert_array_equal(said, model(Width(width)).fit(X, y).predict(X))
+
+
+# --- storing
+
+
+def test_a_stored_network_says_the_same() -> None:
+    for kind, (make, network, _) in EASY.items():
+        X, y = make(20)
+        fitted = model(SMALL[network], epochs=1).fit(X, y)
+        before = fitted.predict(X)
+        for again in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):
+            np.testing.assert_array_equal(again.predict(X), before, err_msg=kind)
+            assert not again.module_.training
+            np.testing.assert_array_equal(again.fit(X, y).predict(X), before, err_msg=kind)
+        np.testing.assert_array_equal(fitted.predict(X), before)
+
+
+def test_an_unfitted_model_travels_too() -> None:
+    X, y = table()
+    again = pickle.loads(pickle.dumps(model()))
+    np.testing.assert_array_equal(again.fit(X, y).predict(X), model().fit(X, y).predict(X))
+
+
+def test_networks_are_stored_as_safetensors() -> None:
+    safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    fitted = model(SMALL["cnn"], epochs=1).fit(*pictures(20))
+    state = fitted.__getstate__()
+    assert not any(isinstance(value, nn.Module | torch.Tensor) for value in state.values())
+    stored = safetensors.load(state["stored_network"])
+    expected = fitted.module_.state_dict()
+    assert set(stored) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(stored[name], value.numpy())
+    assert len(state["stored_network"]) < 1.5 * sum(value.nbytes for value in expected.values()) + 2000
+
+
+def test_numbers_of_another_network_are_refused() -> None:
+    stored = to_bytes(nn.Linear(3, 2))
+    for given in (stored[:-1], b"something else"):
+        with pytest.raises(StoredModelError, match="does not fit the network"):
+            from_bytes(nn.Linear(3, 2), given)
+    with pytest.raises(StoredModelError, match="does not fit the network"):
+        from_bytes(nn.Linear(4, 2), stored)
+
+
+class Tied(nn.Module):  # type: ignore[misc]
+    """Two layers with the same weights."""
+
+    def __init__(self, n_outputs: int) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, n_outputs)
+        self.second.weight = self.first.weight
+
+    def forward(self, columns: Any) -> Any:
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(columns)))))
+
+
+def tied(inputs: Any, n_outputs: int) -> Any:
+    return Tied(n_outputs)
+
+
+def test_networks_with_shared_weights_are_stored() -> None:
+    X, y = table()
+    fitted = model(tied).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.predict(X))

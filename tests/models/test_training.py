@@ -1,0 +1,390 @@
+"""How networks are trained: rates, options, local losses, order of the rows, chance, memory that does not suffice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+from torch import nn
+
+from gal.core.residual_losses import HuberLoss, PowerLoss
+from gal.core.residual_losses import local_loss as find_local_loss
+from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError, UnsupportedLocalLossError
+from gal.models.deep import TorchModel
+from gal.models.deep.torch_model import row_weight, with_smaller_batches
+from gal.models.deep.training import Trainer, Training, find_device, residual_objective, seeded
+from gal.models.deep.views import to_device
+from gal.warnings import GALWarning
+
+CPU = torch.device("cpu")
+
+
+class OnlyBias(nn.Module):  # type: ignore[misc]
+    """Says the same of every row."""
+
+    def __init__(self, n_outputs: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(n_outputs))
+
+    def forward(self, columns: Any) -> Any:
+        return self.bias + torch.zeros(len(columns), 1)
+
+
+def only_bias(inputs: Any, n_outputs: int) -> Any:
+    return OnlyBias(n_outputs)
+
+
+def bias_of(trainer: Trainer) -> list[float]:
+    found: list[float] = trainer.module.bias.tolist()
+    return found
+
+
+# --- the learning rate
+
+
+@pytest.mark.parametrize("steps", [1, 7, 10, 100])
+def test_a_constant_rate_is_constant(steps: int) -> None:
+    assert Training(schedule="constant", learning_rate=0.3).rates(steps).tolist() == [0.3] * steps
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+@pytest.mark.parametrize("steps", [1, 3, 10, 200])
+def test_other_rates_rise_to_their_height_and_fall(schedule: str, steps: int) -> None:
+    rates = Training(schedule=schedule, learning_rate=0.3).rates(steps)
+    assert rates.shape == (steps,)
+    assert rates.min() > 0
+    assert rates.max() <= 0.3
+    peak = int(rates.argmax())
+    assert peak <= max(1, steps // 10)
+    assert (np.diff(rates[: peak + 1]) > 0).all()
+    assert (np.diff(rates[peak:]) < 0).all()
+    if steps == 200:
+        assert rates.max() > 0.29 * 0.9
+        assert rates[-1] < 0.005
+
+
+def test_rates_follow_their_formulas() -> None:
+    linear = Training(schedule="linear", learning_rate=1.0).rates(20)
+    np.testing.assert_allclose(linear[:3], [0.5, 0.95, 0.9])
+    np.testing.assert_allclose(linear[-1], 0.05)
+    cosine = Training(schedule="cosine", learning_rate=1.0).rates(20)
+    np.testing.assert_allclose(cosine[10], 0.5)
+    np.testing.assert_allclose(cosine[5], (1 + np.sqrt(0.5)) / 2)
+
+
+def test_each_step_is_taken_with_its_rate() -> None:
+    """Plain SGD on a bias with a constant gradient moves it by the sum of the rates."""
+    trainer = _trainer(np.zeros((4, 1)), Training(epochs=5, batch_size=4, momentum=0.0, weight_decay=0.0))
+    trainer.objective = lambda output, target, weight: output.mean()
+    trainer.fit({"bias": torch.zeros(1)}, torch.zeros((4, 1)), None, 0)
+    assert bias_of(trainer) == pytest.approx([-trainer.training.rates(5).sum()], rel=1e-5)
+
+
+# --- options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number of at least 1, got 1.5"),
+        ({"epochs": True}, "epochs must be a whole number of at least 1, got True"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"batch_size": "all"}, "batch_size must be a whole number of at least 1, got 'all'"),
+        ({"optimizer": "lbfgs"}, "optimizer must be sgd or adam, got 'lbfgs'"),
+        ({"schedule": "step"}, "schedule must be one of constant, cosine, linear, got 'step'"),
+        ({"precision": "float16"}, "precision must be auto, float32 or bfloat16, got 'float16'"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0, got -1.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0, got nan"),
+        ({"clip_norm": 0.0}, "clip_norm must be None or above 0, got 0.0"),
+        ({"clip_norm": float("nan")}, "clip_norm must be None or above 0, got nan"),
+    ],
+)
+def test_options_outside_their_range_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        Training(**options)
+    with pytest.raises(InvalidOptionError, match=message):
+        TorchModel(device="cpu", **options).fit(np.ones((4, 1)), np.ones(4))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("momentum", -1.0),
+        ("momentum", float("nan")),
+        ("weight_decay", -1.0),
+        ("weight_decay", float("nan")),
+        ("learning_rate", float("inf")),
+        ("learning_rate", "fast"),
+    ],
+)
+def test_further_options_outside_their_range_are_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=name):
+        Training(**{name: value})
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    assert Training(epochs=np.int64(3), batch_size=np.int32(8)).epochs == 3  # type: ignore[arg-type]
+
+
+def test_half_precision_is_for_gpus_unless_asked_for() -> None:
+    gpu = torch.device("cuda")
+    assert Training().dtype(CPU) == torch.float32
+    assert Training().dtype(gpu) == torch.bfloat16
+    assert Training(precision="float32").dtype(gpu) == torch.float32
+    assert Training(precision="bfloat16").dtype(CPU) == torch.bfloat16
+
+
+def test_devices() -> None:
+    assert find_device("cpu") == CPU
+    assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(
+        InvalidOptionError, match=r"device 'gpu' cannot be used here: .*; use 'auto' or 'cpu'"
+    ):
+        find_device("gpu")
+    absent = "cuda:99" if torch.cuda.is_available() else "cuda"
+    with pytest.raises(InvalidOptionError, match=f"device '{absent}' cannot be used here"):
+        find_device(absent)
+
+
+@pytest.mark.parametrize("device", [None, "meta"])
+def test_devices_that_cannot_be_meant(device: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="cannot be used here"):
+        find_device(device)
+
+
+# --- local losses
+
+
+@pytest.mark.parametrize("name", ["l1", "l1.5", "l2", "l4", "huber"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_objectives_are_the_local_losses_up_to_a_factor(name: str, weighted: bool, shared: bool) -> None:
+    rng = np.random.default_rng(0)
+    output, target = rng.normal(size=(9, 3)), 3 * rng.normal(size=(9, 3))
+    weight = rng.random(9) if weighted else np.ones(9)
+    shares = np.array([0.5, 0.25, 0.0]) if shared else np.full(3, 1 / 3)
+    loss = find_local_loss(name)
+    objective = residual_objective(loss, torch.tensor(shares) if shared else None)
+    factor = loss.q if isinstance(loss, PowerLoss) else 1.0
+    expected = factor * np.mean(weight * (loss.value(target - output) @ shares))
+    given = torch.tensor(weight) if weighted else None
+    assert float(objective(torch.tensor(output), torch.tensor(target), given)) == pytest.approx(expected)
+
+
+def test_objectives_of_ones_own_numbers() -> None:
+    error, zero = torch.tensor([[3.0], [-0.1]]), torch.zeros(2, 1)
+    assert float(residual_objective(PowerLoss(3.0))(error, zero, None)) == pytest.approx(27.001 / 2)
+    assert float(residual_objective(HuberLoss(0.5))(error, zero, None)) == pytest.approx(1.38 / 2)
+
+
+SKEWED = np.array([0.0, 0.0, 0.0, 0.1, 0.2, 0.2, 1.0, 2.0])
+"""Median 0.15, mean 0.4375, middle of the range 1."""
+
+
+def settled(local_loss: Any, target: Any = SKEWED, **options: Any) -> float:
+    """Where a network that says the same of every row ends."""
+    how: dict[str, Any] = {"epochs": 400, "batch_size": 8, "weight_decay": 0.0, "learning_rate": 0.05}
+    model = TorchModel(only_bias, local_loss=local_loss, device="cpu", random_state=0, **how | options)
+    return float(model.fit(np.zeros((len(target), 1)), target).predict(np.zeros((1, 1)))[0])
+
+
+def best_constant(local_loss: Any, target: Any = SKEWED) -> float:
+    places = np.linspace(target.min(), target.max(), 20001)
+    values = find_local_loss(local_loss).value(target[:, None] - places).sum(axis=0)
+    return float(places[values.argmin()])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_l1_goes_to_the_median_and_l2_to_the_mean(optimizer: str) -> None:
+    assert 0.1 - 0.01 < settled("l1", optimizer=optimizer) < 0.2 + 0.01
+    assert settled("l2", optimizer=optimizer) == pytest.approx(SKEWED.mean(), abs=0.005)
+
+
+@pytest.mark.parametrize("local_loss", ["l1.5", "l4", "huber", PowerLoss(3.0), HuberLoss(0.2)])
+def test_other_losses_go_to_their_own_best_constant(local_loss: Any) -> None:
+    assert settled(local_loss) == pytest.approx(best_constant(local_loss), abs=0.02)
+
+
+def test_l4_goes_towards_the_middle_of_the_range() -> None:
+    assert SKEWED.mean() + 0.3 < settled("l4") < 1.0
+
+
+class Cubic:
+    """A local loss of the user's own."""
+
+    name = "cubic"
+
+    def value(self, error: Any) -> Any:
+        return np.abs(error) ** 3
+
+    gradient = curvature = multiplier = value
+
+
+def test_a_local_loss_of_ones_own_is_refused() -> None:
+    with pytest.raises(
+        UnsupportedLocalLossError, match=r"cannot minimise the local loss 'cubic': choose l1, "
+    ):
+        settled(Cubic())
+    with pytest.raises(InvalidOptionError, match="unknown local loss 'l7'"):
+        settled("l7")
+
+
+# --- one trainer
+
+
+def _trainer(view: Any, training: Training, n_outputs: int = 1, **options: Any) -> Trainer:
+    objective = residual_objective(PowerLoss(2.0))
+    return Trainer(
+        OnlyBias(n_outputs), to_device(view, CPU, torch.float32), n_outputs, objective, training, **options
+    )
+
+
+def test_every_epoch_takes_every_row_and_fills_up_the_last_batch() -> None:
+    trainer = _trainer(np.zeros((10, 1)), Training(epochs=3, batch_size=4))
+    trainer.fit({"bias": torch.zeros(1)}, torch.zeros((10, 1)), None, 7)
+    epochs = trainer.order.reshape(3, 12).numpy()
+    for epoch in epochs:
+        assert sorted(epoch[:10]) == list(range(10))
+        assert epoch[10:].tolist() == epoch[:2].tolist()
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert int(trainer.done) == 9
+
+
+def test_the_order_follows_from_the_seed() -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        trainer = _trainer(np.zeros((10, 1)), Training(epochs=2, batch_size=5))
+        trainer.fit({"bias": torch.zeros(1)}, torch.zeros((10, 1)), None, seed)
+        orders.append(trainer.order.clone())
+    assert torch.equal(orders[0], orders[1])
+    assert not torch.equal(orders[0], orders[2])
+
+
+def test_batches_are_not_larger_than_the_view() -> None:
+    trainer = _trainer(np.zeros((3, 1)), Training(epochs=2, batch_size=512))
+    assert (trainer.batch_size, trainer.steps, len(trainer.rates)) == (3, 1, 2)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_trainer_starts_anew_every_time(optimizer: str) -> None:
+    rng = np.random.default_rng(0)
+    training = Training(epochs=3, batch_size=4, optimizer=optimizer)
+    target = torch.as_tensor(rng.normal(size=(10, 2)), dtype=torch.float32)
+    start = {"bias": torch.tensor([0.3, -0.2])}
+    used, fresh = (_trainer(np.zeros((10, 1)), training, 2) for _ in range(2))
+    used.fit(start, 5 * target, None, 3)
+    other = used.module.bias.detach().clone()
+    used.fit(start, target, None, 4)
+    fresh.fit(start, target, None, 4)
+    assert torch.equal(used.module.bias, fresh.module.bias)
+    assert not torch.equal(used.module.bias, other)
+    assert start["bias"].tolist() == pytest.approx([0.3, -0.2])
+
+
+def test_gradients_are_clipped() -> None:
+    options: dict[str, Any] = {"epochs": 1, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"}
+    target = torch.full((4, 1), 1000.0)
+    for clip_norm, moved in ((None, 200.0), (1.0, 0.1), (5.0, 0.5)):
+        trainer = _trainer(np.zeros((4, 1)), Training(clip_norm=clip_norm, **options))
+        trainer.fit({"bias": torch.zeros(1)}, target, None, 0)
+        assert bias_of(trainer) == pytest.approx([moved], rel=1e-4)
+
+
+def test_a_slow_part_moves_by_its_share_of_the_rate() -> None:
+    training = Training(epochs=5, batch_size=4, momentum=0.0, weight_decay=0.0, clip_norm=None)
+    module = nn.ModuleDict({"slow": OnlyBias(1), "fast": OnlyBias(1)})
+    module.forward = lambda columns: module["slow"](columns) + module["fast"](columns)
+    view = to_device(np.zeros((4, 1)), CPU, torch.float32)
+    trainer = Trainer(
+        module, view, 1, lambda output, target, weight: output.mean(), training, slow=module["slow"]
+    )
+    start = {name: torch.zeros(1) for name in module.state_dict()}
+    for slowness in (1.0, 0.25):
+        trainer.slowness.fill_(slowness)
+        trainer.fit(start, torch.zeros((4, 1)), None, 0)
+        moved = -training.rates(5).sum()
+        assert module["fast"].bias.tolist() == pytest.approx([moved], rel=1e-5)
+        assert module["slow"].bias.tolist() == pytest.approx([slowness * moved], rel=1e-5)
+
+
+def test_weight_decay_pulls_to_zero() -> None:
+    strong = settled("l2", weight_decay=1.0)
+    assert strong == pytest.approx(SKEWED.mean() * 2 / 3, abs=0.01)  # (b - y)^2 + b^2 / 2
+
+
+def test_trainers_of_the_same_steps_are_of_one_group() -> None:
+    one = _trainer(np.zeros((10, 1)), Training(epochs=3, batch_size=5))
+    same = _trainer(np.ones((6, 2)), Training(epochs=2, batch_size=2), 2)
+    other = _trainer(np.zeros((10, 1)), Training(epochs=4, batch_size=5))
+    assert one.group() == same.group() != other.group()
+
+
+# --- weights of rows
+
+
+def test_row_weights_have_a_mean_of_one() -> None:
+    view = to_device(np.zeros((4, 1)), CPU, torch.float32)
+    assert row_weight(None, view) is None
+    weight = row_weight([0, 2, 2, 4], view)
+    assert weight is not None
+    assert weight.tolist() == [0.0, 1.0, 1.0, 2.0]
+    for wrong in ([1, 1, 1], [1, 1, 1, -1], [1, 1, 1, np.nan], [0, 0, 0, 0], [[1], [1], [1], [1]]):
+        with pytest.raises(InvalidInputError, match="sample_weight must be 4 finite numbers >= 0, not all 0"):
+            row_weight(wrong, view)
+
+
+# --- chance
+
+
+def test_chance_inside_is_its_own() -> None:
+    before = torch.random.get_rng_state()
+    drawn = []
+    for seed in (5, 5, 6):
+        with seeded(CPU, seed):
+            drawn.append(torch.randn(3))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+# --- memory
+
+
+def test_batches_are_halved_until_they_fit() -> None:
+    tried: list[int] = []
+
+    def work(batch_size: int) -> str:
+        tried.append(batch_size)
+        if batch_size > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return "done"
+
+    with pytest.warns(GALWarning, match="memory did not suffice") as said:
+        assert with_smaller_batches(work, 40) == "done"
+    assert tried == [40, 20, 10, 5]
+    sizes = [re.search(r"batches of (\d+) rows", str(one.message)) for one in said]
+    assert [one and one.group(1) for one in sizes] == ["20", "10", "5"]
+
+
+def test_where_a_single_row_does_not_fit_the_model_has_failed() -> None:
+    def work(batch_size: int) -> str:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.warns(GALWarning), pytest.raises(LocalModelError, match="for a single row"):
+        with_smaller_batches(work, 4)
+
+
+def test_other_errors_are_not_about_memory() -> None:
+    def work(batch_size: int) -> str:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        with_smaller_batches(work, 4)
