@@ -6,10 +6,8 @@ Columns are divided among organizations; each sees only its own. Nothing else is
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +22,7 @@ from gal.columns import columns_by_organization, missing_columns, row_mask, view
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
-from gal.core.state import Ensemble, Progress, Round
+from gal.core.state import Ensemble
 from gal.core.steps import ENDED
 from gal.core.task import Task
 from gal.drivers import Traffic, drive_learning, drive_prediction, open_driver
@@ -35,6 +33,7 @@ from gal.errors import (
     LocalModelError,
     StoredModelError,
 )
+from gal.finished import Clock, finished_round
 from gal.initial import FittedModel, check_initial
 from gal.labels import check_class_labels, check_regression_labels
 from gal.models import PaperLinear, default_model, takes_missing_values
@@ -49,23 +48,6 @@ if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
     import pandas as pd
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class FinishedRound:
-    """What a round found, and how long it took; fields also as keys: ``rounds_[0]["rate"]``."""
-
-    round: int
-    weights: Mapping[str, float]
-    rate: float
-    train_loss: float
-    validation_loss: float
-    seconds: float
-    contributions: Mapping[str, float]
-    left_out: Mapping[str, str]
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
 
 
 class _GAL(BaseEstimator):  # type: ignore[misc]
@@ -157,7 +139,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
         """Algorithm 1: the ensemble, and the seconds of its rounds; fitted models stay with the members."""
-        clock = _Clock(self.on_round)
+        clock = Clock(self.on_round)
         with (
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
@@ -212,7 +194,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         done = self.ensemble_.rounds
         known = seconds if self.ensemble_.track == "assisted" else []
         times = [*known, *[float("nan")] * (len(done) - len(known))]
-        self.rounds_ = [_finished(one, spent) for one, spent in zip(done, times, strict=False)]
+        self.rounds_ = [finished_round(one, spent) for one, spent in zip(done, times, strict=False)]
         self.n_rounds_ = self.ensemble_.n_rounds
         self.contributions_ = dict(self.ensemble_.contributions)
         if self.ensemble_.stopped.startswith(ENDED):
@@ -566,37 +548,6 @@ _STORED = frozenset(
 )
 
 
-class _Clock:
-    """Notes when each round was finished, and passes it on."""
-
-    def __init__(self, on_round: Any) -> None:
-        self.on_round = on_round
-        self.last = time.perf_counter()
-        self.seconds: list[float] = []
-        self.reached: Progress | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
-        self.reached = progress
-        if self.on_round is not None:
-            self.on_round(progress)
-
-
 def _options(estimator: _GAL) -> Options:
     names = Options.__dataclass_fields__
     return Options(**{name: getattr(estimator, name) for name in names})
-
-
-def _finished(done: Round, seconds: float) -> FinishedRound:
-    return FinishedRound(
-        done.round,
-        done.weights,
-        done.rate,
-        done.train_loss,
-        done.validation_loss,
-        seconds,
-        done.contributions,
-        done.left_out,
-    )

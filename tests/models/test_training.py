@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from typing import Any
 
 import numpy as np
@@ -388,3 +390,19 @@ def test_other_errors_are_not_about_memory() -> None:
 
     with pytest.raises(RuntimeError, match="something else"):
         with_smaller_batches(work, 4)
+
+
+def test_trainers_go_with_their_view() -> None:
+    """A GPU's memory must not wait for the garbage collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        model = TorchModel(epochs=1, device="cpu", random_state=0)
+        view = model.prepare(np.zeros((20, 3), dtype=np.float32))
+        model.fit(view, np.zeros(20))
+        [[trainer]] = view.idle()
+        gone = weakref.ref(trainer)
+        del trainer, view
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -30,6 +30,7 @@ COMMON = (
     "columns.py",
     "drivers.py",
     "estimators.py",
+    "finished.py",
     "initial.py",
     "labels.py",
     "organization.py",

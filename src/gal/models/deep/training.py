@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -180,7 +180,8 @@ class Trainer:
         weighted: bool = False,
         slow: nn.Module | None = None,
     ) -> None:
-        self.module, self.view, self.objective, self.training = module, view, objective, training
+        self.module, self.objective, self.training = module, objective, training
+        self.view = view if isinstance(view, ManyViews) else view.bare()
         device, n = view.device, len(view)
         self.device = device
         self.batch_size = min(training.batch_size, n)
@@ -201,13 +202,14 @@ class Trainer:
         self.slowness = torch.ones((), device=device)
         self.optimizer = self._make_optimizer(set() if slow is None else set(slow.parameters()))
         self.recorded: dict[tuple[int, ...], Any] = {}
-        self.begin: Callable[[], None] = lambda: None
+        self.start: tuple[Mapping[str, Tensor], Tensor, Tensor | None] | None = None
+        """Parameters, targets and weights of the fit under way."""
 
     def fit(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
         """Train from the parameters ``start`` on; afterwards ``module`` has the result."""
         with self._on_stream():
-            self.begin = lambda: self._load(start, target, weight)
-            self.begin()
+            self.start = (start, target, weight)
+            self._begin()
             self._shuffle(torch.Generator(self.device).manual_seed(seed))
         meeting = current_meeting()
         if self.stream is not None and meeting is not None:
@@ -215,6 +217,7 @@ class Trainer:
         else:
             with seeded(self.device, seed) if _draws(self.module) else nullcontext():
                 train_together([self])
+        self.start = None
         if not all(bool(torch.isfinite(one).all()) for one in self.parameters):
             raise LocalModelError(
                 f"training diverged: the network became infinite or NaN within {self.training.epochs} epochs at the "
@@ -275,10 +278,13 @@ class Trainer:
         if self.draws.numel():
             self.draws.uniform_(generator=chance)
 
-    def _load(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None) -> None:
+    def _begin(self) -> None:
+        """Put everything where the fit starts from."""
+        assert self.start is not None
+        parameters, target, weight = self.start
         with torch.no_grad():
             for name, value in self.module.state_dict().items():
-                value.copy_(start[name])
+                value.copy_(parameters[name])
             self.target.copy_(target.view_as(self.target))
             if self.weight is not None and weight is not None:
                 self.weight.copy_(weight)
@@ -313,7 +319,7 @@ class Trainer:
         for _ in range(3):
             self.done.zero_()
             self.step()
-        self.begin()
+        self._begin()
 
     def _on_stream(self) -> Any:
         return nullcontext() if self.stream is None else on_stream(self.stream)
@@ -357,8 +363,11 @@ def record(trainers: Sequence[Trainer]) -> Any:
                     one.step()
             for one in trainers[1:]:
                 first.stream.wait_stream(one.stream)
-        finally:
-            graph.capture_end()  # or the stream would stay unusable
+        except BaseException:
+            with suppress(RuntimeError):
+                graph.capture_end()  # or the stream would stay unusable; what went wrong is raised
+            raise
+        graph.capture_end()
     first.recorded[together] = graph
     return graph
 

@@ -73,6 +73,10 @@ class TensorView:
         with self._lock:
             self._idle.setdefault(key, []).append(thing)
 
+    def bare(self) -> TensorView:
+        """The same rows without what is lent: for what is lent itself, which would otherwise keep itself alive."""
+        return TensorView(self.tensors, self.inputs)
+
     def idle(self) -> list[list[Any]]:
         """What is there to be lent, by key."""
         with self._lock:
