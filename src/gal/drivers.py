@@ -119,6 +119,14 @@ def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) 
         yield _Pool(pool, elsewhere=driver != "threads")
 
 
+def choose_driver(driver: str | Driver, organizations: Mapping[str, Organization]) -> str | Driver:
+    """What "auto" stands for: side by side where the models of several organizations compute on a GPU."""
+    if driver != "auto":
+        return driver
+    on_gpu = [one for one in organizations.values() if getattr(one.model, "on_gpu", False)]
+    return "side-by-side" if len(on_gpu) > 1 else "in-process"
+
+
 def drive_learning(
     task: Task,
     organizations: Mapping[str, Organization],

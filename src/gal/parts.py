@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.losses import REGRESSION_LOSSES
 from gal.core.prediction import final_output
 from gal.core.state import Ensemble, Progress
-from gal.drivers import Driver, Traffic, by_name, drive_learning, drive_prediction, open_driver
+from gal.drivers import Driver, Traffic, by_name, choose_driver, drive_learning, drive_prediction, open_driver
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.organization import Organization, check_view
 from gal.progress import show_progress
@@ -42,7 +42,7 @@ def learn(
     initial: Any = "auto",
     sample_weight: Any = None,
     seed: int = 0,
-    driver: str | Driver = "in-process",
+    driver: str | Driver = "auto",
     n_jobs: int | None = None,
     progress: Progress | None = None,
     on_round: Callable[[Progress], None] | None = None,
@@ -55,7 +55,9 @@ def learn(
     The fitted models stay in the organizations; the ensemble holds what the label holder needs to
     add their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
     ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
-    moves between the label holder and the others.
+    moves between the label holder and the others. ``driver``: ``auto`` (side by side where several networks share
+    a GPU, else one organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a function
+    that runs a list of jobs.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -90,7 +92,10 @@ def learn(
         moving=[name for name, one in members.items() if one.moves],
         seed=seed,
     )
-    with open_driver(driver, n_jobs) as run, show_progress(task.rounds, on_round, show=show) as observer:
+    with (
+        open_driver(choose_driver(driver, members), n_jobs) as run,
+        show_progress(task.rounds, on_round, show=show) as observer,
+    ):
         return drive_learning(task, members, run, progress=progress, on_round=observer, traffic=traffic)
 
 
@@ -100,7 +105,7 @@ def predict(
     views: Mapping[str, Any] | None = None,
     *,
     initial: Any = None,
-    driver: str | Driver = "in-process",
+    driver: str | Driver = "auto",
     n_jobs: int | None = None,
 ) -> Prediction:
     """Outputs for new rows: ``views`` has each organization's columns of them.
@@ -118,7 +123,7 @@ def predict(
         raise InvalidInputError(f"no view belongs to any of the organizations {', '.join(members)}")
     n_rows = next(iter(sizes.values()))
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
-    with open_driver(driver, n_jobs) as run:
+    with open_driver(choose_driver(driver, members), n_jobs) as run:
         answers = drive_prediction(ensemble, members, checked, n_rows, run)
     return Prediction(final_output(ensemble, answers, first), answers.missing, answers.degraded)
 

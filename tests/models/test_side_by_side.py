@@ -16,6 +16,7 @@ import torch
 
 import gal
 from gal import Ensemble, Organization
+from gal.drivers import choose_driver
 from gal.errors import LocalModelError
 from gal.models.deep import SharedBodyModel, TorchModel
 from gal.models.deep.side_by_side import Meeting, SideBySide, attending, current_meeting
@@ -270,3 +271,17 @@ def test_chance_outside_is_left_alone() -> None:
     before = torch.random.get_rng_state()
     learned(SideBySide(), (NETWORK, SHARED, NETWORK), cross_validation=0)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(("on_gpu", "chosen"), [(2, "side-by-side"), (1, "in-process"), (0, "in-process")])
+def test_auto_is_side_by_side_where_networks_share_a_gpu(on_gpu: int, chosen: str) -> None:
+    class OnGpu(Ridge):  # type: ignore[misc]
+        on_gpu = True
+
+    models = [OnGpu() if index < on_gpu else Ridge() for index in range(3)]
+    members = {
+        str(index): Organization(str(index), np.zeros((4, 2)), one) for index, one in enumerate(models)
+    }
+    assert choose_driver("auto", members) == chosen
+    assert choose_driver("threads", members) == "threads"
+    assert not TorchModel(device="cpu").on_gpu

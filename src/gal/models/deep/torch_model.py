@@ -81,6 +81,11 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
         device = find_device(self.device)
         return to_device(view, device, self._training().dtype(device))
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computes on a GPU here."""
+        return bool(find_device(self.device).type == "cuda")
+
     def _training(self) -> Training:
         return Training(**{one.name: getattr(self, one.name) for one in fields(Training)})
 
