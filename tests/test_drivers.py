@@ -123,7 +123,9 @@ def test_a_large_view_is_shared_with_processes_and_not_changed() -> None:
 
 def test_unknown_drivers_are_named() -> None:
     with (
-        pytest.raises(InvalidOptionError, match=r"in-process, threads, processes, joblib, side-by-side, got 'pigeons'"),
+        pytest.raises(
+            InvalidOptionError, match=r"in-process, threads, processes, joblib, side-by-side, got 'pigeons'"
+        ),
         open_driver("pigeons"),
     ):
         pass

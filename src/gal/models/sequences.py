@@ -32,6 +32,10 @@ class Sequences:
             raise InvalidInputError(
                 f"sequences need values (rows, steps, columns) or codes (rows, steps), got shape {values.shape}"
             )
+        if values.shape[1] == 0:
+            raise InvalidInputError(
+                f"sequences need room for at least one step, got values of shape {values.shape}"
+            )
         if values.ndim == 2 and values.dtype.kind not in "iu":
             raise InvalidInputError(f"codes (rows, steps) must be whole numbers, got {values.dtype}")
         if lengths.shape != values.shape[:1] or lengths.dtype.kind not in "iu":

@@ -51,7 +51,6 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
     """Learn and score."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-        torch.backends.cudnn.benchmark = True
     views = load_views(cell, sources)
     run = _Run(cell, views)
     learned = run.fused() if cell.method in {"late", "intermediate"} else run.assembled()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gal.experiments.bench.deep_sets import IMAGE_SETS
+from gal.errors import InvalidOptionError
+from gal.experiments.bench.deep_sets import DEEP_MODELS, IMAGE_SETS
 from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel
 from gal.models.deep.training import Training
 
@@ -40,7 +41,9 @@ def make_model(name: str, dataset: str, *, paper: bool) -> Any:
     changes = ShiftAndFlip(pixels=1, flip=False) if dataset == "MNIST" else ShiftAndFlip(pixels=0, flip=True)
     if name == "Augmented network":
         return TorchModel(**how, augment=changes)
-    return TorchModel("wide_cnn", **how, augment=changes)
+    if name == "Wide network":
+        return TorchModel("wide_cnn", **how, augment=changes)
+    raise InvalidOptionError(f"no deep local model {name!r}; there are {', '.join(DEEP_MODELS)}")
 
 
 def models_by_organization(

@@ -31,6 +31,10 @@ class ShiftAndFlip:
     flip: bool = True
     n_draws: int = 3
 
+    def __post_init__(self) -> None:
+        if isinstance(self.pixels, bool) or not isinstance(self.pixels, int) or self.pixels < 0:
+            raise InvalidOptionError(f"pixels must be a whole number of at least 0, got {self.pixels!r}")
+
     def batch(self, view: TensorView, rows: Tensor, draws: Tensor) -> tuple[Tensor, ...]:
         """Row selection, shift and mirror in one gather."""
         if view.inputs.kind != "images":

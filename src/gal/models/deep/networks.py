@@ -102,7 +102,10 @@ class _LSTM(nn.Module):  # type: ignore[misc]
             steps = self.embedding(torch.where(known == values, values, 0))
         else:
             steps = torch.nan_to_num(values)
-        states, _ = self.lstm(steps)
+        with torch.autocast(
+            steps.device.type, enabled=False
+        ):  # its weights are one piece of memory, in float32
+            states, _ = self.lstm(steps.float())
         last = (lengths - 1).clamp(min=0)
         chosen = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
         return chosen * (lengths > 0)[:, None]

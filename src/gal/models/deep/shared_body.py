@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import InvalidInputError
 from gal.models.deep.networks import Inputs, WithHead, count_features, make_body
-from gal.models.deep.torch_model import DeepModel, Floats, row_weight, with_smaller_batches
+from gal.models.deep.torch_model import DeepModel, Floats, row_weight, train_in_batches
 from gal.models.deep.training import Trainer, residual_objective, seeded
 from gal.models.deep.views import TensorView
 
@@ -90,7 +90,7 @@ class SharedBodyModel(DeepModel):
         def train(batch_size: int) -> nn.Module:
             return self._train(start, view, weight, seed, batch_size)
 
-        self.module_ = with_smaller_batches(train, min(int(self.batch_size), len(view)))
+        self.module_ = train_in_batches(train, self.batch_size, view)
         return self
 
     def _past_of(self, previous: Self | None, round: int) -> dict[int, NDArray[np.float32]]:

@@ -193,7 +193,7 @@ class TorchModel(DeepModel):
             view.hand_back(key, trainer)
             return fresh.eval()
 
-        self.module_ = with_smaller_batches(train, min(training.batch_size, len(view)))
+        self.module_ = train_in_batches(train, training.batch_size, view)
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -227,6 +227,22 @@ def row_weight(sample_weight: Any, view: TensorView) -> Tensor | None:
     ):
         raise InvalidInputError(f"sample_weight must be {len(view)} finite numbers >= 0, not all 0")
     return torch.from_numpy(weight / weight.mean()).to(view.device)
+
+
+def train_in_batches(train: Callable[[int], T], batch_size: int, view: TensorView) -> T:
+    """Train in batches that fit into memory; what did not fit in one round is not tried in the next."""
+    first = min(int(batch_size), len(view), view.fitting_batch or len(view))
+    used = first
+
+    def noted(size: int) -> T:
+        nonlocal used
+        used = size
+        return train(size)
+
+    trained = with_smaller_batches(noted, first)
+    if used < first:
+        view.fitting_batch = used
+    return trained
 
 
 def with_smaller_batches(work: Callable[[int], T], batch_size: int) -> T:

@@ -8,6 +8,7 @@ task; several organizations, each with its trainer and stream in its own thread,
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLoss
 from gal.models.deep.augmentation import Augmentation
 from gal.models.deep.side_by_side import current_meeting
 from gal.models.deep.views import ManyViews, TensorView
+from gal.warnings import GALWarning
 
 Objective = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Outputs (n, K), targets, and weights (n,) of the rows or None, to the mean loss."""
@@ -327,18 +329,49 @@ class Trainer:
 
 def train_together(trainers: Sequence[Trainer]) -> None:
     """All steps of all these trainers, of one group, in step with each other."""
+    trainers = sorted(trainers, key=id)  # the same ones meet in every round, in any order
     first = trainers[0]
     if first.stream is None:
         for one in trainers:
             for _ in range(len(one.rates)):
                 one.step()
         return
-    trainers = sorted(trainers, key=id)  # the same ones meet in every round, in any order
     with EXCLUSIVE:
-        recorded = record(trainers)
-    with on_stream(trainers[0].stream):
+        recorded = _recorded_or_none(trainers)
+    with on_stream(first.stream):
         for _ in range(len(first.rates)):
-            recorded.replay()
+            if recorded is not None:
+                recorded.replay()
+            else:
+                _step_each(trainers)
+
+
+def _step_each(trainers: Sequence[Trainer]) -> None:
+    """One step of each, on its own stream."""
+    for one in trainers:
+        with torch.cuda.stream(one.stream):
+            one.step()
+    for one in trainers[1:]:
+        trainers[0].stream.wait_stream(one.stream)  # type: ignore[union-attr]
+
+
+def _recorded_or_none(trainers: Sequence[Trainer]) -> Any:
+    """The recorded step; None, with a warning, where a network does what cannot be recorded."""
+    try:
+        return record(trainers)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        warnings.warn(
+            f"a training step of these networks cannot be recorded, so they are trained more slowly: {error}",
+            GALWarning,
+            stacklevel=2,
+        )
+        trainers[0].recorded[tuple(id(one) for one in trainers)] = None
+        for one in trainers:
+            with on_stream(one.stream):
+                one._begin()
+        return None
 
 
 def record(trainers: Sequence[Trainer]) -> Any:
@@ -348,27 +381,33 @@ def record(trainers: Sequence[Trainer]) -> Any:
     if together in first.recorded:
         return first.recorded[together]
     assert first.stream is not None
-    with on_stream(first.stream):
-        for one in trainers:
-            with on_stream(one.stream):
-                one.warm_up()  # in this thread: what libraries have chosen, they remember per thread
-        first.stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            for one in trainers[1:]:
-                one.stream.wait_stream(first.stream)  # type: ignore[union-attr]
+    tries_kernels = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True  # a step is replayed ten thousand times: worth a choice
+    try:
+        with on_stream(first.stream):
             for one in trainers:
-                with torch.cuda.stream(one.stream):
-                    one.step()
-            for one in trainers[1:]:
-                first.stream.wait_stream(one.stream)
-        except BaseException:
-            with suppress(RuntimeError):
-                graph.capture_end()  # or the stream would stay unusable; what went wrong is raised
-            raise
-        graph.capture_end()
+                with on_stream(one.stream):
+                    one.warm_up()  # in this thread: what libraries have chosen, they remember per thread
+            first.stream.synchronize()
+            graph = _capture(trainers)
+    finally:
+        torch.backends.cudnn.benchmark = tries_kernels
     first.recorded[together] = graph
+    return graph
+
+
+def _capture(trainers: Sequence[Trainer]) -> Any:
+    graph, stream = torch.cuda.CUDAGraph(), trainers[0].stream
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        for one in trainers[1:]:
+            one.stream.wait_stream(stream)  # type: ignore[union-attr]
+        _step_each(trainers)
+    except BaseException:
+        with suppress(RuntimeError):
+            graph.capture_end()  # or the stream would stay unusable; what went wrong is raised
+        raise
+    graph.capture_end()
     return graph
 
 
