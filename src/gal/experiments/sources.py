@@ -7,11 +7,17 @@ import hashlib
 import lzma
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gal.errors import InvalidInputError, MissingDataError
+
+
+UNPACK: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    ".gz": ("gzip", gzip.decompress),
+    ".xz": ("xz", lzma.decompress),
+}
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,12 @@ class Source:
     def read(self, name: str, path: Path) -> bytes:
         """The content, decompressed, if its checksum is the known one."""
         content = path.read_bytes()
-        unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix)
-        if unpack is not None:
+        if path.suffix in UNPACK:
+            kind, unpack = UNPACK[path.suffix]
             try:
                 content = unpack(content)
             except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-                raise self.wrong(name, path, f"a whole {path.suffix[1:]} file", str(error)) from error
+                raise self.wrong(name, path, f"a whole {kind} file", str(error)) from error
         came, expected = hashlib.sha256(content).hexdigest(), self.checksum(path)
         if came != expected:
             raise self.wrong(name, path, f"sha256 {expected}", f"sha256 {came} ({len(content):,} bytes)")
