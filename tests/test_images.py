@@ -282,7 +282,7 @@ class TestFiles:
 
     def test_half_a_download(self, tmp_path: Path) -> None:
         put(tmp_path / "mnist/train-images-idx3-ubyte.gz", gzip.compress(b"0" * 1000)[:-10])
-        with pytest.raises(InvalidInputError, match="expected a whole gz file"):
+        with pytest.raises(InvalidInputError, match="expected a whole gzip file"):
             load_images("MNIST", 8, tmp_path)
 
 
