@@ -15,8 +15,8 @@ from gal.baselines import learn_assisted, learn_late
 from gal.core.line_search import mean_loss
 from gal.core.requests import FitRequest, PredictRequest
 from gal.drivers import Traffic
-from gal.errors import InvalidOptionError
-from gal.models import check_local_model
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.models import Sequences, check_local_model
 from gal.models.adapters import AllOutputs, as_local_model, prepared
 from gal.tasks import Options, class_labels, make_task, regression_labels
 from moving_models import (
@@ -220,3 +220,10 @@ def test_assisted_learning_says_what_it_cannot_take() -> None:
         learn_assisted(task, organizations, order=["camera", "ward", "coder"])
     with pytest.raises(InvalidOptionError, match=r"order must name each of .* got \['ward'\]"):
         learn_assisted(task, organizations, order=["ward"])
+
+
+def test_the_default_model_wants_a_table() -> None:
+    with pytest.raises(InvalidInputError, match=r"'lab'.*\(4, 1, 8, 8\) is no table.*TorchModel"):
+        Organization("lab", np.zeros((4, 1, 8, 8)))
+    with pytest.raises(InvalidInputError, match="is no table"):
+        Organization("ward", Sequences(np.zeros((4, 3), dtype=int), np.ones(4, dtype=int)))

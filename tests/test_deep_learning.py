@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 def small_body(inputs: Inputs) -> Any:
     if inputs.kind == "images":
-        return cnn_body(inputs, (4, 8))
+        return cnn_body(inputs, widths=(4, 8))
     if inputs.kind in {"sequences", "codes"}:
         return lstm_body(inputs, hidden=6, embedding=3)
     return mlp_body(inputs, hidden=8)
@@ -473,3 +473,10 @@ def test_files_hold_no_residuals(tmp_path: Path) -> None:
     estimator(GALRegressor, SharedBodyModel(**QUICK)).fit(X, y).save(tmp_path / "model.gal")
     _, files = inside(tmp_path / "model.gal")
     assert not [name for name in files if name.endswith(".npy")]
+
+
+def test_the_networks_that_come_with_gal_are_trusted(tmp_path: Path) -> None:
+    X, y = numbers()
+    model = estimator(GALRegressor, SharedBodyModel(partial(mlp_body, hidden=5), **QUICK), rounds=1).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))

@@ -29,7 +29,7 @@ FUSIONS: tuple[Any, ...] = ("features", "outputs")
 def small(inputs: Inputs) -> Any:
     """Bodies with other numbers of features for every kind of view."""
     if inputs.kind == "images":
-        return cnn_body(inputs, (4, 8))
+        return cnn_body(inputs, widths=(4, 8))
     if inputs.kind in {"sequences", "codes"}:
         return lstm_body(inputs, hidden=6, embedding=3)
     return mlp_body(inputs, hidden=10)
@@ -282,3 +282,13 @@ def test_predictions_that_cannot_be_made(fitted: bool) -> None:
         fused.fit(views, y)
     with pytest.raises((GALError, NotFittedError)):
         fused.predict(rows_of(views, slice(0, 0)))
+
+
+def test_absolute_error_goes_to_the_median() -> None:
+    views = {"a": np.zeros((90, 1)), "b": np.zeros((90, 1))}
+    y = np.repeat([0.0, 0.0, 9.0], 30)
+    training = Training(epochs=60, batch_size=90, learning_rate=0.05, optimizer="adam")
+    fused = FusedNetworks("outputs", classes=False, loss="absolute_error", training=training, device="cpu")
+    assert fused.fit(views, y).predict(views).mean() < 0.5
+    with pytest.raises(InvalidOptionError, match="loss must be auto, log_loss here, got 'squared_error'"):
+        FusedNetworks("outputs", classes=True, loss="squared_error")

@@ -1,7 +1,7 @@
 """Drivers: who carries the requests of Algorithm 1 to the organizations.
 
 A driver runs the same work for several organizations: one after another, in threads or in
-processes. Results do not depend on which one.
+processes. Results do not depend on which one, where local models compute with as many threads there.
 """
 
 from __future__ import annotations
@@ -45,13 +45,18 @@ class Traffic:
     """Bytes of residuals (and of sample weights, where they are shared) to the others."""
     received: int = 0
     """Bytes of fitted values from the others."""
+    asked_again: int = 0
+    """Of these: values of models that had moved, after the last round."""
 
     def count(self, request: Request, organizations: int, answers: Sequence[Any]) -> None:
         """One request to so many others, and what came back; asking again for what moved sends no data."""
+        came = sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
+        self.received += came
         if isinstance(request, FitRequest):
             weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
             self.sent += organizations * (request.residual.nbytes + weight)
-        self.received += sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
+        else:
+            self.asked_again += came
 
 
 class Driver(Protocol):

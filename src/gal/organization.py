@@ -27,6 +27,7 @@ from gal.errors import (
 )
 from gal.models import as_local_model, default_model, set_seed, supports_sample_weight, with_local_loss
 from gal.models.adapters import LocalModel, MovingModel, copy_unfitted, fit_weighted, is_moving, prepared
+from gal.models.sequences import Sequences
 from gal.models.tabular import is_frame
 
 Floats = NDArray[np.float64]
@@ -52,6 +53,11 @@ class Organization:
             raise InvalidInputError(f"an organization needs a name, got {name!r}")
         self.name = name
         self.view = check_view(name, view)
+        if model is None and not _is_table(self.view):
+            raise InvalidInputError(
+                f"organization {name!r}: its view of shape {tuple(self.view.shape)} is no table, which the default model "
+                "needs: give it a model, such as gal.models.deep.TorchModel()"
+            )
         self.model = default_model() if model is None else model
         self.local_loss = local_loss
         self.models: dict[tuple[Track, int], Models] = {}
@@ -296,6 +302,10 @@ def take_rows(view: Any, positions: NDArray[np.intp]) -> Any:
 
 def _rows(view: Any, positions: NDArray[np.intp], n_rows: int) -> Any:
     return view if len(positions) == n_rows else take_rows(view, positions)
+
+
+def _is_table(view: Any) -> bool:
+    return len(view.shape) == 2 and not isinstance(view, Sequences)
 
 
 def _all_finite(view: Any) -> bool:

@@ -85,7 +85,7 @@ def with_the_same_numbers(body: Any, plain: Any) -> None:
 @pytest.mark.parametrize("size", [(8, 8), (7, 5), (1, 1)])
 def test_the_cheaper_order_is_the_same_function(bias: bool, size: tuple[int, int]) -> None:
     widths = (4, 6, 8, 10)
-    body, plain = cnn_body(Inputs("images", (2, *size)), widths), plain_cnn(2, widths, bias=bias)
+    body, plain = cnn_body(Inputs("images", (2, *size)), widths=widths), plain_cnn(2, widths, bias=bias)
     with_the_same_numbers(body.double(), plain.double())
     images = torch.randn(16, 2, *size, dtype=torch.float64)
     one, other = images.clone().requires_grad_(), images.clone().requires_grad_()
@@ -103,7 +103,7 @@ def test_the_cheaper_order_is_the_same_function(bias: bool, size: tuple[int, int
 
 
 def test_pixels_at_the_edge_of_odd_images_count() -> None:
-    body = cnn_body(Inputs("images", (1, 5, 5)), (4, 6, 8)).eval()
+    body = cnn_body(Inputs("images", (1, 5, 5)), widths=(4, 6, 8)).eval()
     images = torch.zeros(2, 1, 5, 5)
     images[1, 0, 4, 4] = 3.0
     features = body(images)
@@ -114,13 +114,13 @@ def test_pixels_at_the_edge_of_odd_images_count() -> None:
 @pytest.mark.parametrize("make", [cnn_body, wide_cnn_body])
 def test_images_of_any_size_have_as_many_features(make: Any, size: tuple[int, int]) -> None:
     inputs = Inputs("images", (1, *size))
-    body = make(inputs, (4, 8, 6))
+    body = make(inputs, widths=(4, 8, 6))
     assert count_features(body, inputs) == 6
     assert tuple(body(torch.randn(3, 1, *size)).shape) == (3, 6)
 
 
 def test_the_wide_cnn_passes_images_around_its_pairs() -> None:
-    body = wide_cnn_body(Inputs("images", (1, 8, 8)), (4,)).eval()
+    body = wide_cnn_body(Inputs("images", (1, 8, 8)), widths=(4,)).eval()
     pair = next(one for one in body if hasattr(one, "inner"))
     images = torch.randn(2, 4, 3, 3)
     assert not torch.equal(pair(images), images)
@@ -333,3 +333,22 @@ def test_the_output_layer_is_computed_in_float32() -> None:
     assert features.dtype == torch.bfloat16
     assert said.dtype == torch.float32
     torch.testing.assert_close(said, network.head(features.float()))
+
+
+@pytest.mark.parametrize("body", [mlp_body, lstm_body])
+def test_a_body_is_no_network(body: Any) -> None:
+    """Its second argument must not be taken for the number of outputs."""
+    with pytest.raises(InvalidOptionError, match="is it meant for SharedBodyModel"):
+        make_network(body, Inputs("table", (3,)), 2)
+    with pytest.raises(InvalidOptionError, match="is it meant for TorchModel"):
+        make_body(lambda inputs, n_outputs: nn.Linear(3, n_outputs), Inputs("table", (3,)))  # type: ignore[arg-type, misc]
+
+
+def test_networks_that_cannot_be_trained_are_named() -> None:
+    inputs = Inputs("table", (3,))
+    with pytest.raises(InvalidOptionError, match="got a network: every round needs a fresh one"):
+        make_network(nn.Linear(3, 2), inputs, 2)
+    with pytest.raises(InvalidOptionError, match="no parameters"):
+        make_network(lambda inputs, n_outputs: nn.Flatten(), inputs, 3)
+    with pytest.raises(InvalidOptionError, match="must return one tensor, got tuple"):
+        make_network(lambda inputs, n_outputs: nn.LSTM(3, n_outputs), inputs, 3)

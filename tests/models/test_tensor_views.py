@@ -274,3 +274,13 @@ def test_it_wants_three_draws_per_row_and_images() -> None:
         model.fit(np.ones((4, 2)), np.zeros(4))
     with pytest.raises(InvalidOptionError, match=r"changes images, the view is of the kind 'sequences'"):
         model.fit(stays(), np.zeros(6))
+
+
+def test_infinite_values_within_a_row_are_refused() -> None:
+    values = np.zeros((2, 3, 1))
+    values[0, 2] = np.inf
+    with pytest.raises(InvalidInputError, match="infinite"):
+        to_device(Sequences(values, np.array([3, 1])), torch.device("cpu"), torch.float32)
+    to_device(
+        Sequences(values, np.array([2, 1])), torch.device("cpu"), torch.float32
+    )  # beyond its end: ignored

@@ -430,3 +430,20 @@ def test_a_batch_that_did_not_fit_is_not_tried_again() -> None:
     tried.clear()
     model.fit(view, np.zeros(64))
     assert max(tried) == 16
+
+
+def test_networks_that_draw_on_their_own_follow_the_seed() -> None:
+    class Drawing(nn.Module):  # type: ignore[misc]
+        def __init__(self, n_outputs: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, n_outputs)
+
+        def forward(self, rows: Any) -> Any:
+            return self.layer(nn.functional.dropout(rows, training=self.training))
+
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    model = TorchModel(
+        lambda inputs, n_outputs: Drawing(n_outputs), epochs=2, batch_size=8, device="cpu", random_state=0
+    )
+    first, second = (model.fit(rows, rows[:, 0]).predict(rows) for _ in range(2))
+    np.testing.assert_array_equal(first, second)

@@ -29,8 +29,8 @@ Fusion = Literal["features", "outputs"]
 class FusedNetworks:
     """One network per organization, fused, with the labels at hand.
 
-    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``classes`` are learned with cross
-    entropy, numbers (standardised) with squared error.
+    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``loss``: "log_loss" for ``classes``,
+    "squared_error" or "absolute_error" for numbers, which are standardised; "auto" takes the first that suits.
 
     >>> rng = np.random.default_rng(0)
     >>> views = {"bank": rng.normal(size=(60, 2)), "shop": rng.normal(size=(60, 3))}
@@ -45,6 +45,7 @@ class FusedNetworks:
         fuse: Fusion,
         *,
         classes: bool,
+        loss: str = "auto",
         network: str | Body = "auto",
         training: Training | None = None,
         device: str = "auto",
@@ -52,8 +53,12 @@ class FusedNetworks:
     ) -> None:
         if fuse not in {"features", "outputs"}:
             raise InvalidOptionError(f"fuse must be features or outputs, got {fuse!r}")
+        known = ("log_loss",) if classes else ("squared_error", "absolute_error")
+        if loss not in {"auto", *known}:
+            raise InvalidOptionError(f"loss must be auto, {' or '.join(known)} here, got {loss!r}")
         self.fuse = fuse
         self.classes = classes
+        self.loss = known[0] if loss == "auto" else loss
         self.network = network
         self.training = Training() if training is None else training
         self.device = device
@@ -134,7 +139,8 @@ class FusedNetworks:
     def _objective(self) -> Objective:
         if self.classes:
             return lambda output, target, _: nn.functional.cross_entropy(output, target.long())
-        return lambda output, target, _: nn.functional.mse_loss(output[:, 0], target)
+        distance = nn.functional.l1_loss if self.loss == "absolute_error" else nn.functional.mse_loss
+        return lambda output, target, _: distance(output[:, 0], target)
 
 
 class _Fused(nn.Module):  # type: ignore[misc]

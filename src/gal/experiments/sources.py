@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gal.errors import InvalidInputError, MissingDataError
 
-
 UNPACK: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     ".gz": ("gzip", gzip.decompress),
     ".xz": ("xz", lzma.decompress),

@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from gal.baselines.assisted_learning import learn_assisted
 from gal.baselines.fusion import FusedNetworks
 from gal.core.prediction import staged_outputs
-from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble
 from gal.drivers import Traffic, by_name, drive_learning, drive_prediction
 from gal.errors import MissingDataError
@@ -148,7 +147,7 @@ class _Run:
         members = by_name(self.organizations())
         traffic = Traffic()
         started = time.perf_counter()
-        ensemble, labels, revisited = self._learn(members, traffic, driver)
+        ensemble, labels = self._learn(members, traffic, driver)
         _wait()
         seconds = time.perf_counter() - started
         fitting = driver.seconds
@@ -159,8 +158,10 @@ class _Run:
             "label_holder_seconds": seconds - fitting,
             "prediction_seconds": driver.seconds - fitting,
             "stored_bytes": _stored_bytes(members, ensemble),
-            "revisit_bytes": revisited,
-            **{name: float(value) for name, value in asdict(traffic).items()},
+            "trips": float(traffic.trips),
+            "sent": float(traffic.sent),
+            "received": float(traffic.received),
+            "revisit_bytes": float(traffic.asked_again),
         }
         return _Learned(predictions, facts, ensemble, _validation_loss(ensemble))
 
@@ -169,6 +170,7 @@ class _Run:
         model = FusedNetworks(
             "features" if self.cell.method == "intermediate" else "outputs",
             classes=self.views.classes,
+            loss="log_loss" if self.views.classes else "absolute_error",
             training=fusion_training(self.cell.dataset, FUSION_EPOCHS),
             random_state=self.cell.seed,
         )
@@ -216,7 +218,7 @@ class _Run:
 
     def _learn(
         self, members: dict[str, Organization], traffic: Traffic, driver: _TimedDriver
-    ) -> tuple[Ensemble, Labels, float]:
+    ) -> tuple[Ensemble, Labels]:
         options = Options(rounds=self.cell.rounds, closing=False, **self._options())
         labels = (class_labels if self.views.classes else regression_labels)(self.views.y_train, options)
         task = make_task(
@@ -234,10 +236,8 @@ class _Run:
             ensemble, _ = learn_assisted(
                 task, members, order=list(self.views.train), driver=driver, traffic=traffic
             )
-            return ensemble, labels, 0.0
-        counted = _RevisitCounter(driver)
-        ensemble = drive_learning(task, members, counted, traffic=traffic)
-        return ensemble, labels, counted.received
+            return ensemble, labels
+        return drive_learning(task, members, driver, traffic=traffic), labels
 
     def _options(self) -> dict[str, Any]:
         options = dict(self.cell.options)
@@ -260,25 +260,6 @@ class _Run:
             values = labels.loss.inverse_link(output)
             found.append(values if self.views.classes else values[:, 0])
         return found or [_constant(self.views)]
-
-
-@dataclass
-class _RevisitCounter:
-    """Counts what organizations send when they are asked again for what moved."""
-
-    driver: _TimedDriver
-    received: float = 0.0
-
-    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        results = self.driver(jobs)
-        if any(_is_prediction(job) for job in jobs):
-            self.received += sum(one.nbytes for one in results if isinstance(one, np.ndarray))
-        return results
-
-
-def _is_prediction(job: Any) -> bool:
-    inner = getattr(job, "args", (None,))[0]
-    return any(isinstance(one, PredictRequest) for one in getattr(inner, "args", ()))
 
 
 def _wait() -> None:

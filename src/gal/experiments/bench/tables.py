@@ -176,7 +176,7 @@ def legend(run: Run) -> str:
         "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the test rows "
         "(of the rounds that the model uses, and the constant before them), which no user could choose"
     )
-    official = f" Under *{OFFICIAL}* all seeds have the data set's own training and test rows; without a standard deviation there is one seed."
+    official = f" Under *{OFFICIAL}* all seeds have the same training and test rows, the data set's own where it has some; without a standard deviation there is one seed."
     end = official if run.table.deep else ""
     if not any(row.paper for row in run.table.rows):
         return f"{cell}.{end}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -44,7 +45,7 @@ class _Averaged(nn.Module):  # type: ignore[misc]
         return images.mean(dim=(2, 3))
 
 
-def cnn_body(inputs: Inputs, widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
+def cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
     """The paper's: convolution, BatchNorm and ReLU four times, MaxPool after the first three; average pooling."""
     _expect(inputs, "images")
     layers: list[nn.Module] = []
@@ -66,7 +67,7 @@ class _Residual(nn.Module):  # type: ignore[misc]
         return images + self.inner(images)
 
 
-def wide_cnn_body(inputs: Inputs, widths: tuple[int, ...] = (64, 128, 256)) -> nn.Module:
+def wide_cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256)) -> nn.Module:
     """A deeper one: each block is a convolution, MaxPool where rows are still large, and a residual pair."""
     _expect(inputs, "images")
     layers: list[nn.Module] = _block(inputs.shape[0], widths[0])
@@ -111,13 +112,13 @@ class _LSTM(nn.Module):  # type: ignore[misc]
         return chosen * (lengths > 0)[:, None]
 
 
-def lstm_body(inputs: Inputs, hidden: int = 128, embedding: int = 32) -> nn.Module:
+def lstm_body(inputs: Inputs, *, hidden: int = 128, embedding: int = 32) -> nn.Module:
     """The paper's for time series; whole-number codes (ICD-9) are embedded first."""
     _expect(inputs, "sequences", "codes")
     return _LSTM(inputs, hidden, embedding)
 
 
-def mlp_body(inputs: Inputs, hidden: int = 64) -> nn.Module:
+def mlp_body(inputs: Inputs, *, hidden: int = 64) -> nn.Module:
     """For tables: columns are standardised by the first layer, then two hidden layers."""
     _expect(inputs, "table", "other", "images")
     size = 1
@@ -174,7 +175,7 @@ class WithHead(nn.Module):  # type: ignore[misc]
 def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.Module:
     """A network with fresh parameters: of this name, or made by a function of the user's own."""
     if callable(network):
-        module = _in_memory_order(network(inputs, n_outputs), inputs)
+        module = _made(network, inputs, n_outputs)
         shape = _tried_out(module, inputs)
         if shape != (2, n_outputs):
             raise InvalidOptionError(
@@ -188,20 +189,36 @@ def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.M
 def make_body(body: str | Body, inputs: Inputs) -> nn.Module:
     """A body with fresh parameters: of this name, or made by a function of the user's own."""
     if callable(body):
-        made: nn.Module = body(inputs)
-    else:
-        name = STANDARD[inputs.kind] if body == "auto" else body
-        if name not in BODIES:
-            raise InvalidOptionError(
-                f"unknown network {body!r}: choose auto, {', '.join(BODIES)} or a function"
-            )
-        made = BODIES[name](inputs)
-    return _in_memory_order(made, inputs)
+        return _made(body, inputs)
+    name = STANDARD[inputs.kind] if body == "auto" else body
+    if name not in BODIES:
+        raise InvalidOptionError(f"unknown network {body!r}: choose auto, {', '.join(BODIES)} or a function")
+    return _in_memory_order(BODIES[name](inputs), inputs)
 
 
-def _in_memory_order(module: Any, inputs: Inputs) -> nn.Module:
+def _made(function: Callable[..., Any], inputs: Inputs, *n_outputs: int) -> nn.Module:
+    """What a function of the user's own makes: of (inputs, n_outputs) a network, of (inputs) a body."""
+    if isinstance(function, nn.Module):
+        raise InvalidOptionError(
+            "expected a function that makes a network, got a network: every round needs a fresh one"
+        )
+    wanted = "f(inputs, n_outputs), which makes a network" if n_outputs else "f(inputs), which makes a body"
+    try:
+        signature(function).bind(inputs, *n_outputs)
+    except TypeError as error:
+        other = "SharedBodyModel" if n_outputs else "TorchModel"
+        raise InvalidOptionError(
+            f"expected a function {wanted}; {function!r} cannot be called so ({error}): is it meant for {other}?"
+        ) from error
+    module = function(inputs, *n_outputs)
     if not isinstance(module, nn.Module):
         raise InvalidOptionError(f"a network must be an nn.Module, got {type(module).__name__}")
+    if n_outputs and not any(one.requires_grad for one in module.parameters()):
+        raise InvalidOptionError("this network has no parameters: there is nothing to train")
+    return _in_memory_order(module, inputs)
+
+
+def _in_memory_order(module: nn.Module, inputs: Inputs) -> nn.Module:
     return module.to(memory_format=torch.channels_last) if inputs.kind == "images" else module
 
 
@@ -231,9 +248,11 @@ def _returned_shape(module: nn.Module, inputs: Inputs) -> tuple[int, ...]:
         example = (values, torch.ones(2, dtype=torch.int64))
     module.eval()
     with torch.no_grad():
-        shape = tuple(int(length) for length in module(*example).shape)
+        returned = module(*example)
     module.train()
-    return shape
+    if not isinstance(returned, Tensor):
+        raise InvalidOptionError(f"a network must return one tensor, got {type(returned).__name__}")
+    return tuple(int(length) for length in returned.shape)
 
 
 def _expect(inputs: Inputs, *kinds: Kind) -> None:

@@ -115,9 +115,13 @@ class SharedBodyModel(DeepModel):
         def make() -> tuple[Trainer, Tensor]:
             own, shares = copy.deepcopy(start), torch.zeros(width, device=view.device)
             objective = residual_objective(find_local_loss(self.local_loss), shares)
-            training, weighted = replace(self._training(), batch_size=batch_size), weight is not None
-            slow = own.body
-            return Trainer(own, view, width, objective, training, weighted=weighted, slow=slow), shares
+            trainer = Trainer(
+                *(own, view, width, objective, replace(self._training(), batch_size=batch_size)),
+                weighted=weight is not None,
+                slow=own.body,
+                chancy=callable(self.network),
+            )
+            return trainer, shares
 
         trainer, shares = view.lend(key, make)
         order = torch.arange(width, device=view.device) // self.n_outputs_

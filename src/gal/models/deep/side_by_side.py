@@ -113,6 +113,7 @@ class SideBySide:
         if not jobs:
             return []
         if self._pool is None or self._size < len(jobs):
+            self.__exit__()
             self._pool, self._size = ThreadPoolExecutor(len(jobs)), len(jobs)
         meeting = Meeting(len(jobs), train_together)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import LocalLoss
 from gal.core.residual_losses import local_loss as find_local_loss
-from gal.errors import InvalidInputError, LocalModelError
+from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.models.deep.augmentation import Augmentation
 from gal.models.deep.networks import Body, Inputs, Network, make_network
 from gal.models.deep.storing import from_bytes, to_bytes
@@ -83,15 +83,18 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it computes on a GPU here."""
-        return bool(find_device(self.device).type == "cuda")
+        """Whether it computes on a GPU here; a device that is not there is told when it is needed."""
+        try:
+            return bool(find_device(self.device).type == "cuda")
+        except InvalidOptionError:
+            return False
 
     def _training(self) -> Training:
         return Training(**{one.name: getattr(self, one.name) for one in fields(Training)})
 
     def _target(self, y: Any, view: TensorView) -> Tensor:
         """The residual (n, K) on the device."""
-        target = np.asarray(y, dtype=np.float32)
+        target = np.atleast_1d(np.asarray(y, dtype=np.float32))
         if len(view) == 0:
             raise InvalidInputError("no rows to learn from")
         if len(target) != len(view) or target.ndim > 2:
@@ -184,8 +187,11 @@ class TorchModel(DeepModel):
             smaller = replace(training, batch_size=batch_size)
 
             def make() -> Trainer:
-                own, weighted = copy.deepcopy(fresh), weight is not None
-                return Trainer(own, view, self.n_outputs_, objective, smaller, weighted=weighted)
+                return Trainer(
+                    *(copy.deepcopy(fresh), view, self.n_outputs_, objective, smaller),
+                    weighted=weight is not None,
+                    chancy=callable(self.network),
+                )
 
             trainer = view.lend(key, make)
             trainer.fit(fresh.state_dict(), target, weight, seed)

@@ -70,6 +70,12 @@ class Training:
             value = getattr(self, name)
             if not _is_number(value) or value < 0 or (least == "above" and value == 0):
                 raise InvalidOptionError(f"{name} must be {least} 0, got {value!r}")
+        if self.momentum >= 1:
+            raise InvalidOptionError(f"momentum must be below 1, got {self.momentum!r}")
+        if self.augment is not None and not hasattr(self.augment, "batch"):
+            raise InvalidOptionError(
+                f"augment must be None or an augmentation such as ShiftAndFlip(), got {self.augment!r}"
+            )
         if self.clip_norm is not None and (not _is_number(self.clip_norm) or self.clip_norm <= 0):
             raise InvalidOptionError(f"clip_norm must be None or above 0, got {self.clip_norm!r}")
 
@@ -89,7 +95,11 @@ class Training:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
+    return (
+        isinstance(value, int | float | np.number)
+        and not isinstance(value, bool)
+        and bool(np.isfinite(value))
+    )
 
 
 NDArrayFloat = np.ndarray[Any, np.dtype[np.float64]]
@@ -161,7 +171,7 @@ def _sizes(loss: LocalLoss) -> Callable[[Tensor], Tensor]:
 
 
 def _draws(module: nn.Module) -> bool:
-    """Whether the network itself draws at random in training; torch does that from one source for all."""
+    """Whether the network has layers that draw at random in training."""
     return any(
         isinstance(one, nn.modules.dropout._DropoutNd) or getattr(one, "dropout", 0)
         for one in module.modules()
@@ -181,6 +191,7 @@ class Trainer:
         *,
         weighted: bool = False,
         slow: nn.Module | None = None,
+        chancy: bool = False,
     ) -> None:
         self.module, self.objective, self.training = module, objective, training
         self.view = view if isinstance(view, ManyViews) else view.bare()
@@ -193,14 +204,16 @@ class Trainer:
         self.weight = torch.ones(n, device=device) if weighted else None
         total = self.steps * training.epochs
         self.order = torch.zeros((total, self.batch_size), dtype=torch.int64, device=device)
-        draws = 0 if training.augment is None else training.augment.n_draws
-        self.draws = torch.zeros((total, self.batch_size, draws), device=device)
+        n_draws = 0 if training.augment is None else training.augment.n_draws
+        self.draws = torch.zeros((total, self.batch_size, n_draws), device=device)
         self.rates = torch.as_tensor(training.rates(total), dtype=torch.float32, device=device)
         self.done = torch.zeros(1, dtype=torch.int64, device=device)
         for layer in module.modules():
             if isinstance(layer, nn.RNNBase):
                 layer.flatten_parameters()  # copies of a network lose the one piece of memory that it wants
         self.parameters = [one for one in module.parameters() if one.requires_grad]
+        self.chancy = chancy or _draws(module)
+        """Whether the network may draw at random in training; torch does that from one source for all."""
         self.slowness = torch.ones((), device=device)
         self.optimizer = self._make_optimizer(set() if slow is None else set(slow.parameters()))
         self.recorded: dict[tuple[int, ...], Any] = {}
@@ -217,7 +230,7 @@ class Trainer:
         if self.stream is not None and meeting is not None:
             meeting.join(self)
         else:
-            with seeded(self.device, seed) if _draws(self.module) else nullcontext():
+            with seeded(self.device, seed) if self.chancy else nullcontext():
                 train_together([self])
         self.start = None
         if not all(bool(torch.isfinite(one).all()) for one in self.parameters):

@@ -143,10 +143,14 @@ def to_device(
 
 def _sequences(view: Sequences, device: torch.device) -> tuple[Inputs, tuple[Tensor, ...]]:
     lengths = torch.as_tensor(view.lengths).to(device)
-    if view.values.ndim == 3:
-        values = torch.as_tensor(view.values.astype(np.float32))
-        return Inputs("sequences", view.shape[1:]), (values.to(device), lengths)
     counts = np.arange(view.shape[1]) < view.lengths[:, None]
+    if view.values.ndim == 3:
+        values = view.values.astype(np.float32)
+        if np.isinf(values[counts]).any():
+            raise InvalidInputError(
+                "sequences have infinite values: only NaN, for not measured, can be taken"
+            )
+        return Inputs("sequences", view.shape[1:]), (torch.as_tensor(values).to(device), lengths)
     codes = np.where(counts, view.values.astype(np.int64), 0)
     if codes.min(initial=0) < 0:
         raise InvalidInputError("codes must be 0 or more")
