@@ -10,6 +10,7 @@ from gal.experiments.bench import deep_summaries
 from gal.experiments.bench.deep_sets import OFFICIAL
 from gal.experiments.bench.findings import Finding, covered
 from gal.experiments.bench.runner import Run
+from gal.experiments.bench.specs import TOGETHER
 from gal.experiments.bench.tables import Figure, ahead, figures_of
 
 
@@ -232,6 +233,19 @@ def _complexity(run: Run) -> Iterator[Finding]:
 def _against_the_paper(run: Run) -> Iterator[Finding]:
     for protocol in run.table.protocols:
         figures = [one for one in figures_of(run) if one.paper is not None and one.protocol == protocol]
+        if (
+            run.table.deep
+        ):  # what has everything in one place is one run, whatever the number of organizations
+            figures = list(
+                {
+                    (
+                        one.row.name,
+                        one.dataset,
+                        None if one.row.method in TOGETHER else one.organizations,
+                    ): one
+                    for one in figures
+                }.values()
+            )
         if not figures:
             continue
         counts = {
