@@ -182,7 +182,7 @@ def test_a_run_leaves_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HARMLESS = {
-    *("errors.py", "warnings.py", "progress.py", "storage/archive.py"),
+    *("errors.py", "warnings.py", "progress.py", "storage/archive.py", "storage/fitted.py"),
     *("experiments/simulation.py", "experiments/sources.py"),
     *(
         "experiments/bench/cells.py",

@@ -40,7 +40,8 @@ from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
 from gal.organization import Organization
 from gal.progress import show_progress
-from gal.storage import read_archive, write_archive
+from gal.storage.archive import read_archive, write_archive
+from gal.storage.fitted import find_models, number_models
 from gal.tasks import Labels, Options, class_labels, local_losses_by_name, make_task, regression_labels
 from gal.warnings import GALWarning, InterruptedWarning, LeftOutWarning
 
@@ -331,22 +332,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file, without pickle; ``load`` reads it back."""
         check_is_fitted(self, "ensemble_")
-        # A model that serves several rounds is written once: rounds have places in a list.
-        every = [
-            model
-            for one in self._organizations.values()
-            for fitted in one.models.values()
-            for model in fitted
-        ]
-        distinct = list({id(model): model for model in every}.values())
-        place = {id(model): index for index, model in enumerate(distinct)}
-        places = {
-            name: {
-                f"{track} {round}": [place[id(model)] for model in fitted]
-                for (track, round), fitted in one.models.items()
-            }
-            for name, one in self._organizations.items()
-        }
+        fitted_models = {name: one.models for name, one in self._organizations.items()}
+        distinct, places = number_models(fitted_models)
         templates = {name: one.model for name, one in self._organizations.items()}
         facts = {"class": type(self).__name__, "columns": self.columns_, "label_holder": self.label_holder_}
         fitted = {name: value for name, value in vars(self).items() if name in _STORED}
@@ -358,7 +345,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, *, trusted: Sequence[str] = ()) -> Self:
         """Read a saved estimator; types of other packages than scikit-learn must be ``trusted``."""
         facts, ensemble, objects = read_archive(path, trusted)
-        if facts["class"] != cls.__name__:
+        if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
         loaded = cls(**objects["parameters"])
         for name, value in objects["fitted"].items():
@@ -369,9 +356,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         loaded._organizations = {}
         for name, places in objects["places"].items():
             one = Organization(name, np.empty((0, 1)), objects["templates"][name])
-            for key, fitted in places.items():
-                track, round = key.split(" ")
-                one.models[track, int(round)] = tuple(objects["models"][place] for place in fitted)
+            one.models.update(find_models(objects["models"], places))
             loaded._organizations[name] = one
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GALWarning)  # said when it was learned

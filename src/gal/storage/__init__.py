@@ -1,5 +1,13 @@
-"""Stored models: archives that hold data and fitted models, never pickled code."""
+"""Storage: fitted models as files, without pickle."""
 
 from gal.storage.archive import read_archive, write_archive
+from gal.storage.fitted import load_ensemble, load_organization, save_ensemble, save_organization
 
-__all__ = ["read_archive", "write_archive"]
+__all__ = [
+    "load_ensemble",
+    "load_organization",
+    "read_archive",
+    "save_ensemble",
+    "save_organization",
+    "write_archive",
+]

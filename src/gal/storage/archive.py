@@ -26,7 +26,9 @@ HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.vali
 the functions that make them. A partial of any other function is refused, because skops names the function, too."""
 
 
-def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble, objects: Any) -> None:
+def write_archive(
+    path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble | None, objects: Any
+) -> None:
     """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new."""
     import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
 
@@ -53,8 +55,10 @@ def write_archive(path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble
     draft.replace(target)
 
 
-def read_archive(path: str | Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any], Ensemble, Any]:
-    """Read back facts, ensemble and objects; types outside ``TRUSTED`` must be named in ``trusted``."""
+def read_archive(
+    path: str | Path, trusted: Sequence[str] = ()
+) -> tuple[dict[str, Any], Ensemble | None, Any]:
+    """Read back facts, ensemble (None where there is none) and objects; types outside ``TRUSTED`` must be named in ``trusted``."""
     import skops.io
 
     try:
@@ -82,7 +86,9 @@ def read_archive(path: str | Path, trusted: Sequence[str] = ()) -> tuple[dict[st
             f"where the file comes from, load it with trusted={unknown}."
         )
     try:
-        return content["facts"], _ensemble(content["ensemble"]), skops.io.loads(models, trusted=needed)
+        plain = content["ensemble"]
+        ensemble = None if plain is None else _ensemble(plain)
+        return content["facts"], ensemble, skops.io.loads(models, trusted=needed)
     except Exception as error:
         raise StoredModelError(
             f"{str(path)!r} cannot be read: {type(error).__name__}: {error}. It may be damaged, or written "

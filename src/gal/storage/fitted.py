@@ -1,0 +1,84 @@
+"""Fitted local models and what the label holder keeps, each as a file of its own.
+
+An organization's file holds its model and what it fitted, never its view; the label holder's holds the ensemble. Both
+are archives like a saved estimator: JSON and skops, networks as safetensors, nothing that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gal.core.state import Ensemble
+from gal.errors import StoredModelError
+from gal.organization import Models, Organization
+from gal.storage.archive import read_archive, write_archive
+
+Fitted = Mapping[tuple[Any, int], Models]
+"""By track and round."""
+Places = dict[str, dict[str, list[int]]]
+"""By organization, then by "track round": where its models stand in a list."""
+
+
+def number_models(fitted: Mapping[str, Fitted]) -> tuple[list[Any], Places]:
+    """Every model once, also one that serves several rounds, and where each round finds its own."""
+    every = [model for by_round in fitted.values() for models in by_round.values() for model in models]
+    distinct = list({id(model): model for model in every}.values())
+    place = {id(model): index for index, model in enumerate(distinct)}
+    places = {
+        name: {
+            f"{track} {round}": [place[id(model)] for model in models]
+            for (track, round), models in by_round.items()
+        }
+        for name, by_round in fitted.items()
+    }
+    return distinct, places
+
+
+def find_models(distinct: Sequence[Any], places: Mapping[str, list[int]]) -> dict[tuple[Any, int], Models]:
+    """The models of one organization by track and round."""
+    found = {}
+    for key, numbers in places.items():
+        track, round = key.split(" ")
+        found[track, int(round)] = tuple(distinct[number] for number in numbers)
+    return found
+
+
+def save_organization(organization: Organization, path: str | Path) -> None:
+    """Write name, local model and fitted models to one file; the view stays where it is."""
+    if not organization.models:
+        raise StoredModelError(f"organization {organization.name!r} has fitted nothing yet")
+    distinct, places = number_models({organization.name: organization.models})
+    facts = {"class": "Organization", "name": organization.name}
+    objects = {"models": distinct, "places": places, "template": organization.model}
+    write_archive(path, facts, None, objects)
+
+
+def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[str] = ()) -> Organization:
+    """Read it back, to answer for the rows of ``view`` or of views that are given with each prediction.
+
+    Types and functions outside of scikit-learn and GAL, such as a network of one's own, must be ``trusted`` by name.
+    """
+    facts, _, objects = read_archive(path, trusted)
+    if facts["class"] != "Organization":
+        raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not an organization")
+    name, held = facts["name"], np.empty((0, 1)) if view is None else view
+    organization = Organization(name, held, objects["template"])
+    organization.models.update(find_models(objects["models"], objects["places"][name]))
+    return organization
+
+
+def save_ensemble(ensemble: Ensemble, path: str | Path) -> None:
+    """Write what the label holder needs to add answers up."""
+    write_archive(path, {"class": "Ensemble"}, ensemble, {})
+
+
+def load_ensemble(path: str | Path) -> Ensemble:
+    """Read it back."""
+    facts, ensemble, _ = read_archive(path)
+    if facts["class"] != "Ensemble" or ensemble is None:
+        raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not an ensemble")
+    return ensemble
