@@ -75,12 +75,7 @@ def learn(
     classes = _is_classes(y, kind) and not (isinstance(chosen.loss, str) and chosen.loss in REGRESSION_LOSSES)
     labels = (class_labels if classes else regression_labels)(y, chosen)
     holder = organizations[0].name if label_holder is None else label_holder
-    for one in members.values():
-        if one.view.shape[0] != len(labels.y):
-            raise InvalidInputError(
-                f"organization {one.name!r} has {one.view.shape[0]} rows, the labels {len(labels.y)}: "
-                "rows must be the same, in the same order, everywhere"
-            )
+    _check_rows(members, len(labels.y))
     task = make_task(
         labels,
         list(members),
@@ -97,6 +92,15 @@ def learn(
         show_progress(task.rounds, on_round, show=show) as observer,
     ):
         return drive_learning(task, members, run, progress=progress, on_round=observer, traffic=traffic)
+
+
+def _check_rows(members: Mapping[str, Organization], n_labels: int) -> None:
+    for one in members.values():
+        if one.view.shape[0] != n_labels:
+            raise InvalidInputError(
+                f"organization {one.name!r} has {one.view.shape[0]} rows, the labels {n_labels}: "
+                "rows must be the same, in the same order, everywhere"
+            )
 
 
 def predict(

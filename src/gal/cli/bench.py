@@ -76,8 +76,7 @@ def bench(
         _list(known, as_json)
         return
     narrowed = _narrowed(_choose(tables or [], known), organizations, protocol, dataset, seeds)
-    if jobs == 0:
-        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
+    _check_jobs(jobs)
     _check_writable(results)
     started, cache, asked = time.perf_counter(), Cache(results / "cache"), dataset or []
     if taken is not None:
@@ -95,6 +94,11 @@ def bench(
         typer.echo(json.dumps([_facts(run) for run in runs], indent=2))
         return
     _tell(runs, written, no_pictures, time.perf_counter() - started)
+
+
+def _check_jobs(jobs: int) -> None:
+    if jobs == 0:
+        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
 
 
 def _narrowed(

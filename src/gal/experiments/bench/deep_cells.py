@@ -28,6 +28,7 @@ from gal.experiments import metrics
 from gal.experiments.bench.cells import Cell, Outcome, Sources
 from gal.experiments.bench.deep_models import fusion_training, models_by_organization
 from gal.experiments.bench.deep_sets import DEEP_MODELS, IMAGE_SETS
+from gal.experiments.bench.local_models import local_losses_by_name
 from gal.experiments.disturbances import NoisyAnswers, PrivateResidual, disturbed, half
 from gal.experiments.view_sets import ViewSet
 from gal.models.deep.side_by_side import SideBySide
@@ -185,19 +186,11 @@ class _Run:
         cell, paper = self.cell, self.cell.options.get("preset") == "paper"
         given = self._views(self.views.train, self.views.whole_train)
         models = models_by_organization(cell.models, list(given), cell.dataset, paper=paper)
-        losses = self._local_losses(list(given))
-        for name, loss in losses.items():
-            models[name].set_params(local_loss=loss)
+        if cell.local_losses:
+            losses = local_losses_by_name(cell.local_losses, list(given), classes=self.views.classes)
+            for name, loss in losses.items():
+                models[name].set_params(local_loss=loss)
         return [Organization(name, view, self._disturb(models)[name]) for name, view in given.items()]
-
-    def _local_losses(self, names: list[str]) -> dict[str, str]:
-        """Of two losses half of the organizations has each; classes have them the other way round, as the authors."""
-        losses = self.cell.local_losses
-        if not losses:
-            return {}
-        first, last = (losses[-1], losses[0]) if self.views.classes else (losses[0], losses[-1])
-        cut = (len(names) + 1) // 2
-        return {name: first if index < cut else last for index, name in enumerate(names)}
 
     def _disturb(self, models: dict[str, Any]) -> dict[str, Any]:
         cell = self.cell

@@ -7,6 +7,7 @@ from typing import Any
 
 from gal.errors import InvalidOptionError
 from gal.experiments.bench.deep_sets import DEEP_MODELS, IMAGE_SETS
+from gal.experiments.bench.local_models import halves
 from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel
 from gal.models.deep.training import Training
 
@@ -50,11 +51,7 @@ def models_by_organization(
     names: Sequence[str], organizations: Sequence[str], dataset: str, *, paper: bool
 ) -> dict[str, Any]:
     """A local model for every organization; of two names each half of them has one."""
-    half = (len(organizations) + 1) // 2
-    chosen = [names[0]] * half + [names[-1]] * (len(organizations) - half)
-    return {
-        one: make_model(name, dataset, paper=paper) for one, name in zip(organizations, chosen, strict=True)
-    }
+    return {one: make_model(name, dataset, paper=paper) for one, name in halves(names, organizations).items()}
 
 
 def fusion_training(dataset: str, epochs: int) -> Training:

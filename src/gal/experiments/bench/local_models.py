@@ -47,7 +47,7 @@ def models_by_name(
 ) -> dict[str, Any]:
     """A local model for every organization."""
     return {
-        name: MODELS[model](paper, classes, columns) for name, model in _halves(names, organizations).items()
+        name: MODELS[model](paper, classes, columns) for name, model in halves(names, organizations).items()
     }
 
 
@@ -59,10 +59,10 @@ def local_losses_by_name(
     >>> local_losses_by_name(["l1", "l2"], ["a", "b"], classes=True)
     {'a': 'l2', 'b': 'l1'}
     """
-    return _halves(losses[::-1] if classes else losses, organizations)
+    return halves(losses[::-1] if classes else losses, organizations)
 
 
-def _halves(names: Sequence[str], organizations: Sequence[str]) -> dict[str, str]:
+def halves(names: Sequence[str], organizations: Sequence[str]) -> dict[str, str]:
     """Of two names the first half of the organizations has the one, the rest the other."""
     half = (len(organizations) + 1) // 2
     chosen = [names[0]] * half + [names[-1]] * (len(organizations) - half)
