@@ -1,9 +1,14 @@
 """Gradient Assisted Learning: learn together without sharing data, models or objectives."""
 
-from gal.core.state import Ensemble, Progress, Round
-from gal.estimators import GALClassifier, GALRegressor
-from gal.organization import Organization
-from gal.parts import Prediction, learn, predict
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from gal.core.state import Ensemble, Progress, Round
+    from gal.estimators import GALClassifier, GALRegressor
+    from gal.organization import Organization
+    from gal.parts import Prediction, learn, predict
 
 __version__ = "0.1.0"
 
@@ -18,3 +23,28 @@ __all__ = [
     "learn",
     "predict",
 ]
+
+_WHERE = {
+    "Ensemble": "core.state",
+    "GALClassifier": "estimators",
+    "GALRegressor": "estimators",
+    "Organization": "organization",
+    "Prediction": "parts",
+    "Progress": "core.state",
+    "Round": "core.state",
+    "learn": "parts",
+    "predict": "parts",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    """Import a public name when it is first used: a node that only carries messages needs no scikit-learn."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'gal' has no attribute {name!r}")
+    value = getattr(_import_module(f"gal.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -15,6 +15,15 @@
     ├── NothingLearnedError                    learning ended before its first round was finished
     ├── StoredModelError                       a saved model cannot be read
     ├── ExperimentError                        a run of a table failed
+    ├── NodeError                              something about nodes and the network between them
+    │   ├── ConfigurationError (also InvalidInputError)   node.toml cannot be used; with file and line
+    │   ├── IdentityError                      a key, certificate or card cannot be used or is not known
+    │   ├── InvalidMessageError                what arrived is not a valid message
+    │   ├── RefusedError                       the other side, or the own policy, refused; has a code
+    │   ├── LinkLostError                      the stream to a peer ended
+    │   ├── AlignmentError (also InvalidInputError)       rows cannot be aligned
+    │   ├── TaskError                          a task is unknown or in the wrong state
+    │   └── AuditError                         the audit log was altered
     └── MissingExtraError (also ImportError)   an optional dependency is not installed
 
 A message names the organization, the round, what was expected, what came, and what to do.
@@ -80,3 +89,43 @@ class MissingExtraError(GALError, ImportError):
 
 class ExperimentError(GALError):
     """A run of a table failed; the message says which."""
+
+
+class NodeError(GALError):
+    """Something about nodes and the network between them."""
+
+
+class ConfigurationError(NodeError, InvalidInputError):
+    """node.toml cannot be used; the message names file and line."""
+
+
+class IdentityError(NodeError):
+    """A key, certificate or card cannot be used, or is not known."""
+
+
+class InvalidMessageError(NodeError):
+    """What arrived is not a valid message; nothing of it was used."""
+
+
+class RefusedError(NodeError):
+    """The other side, or this organization's own policy, refused; ``code`` is one word for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class LinkLostError(NodeError):
+    """The stream to a peer ended."""
+
+
+class AlignmentError(NodeError, InvalidInputError):
+    """The rows of two organizations cannot be aligned."""
+
+
+class TaskError(NodeError):
+    """A task is unknown, or in a state in which this cannot be done."""
+
+
+class AuditError(NodeError):
+    """The audit log was altered."""

@@ -1,38 +1,76 @@
-"""Commands and exit codes; what is computed lives in the layers below."""
+"""Commands and exit codes; what is computed lives in the layers below.
+
+A command's module is imported when the command is used: ``gal status`` must not wait for what ``gal bench`` needs.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
+from importlib import import_module
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
-import gal
-from gal.cli.bench import bench
-from gal.cli.demo import demo_table
-from gal.cli.organizations import read_organizations
-from gal.cli.tell import tell
 from gal.errors import GALError, InvalidInputError, MissingExtraError
-from gal.experiments import Simulation, simulate
 
 EXIT_INVALID = 2
 EXIT_FAILED = 3
 EXIT_MISSING_EXTRA = 4
 EXIT_INTERRUPTED = 130
 
+COMMANDS = {
+    "demo": "gal.cli.demo:demo",
+    "simulate": "gal.cli.evaluate:simulate_command",
+    "bench": "gal.cli.bench:bench",
+    "init": "gal.cli.nodes:init",
+    "cards": "gal.cli.cards:cards",
+    "doctor": "gal.cli.nodes:doctor",
+    "serve": "gal.cli.nodes:serve",
+    "status": "gal.cli.nodes:status",
+    "invite": "gal.cli.tasks:invite",
+    "join": "gal.cli.tasks:join",
+    "learn": "gal.cli.learning:learn",
+    "predict": "gal.cli.predicting:predict",
+    "versions": "gal.cli.versions:versions",
+    "compare": "gal.cli.versions:compare",
+    "rollback": "gal.cli.versions:rollback",
+    "leave": "gal.cli.tasks:leave",
+    "remove": "gal.cli.tasks:remove",
+    "forget": "gal.cli.tasks:forget",
+    "audit": "gal.cli.nodes:audit",
+}
+"""Where each command is, in the order in which people need them."""
+
+
+class OnDemand(TyperGroup):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found: Any = getattr(import_module(module), name)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_command(found)
+        one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        one.command(cmd_name)(found)
+        return typer.main.get_command(one)
+
+
 app = typer.Typer(
+    cls=OnDemand,
     help="Gradient Assisted Learning: learn together without sharing data, models or objectives.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")]
 
 
 def main() -> None:
@@ -49,89 +87,16 @@ def main() -> None:
         _fail("interrupted", EXIT_INTERRUPTED)
 
 
-app.command()(bench)
-
-
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Gradient Assisted Learning."""
     if version:
-        typer.echo(f"gal-learn {gal.__version__}")
+        from gal import __version__
+
+        typer.echo(f"gal-learn {__version__}")
         raise typer.Exit
-
-
-@app.command()
-def demo(as_json: AsJson = False) -> None:
-    """See in a few seconds what assistance brings, on a real data set of 442 patients."""
-    table, organizations, story = demo_table()
-    out = Console()
-    if not as_json:
-        out.print(story)
-    found = _run(table, "progression", organizations, label_holder="clinic", quiet=as_json)
-    _print(found, as_json, out)
-
-
-@app.command(name="simulate")
-def simulate_command(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with all columns and the target.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    organizations: Annotated[Path, typer.Option(help="TOML file: which columns each organization holds.")],
-    label_holder: Annotated[
-        str | None, typer.Option(help="Who wants better predictions; default: the first organization.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10,
-    metric: Annotated[str, typer.Option(help="auto, auc, accuracy, r2 or neg_mae.")] = "auto",
-    folds: Annotated[
-        int | None, typer.Option(help="Parts of the cross-validation; default by size.", min=1)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
-    parts = read_organizations(organizations)
-    found = _run(
-        read_table(table),
-        target,
-        parts.columns,
-        label_holder=label_holder or parts.label_holder,
-        local_models=parts.local_models(),
-        rounds=rounds,
-        metric=metric,
-        folds=folds,
-        seed=seed,
-        quiet=as_json,
-    )
-    _print(found, as_json, Console())
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """A CSV or Parquet file as a table."""
-    if not path.exists():
-        raise InvalidInputError(f"there is no file {str(path)!r}")
-    try:
-        if path.suffix.lower() in {".parquet", ".pq"}:
-            return pd.read_parquet(path)
-        return pd.read_csv(path, skipinitialspace=True)
-    except ImportError as error:
-        raise MissingExtraError("polars", "pyarrow", "reading Parquet files") from error
-    except (ValueError, OSError) as error:
-        raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
-
-
-def _run(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:
-    console = Console(stderr=True)
-    with console.status("starting", spinner="dots") as status:
-        say = None if quiet else lambda step: status.update(f"alone, assisted and pooled: {step}")
-        return simulate(table, target, organizations, on_step=say, **options)
-
-
-def _print(found: Simulation, as_json: bool, out: Console) -> None:
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-    else:
-        tell(found, out)
 
 
 def _fail(message: str, code: int) -> None:

@@ -11,33 +11,14 @@
 
 from __future__ import annotations
 
-import importlib
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
-from sklearn.linear_model import Ridge
-from sklearn.neighbors import KNeighborsRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR
 
 from gal.errors import InvalidInputError
-from gal.models import LinearModel, TabularModel
-
-MODELS: dict[str, Any] = {
-    "tabular": TabularModel,
-    "linear": LinearModel,
-    "ridge": lambda: make_pipeline(StandardScaler(), Ridge()),
-    "svr": lambda: make_pipeline(StandardScaler(), SVR()),
-    "knn": lambda: make_pipeline(StandardScaler(), KNeighborsRegressor()),
-    "gradient_boosting": GradientBoostingRegressor,
-    "hist_gradient_boosting": HistGradientBoostingRegressor,
-    "random_forest": RandomForestRegressor,
-}
-"""Local models by name; ``package.module:Class`` names any other that is installed here."""
+from gal.registry import make_model
 
 
 class OneOrganization(BaseModel):
@@ -92,19 +73,3 @@ def read_organizations(path: Path) -> OrganizationsFile:
             f"{str(path)!r}: {place}: {first['msg']}. Expected: [organizations] with lines like "
             'clinic = ["age", "sex"]'
         ) from error
-
-
-def make_model(organization: str, name: str) -> Any:
-    """A local model by its name here, or by import path."""
-    if name in MODELS:
-        return MODELS[name]()
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise InvalidInputError(
-            f"organization {organization!r}: no local model is called {name!r}; choose one of {', '.join(MODELS)} "
-            "or give package.module:Class"
-        )
-    try:
-        return getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise InvalidInputError(f"organization {organization!r}: cannot make {name!r}: {error}") from error

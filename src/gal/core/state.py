@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,3 +120,38 @@ class Progress:
     a cross-validation may shrink coefficients."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and mappings as plain JSON values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
+    """An ensemble from what ``plain`` made of it."""
+    plain = dict(facts)
+    rounds = tuple(
+        Round(**{name: _restored(value) for name, value in done.items()}) for done in plain.pop("rounds")
+    )
+    coefficients = tuple(ByName(counts) for counts in plain.pop("coefficients"))
+    initial = plain.pop("initial")
+    organizations = tuple(plain.pop("organizations"))
+    return Ensemble(
+        organizations=organizations,
+        initial=None if initial is None else tuple(initial),
+        coefficients=coefficients,
+        rounds=rounds,
+        **plain,
+    )
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ByName({name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
+    return value

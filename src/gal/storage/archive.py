@@ -10,11 +10,10 @@ import json
 import pkgutil
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from gal.core.state import ByName, Ensemble, Round
+from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import StoredModelError
 
 FORMAT = 2
@@ -37,7 +36,7 @@ def write_archive(
         raise StoredModelError(
             f"cannot write {str(path)!r}: it is a folder, or lies in one that does not exist"
         )
-    content = {"format": FORMAT, "facts": dict(facts), "ensemble": _plain(ensemble)}
+    content = {"format": FORMAT, "facts": dict(facts), "ensemble": plain(ensemble)}
     try:
         text = json.dumps(content)
         models = skops.io.dumps(objects)
@@ -86,8 +85,8 @@ def read_archive(
             f"where the file comes from, load it with trusted={unknown}."
         )
     try:
-        plain = content["ensemble"]
-        ensemble = None if plain is None else _ensemble(plain)
+        found = content["ensemble"]
+        ensemble = None if found is None else ensemble_of(found)
         return content["facts"], ensemble, skops.io.loads(models, trusted=needed)
     except Exception as error:
         raise StoredModelError(
@@ -104,36 +103,3 @@ def _is_trusted(name: str) -> bool:
         return isinstance(pkgutil.resolve_name(name), type)
     except (ImportError, AttributeError, ValueError):
         return False
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses and mappings as plain JSON values."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _ensemble(plain: dict[str, Any]) -> Ensemble:
-    rounds = tuple(
-        Round(**{name: _restored(value) for name, value in done.items()}) for done in plain.pop("rounds")
-    )
-    coefficients = tuple(ByName(counts) for counts in plain.pop("coefficients"))
-    initial = plain.pop("initial")
-    organizations = tuple(plain.pop("organizations"))
-    return Ensemble(
-        organizations=organizations,
-        initial=None if initial is None else tuple(initial),
-        coefficients=coefficients,
-        rounds=rounds,
-        **plain,
-    )
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ByName({name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
-    return value

@@ -82,3 +82,17 @@ def load_ensemble(path: str | Path) -> Ensemble:
     if facts["class"] != "Ensemble" or ensemble is None:
         raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not an ensemble")
     return ensemble
+
+
+def save_models(path: str | Path, name: str, fitted: Fitted) -> None:
+    """Write the models of some rounds of an organization, without its view and its unfitted model."""
+    distinct, places = number_models({name: fitted})
+    write_archive(path, {"class": "Models", "name": name}, None, {"models": distinct, "places": places})
+
+
+def load_models(path: str | Path, *, trusted: Sequence[str] = ()) -> dict[tuple[Any, int], Models]:
+    """Read them back, by track and round."""
+    facts, _, objects = read_archive(path, trusted)
+    if facts["class"] != "Models":
+        raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not models of rounds")
+    return find_models(objects["models"], objects["places"][facts["name"]])

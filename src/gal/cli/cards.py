@@ -1,0 +1,102 @@
+"""``gal cards``: whom this organization knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gal.cli.options import AsJson, Home
+
+cards = typer.Typer(
+    help="Whom this organization knows: cards of others, added, listed and removed without a restart.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+@cards.command()
+def add(
+    file: Annotated[Path, typer.Argument(help="A card that another organization handed you.")],
+    name: Annotated[
+        str | None, typer.Option(help="Call it so here; default: the name on the card.", show_default=False)
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Take a new key for a known name, without the old key's signature."),
+    ] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Know another organization from now on. Check the fingerprint with them, by telephone for example."""
+    from gal.node.configuration import home_of
+    from gal.transport import CardFolder, read_card
+
+    card = read_card(file)
+    known = CardFolder(home_of(home) / "cards").add(card, name, replace=replace)
+    if as_json:
+        typer.echo(json.dumps({"name": known, "fingerprint": card.fingerprint}))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    out.print(f"[bold]{escape(known)}[/] is known now, by the key {card.fingerprint}")
+    out.print(
+        "[dim]Compare this fingerprint with theirs (gal status shows it there) before you rely on it.[/]"
+    )
+
+
+@cards.command(name="list")
+def list_cards(home: Home = None, as_json: AsJson = False) -> None:
+    """Show all known organizations."""
+    from gal.node.configuration import home_of
+    from gal.transport import CardFolder
+
+    warnings: list[str] = []
+    known = CardFolder(home_of(home) / "cards", on_warning=warnings.append).all()
+    if as_json:
+        facts = {
+            name: {"fingerprint": card.fingerprint, "address": card.address} for name, card in known.items()
+        }
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    out = Console(soft_wrap=True)
+    for warning in warnings:
+        out.print(f"[yellow]{escape(warning)}[/]")
+    table = Table("name", "fingerprint", "listens at")
+    for name, card in sorted(known.items()):
+        table.add_row(escape(name), card.fingerprint, escape(card.address or ""))
+    out.print(table if known else "Nobody is known yet: gal cards add FILE")
+
+
+@cards.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="The organization's name here.")], home: Home = None
+) -> None:
+    """Revoke: from now on this organization is refused, also on a stream that is open."""
+    from gal.node.configuration import home_of
+    from gal.transport import CardFolder
+
+    CardFolder(home_of(home) / "cards").remove(name)
+    Console(soft_wrap=True).print(f"{escape(name)} is not known any more.")
+
+
+@cards.command()
+def rotate(home: Home = None, as_json: AsJson = False) -> None:
+    """Make a new key for this organization; the new card is signed by the old key, so that others can add it at once."""
+    from gal.node.configuration import home_of, read_configuration
+    from gal.node.founding import rotate_key
+
+    folder = home_of(home)
+    path, fingerprint = rotate_key(folder, read_configuration(folder))
+    if as_json:
+        typer.echo(json.dumps({"card": str(path), "fingerprint": fingerprint}))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    out.print(f"New key {fingerprint}. Hand the new card to everybody: {escape(str(path))}")
+    out.print("Restart gal serve once they have added it (gal cards add): until then the old key is in use.")

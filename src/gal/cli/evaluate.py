@@ -1,0 +1,79 @@
+"""``gal simulate``: would assistance help?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from rich.console import Console
+
+from gal.cli.options import AsJson
+from gal.cli.organizations import read_organizations
+from gal.cli.tell import tell
+from gal.errors import InvalidInputError, MissingExtraError
+from gal.experiments import Simulation, simulate
+
+
+def simulate_command(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with all columns and the target.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    organizations: Annotated[Path, typer.Option(help="TOML file: which columns each organization holds.")],
+    label_holder: Annotated[
+        str | None, typer.Option(help="Who wants better predictions; default: the first organization.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10,
+    metric: Annotated[str, typer.Option(help="auto, auc, accuracy, r2 or neg_mae.")] = "auto",
+    folds: Annotated[
+        int | None, typer.Option(help="Parts of the cross-validation; default by size.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
+    parts = read_organizations(organizations)
+    found = run(
+        read_table(table),
+        target,
+        parts.columns,
+        label_holder=label_holder or parts.label_holder,
+        local_models=parts.local_models(),
+        rounds=rounds,
+        metric=metric,
+        folds=folds,
+        seed=seed,
+        quiet=as_json,
+    )
+    print_found(found, as_json, Console())
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV or Parquet file as a table."""
+    if not path.exists():
+        raise InvalidInputError(f"there is no file {str(path)!r}")
+    try:
+        if path.suffix.lower() in {".parquet", ".pq"}:
+            return pd.read_parquet(path)
+        return pd.read_csv(path, skipinitialspace=True)
+    except ImportError as error:
+        raise MissingExtraError("polars", "pyarrow", "reading Parquet files") from error
+    except (ValueError, OSError) as error:
+        raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
+
+
+def run(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:
+    """Simulate, with a spinner that says what it does."""
+    console = Console(stderr=True)
+    with console.status("starting", spinner="dots") as status:
+        say = None if quiet else lambda step: status.update(f"alone, assisted and pooled: {step}")
+        return simulate(table, target, organizations, on_step=say, **options)
+
+
+def print_found(found: Simulation, as_json: bool, out: Console) -> None:
+    """Print what was found, for people or machines."""
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        tell(found, out)

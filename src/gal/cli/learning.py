@@ -1,0 +1,124 @@
+"""``gal learn``: learn a task over the network, and watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gal.cli.options import AsJson, Home, TaskName
+
+
+def learn(
+    task: TaskName,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted learning stopped.")
+    ] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Give an interrupted learning up, and start a new version.")
+    ] = False,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds for one round; who is later is missed in it.", min=1)
+    ] = 600,
+    quorum: Annotated[
+        int,
+        typer.Option(
+            help="Fewest organizations (own one included) that must answer; 0: more than half.", min=0
+        ),
+    ] = 0,
+    join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 60,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn with the organizations of a task: a new version, finished or resumable whatever happens."""
+    from gal.cli.nodes import ended_by_signals
+    from gal.node.configuration import home_of
+    from gal.node.logs import open_log
+    from gal.node.operations import do
+
+    folder = home_of(home)
+    arguments = {
+        "task": task,
+        "resume": resume,
+        "anew": anew,
+        "patience": {"join": join, "deadline": deadline, "quorum": quorum},
+    }
+    screen = Console(stderr=True, highlight=False)
+    watcher = Watcher(screen)
+    with ended_by_signals() as stopping, screen.status("starting", spinner="dots") as spinner:
+        watcher.spinner = spinner
+        facts = do(
+            folder, "learn", arguments, on_event=watcher, stopping=stopping, log=open_log(folder, "error")
+        )
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        tell_version(facts, Console(highlight=False))
+
+
+class Watcher:
+    """Says on the screen what learning does, and what it waits for."""
+
+    def __init__(self, screen: Console) -> None:
+        self._screen = screen
+        self.spinner: Any = None
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        said = describe(event)
+        if event["event"] == "waiting" and self.spinner is not None:
+            self.spinner.update(said)
+        elif said:
+            self._screen.print(said)
+            if self.spinner is not None and event["event"] == "round":
+                self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
+
+
+def describe(event: Mapping[str, Any]) -> str:
+    """One event in words."""
+    kind = event["event"]
+    if kind == "waiting":
+        who = escape(", ".join(event["organizations"]) or "the organizations")
+        return f"waiting {event['what']}: {who} (up to {event['seconds']:.0f} s)"
+    if kind == "rows":
+        unknown = f", [yellow]{event['unknown']:,} it does not know[/]" if event["unknown"] else ""
+        return f"{escape(event['organization'])}: {event['known']:,} rows{unknown}"
+    if kind == "absent":
+        return f"[yellow]not there, joins when it comes: {escape(', '.join(event['organizations']))}[/]"
+    if kind == "round":
+        weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
+        missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
+        tail = f"  [yellow]missed: {missed}[/]" if missed else ""
+        return f"round {event['round']:>2}: loss {event['train_loss']:.6g}, rate {event['rate']:.4g}; weights {weights}{tail}"
+    return ""
+
+
+def tell_version(facts: Mapping[str, Any], out: Console) -> None:
+    """What was learned, in words."""
+    out.print(
+        f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of {facts['rounds_learned']} rounds are used, "
+        f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} → {facts['train_loss']:.6g}."
+    )
+    if facts["track"] == "alone":
+        out.print(
+            "[yellow]On the validation rows the label holder alone was better: assistance is not used.[/]"
+        )
+    table = Table("organization", "contribution", "rows it knows", "rounds missed")
+    for name, share in facts["contributions"].items():
+        missed = facts["missed"].get(name, [])
+        known = facts["known_rows"].get(name)
+        table.add_row(
+            escape(name),
+            f"{share:.0%}",
+            "none" if known is None else f"{known:,}",
+            ", ".join(map(str, missed)) or "none",
+        )
+    out.print(table)
+    out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
+
+
+__all__ = ["learn"]

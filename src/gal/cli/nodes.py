@@ -1,0 +1,231 @@
+"""Commands about the node itself: make one, run one, look at one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gal.cli.options import AsJson, Home
+from gal.errors import InvalidInputError
+
+
+def init(
+    name: Annotated[str, typer.Argument(help="What the organization is called.")],
+    home: Annotated[
+        Path | None, typer.Option("--home", help="The new folder; default: NAME here.", show_default=False)
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--data", help="The organization's rows: a CSV or Parquet file.", show_default=False),
+    ] = None,
+    row_id: Annotated[
+        str | None, typer.Option(help="The column that names a row.", show_default=False)
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The column to predict, for a label holder.", show_default=False)
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port on which a label holder listens, such as 0.0.0.0:7443.", show_default=False
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="host:port under which others reach it, if not the same.", show_default=False),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Company CA: the private key.", show_default=False)] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Company CA: its certificate, with chain.", show_default=False)
+    ] = None,
+    roots: Annotated[
+        Path | None, typer.Option(help="Company CA: its root certificates.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a node: a folder with a key of its own, a card for others, and a configuration to fill in."""
+    from gal.node.founding import found_node
+
+    company = [key, certificate, roots]
+    if any(company) and not all(company):
+        raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
+    folder = (Path(name) if home is None else home).absolute()
+    identity = found_node(
+        folder,
+        name,
+        source=source,
+        row_id=row_id,
+        label=label,
+        bind=listen,
+        address=address,
+        company=None if key is None or certificate is None or roots is None else (key, certificate, roots),
+    )
+    if as_json:
+        facts = {
+            "home": str(folder),
+            "fingerprint": identity.fingerprint,
+            "card": str(folder / f"{name}.card"),
+        }
+        typer.echo(json.dumps(facts))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")
+    out.print(
+        f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is\n               {identity.fingerprint}"
+    )
+    out.print("  node.toml    say where the data is and what this organization allows")
+    out.print("  key.pem      stays here")
+    out.print(f"Next: edit node.toml, then [bold]gal doctor --home {escape(str(home or name))}[/]")
+
+
+def doctor(home: Home = None, as_json: AsJson = False) -> None:
+    """Check configuration, data, keys and reachability, and say how to fix what is wrong."""
+    from gal.node.configuration import home_of
+    from gal.node.doctor import examine
+
+    findings = examine(home_of(home))
+    if as_json:
+        typer.echo(json.dumps([finding.__dict__ for finding in findings], indent=2))
+    else:
+        out = Console(soft_wrap=True, highlight=False)
+        marks = {True: "[green]ok  [/]", False: "[red]bad [/]", None: "[yellow]note[/]"}
+        for finding in findings:
+            out.print(f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}")
+            if finding.fix and finding.ok is not True:
+                out.print(f"      [bold]to do:[/] {escape(finding.fix)}")
+    if any(finding.ok is False for finding in findings):
+        raise typer.Exit(2)
+
+
+def serve(
+    home: Home = None,
+    log: Annotated[str, typer.Option(help="How to log: text or json.")] = "text",
+    level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run the node: answer label holders whose tasks were joined, and listen where node.toml says so."""
+    from gal.node.configuration import home_of
+    from gal.node.logs import open_log
+    from gal.node.operations import serving
+
+    if log not in {"text", "json"} or level not in {"debug", "info", "warning", "error"}:
+        raise InvalidInputError(
+            f"--log must be text or json and --level debug, info, warning or error, got {log!r}, {level!r}"
+        )
+    folder = home_of(home)
+    with ended_by_signals() as stopping, serving(folder, open_log(folder, level, log == "json")):  # type: ignore[arg-type]
+        stopping.wait()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second Ctrl-C does not wait any longer."""
+    stopping = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:  # noqa: ARG001
+        if stopping.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def status(home: Home = None, as_json: AsJson = False) -> None:
+    """Who this node is, whether it runs, who is connected, and its tasks."""
+    from gal.node.configuration import home_of
+    from gal.node.overview import overview
+
+    facts = overview(home_of(home))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    live = facts["running"]
+    state = f"[green]runs[/] (process {live['pid']})" if live else "[yellow]does not run[/] (gal serve)"
+    out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {state}")
+    if live:
+        for peer, problem in live["links"].items():
+            out.print(
+                f"  link to {escape(peer)}: {'[green]open[/]' if not problem else '[yellow]' + escape(problem) + '[/]'}"
+            )
+        if facts["listens"]:
+            out.print(
+                f"  listens at {escape(facts['listens'])}; connected: {escape(', '.join(live['connected']) or 'nobody')}"
+            )
+    table = Table("task", "role", "label holder", "version", "state")
+    for task in facts["tasks"]:
+        table.add_row(
+            *(escape(str(task[key])) for key in ("name", "role", "label_holder", "active", "state"))
+        )
+    out.print(table if facts["tasks"] else "No tasks yet: gal invite (own), gal join (of others)")
+
+
+def audit(
+    home: Home = None,
+    task: Annotated[str | None, typer.Option(help="Only this task.", show_default=False)] = None,
+    peer: Annotated[str | None, typer.Option(help="Only this organization.", show_default=False)] = None,
+    last: Annotated[int, typer.Option(help="The newest so many entries; 0: all.", min=0)] = 20,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Only messages and bytes by peer and kind.")
+    ] = False,
+    head: Annotated[
+        str | None,
+        typer.Option(help="A head that you noted elsewhere: it must be in the log.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Everything that left or entered, verified: what, to whom, how much, when."""
+    from gal.node.configuration import home_of
+    from gal.node.overview import audit_facts
+
+    facts = audit_facts(home_of(home), task, peer, last or None, head)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    if summary:
+        table = Table("direction", "peer", "kind", "messages", "bytes")
+        for one in facts["summary"]:
+            table.add_row(
+                one["direction"],
+                escape(one["peer"]),
+                escape(one["kind"]),
+                str(one["messages"]),
+                f"{one['n_bytes']:,}",
+            )
+    else:
+        table = Table("time (UTC)", "", "peer", "kind", "round", "shape", "bytes", "digest", "note")
+        for one in facts["entries"]:
+            table.add_row(
+                one["time"][:23].replace("T", " "),
+                {"in": "→", "out": "←", "own": "·"}[one["direction"]],
+                escape(one["peer"][:20]),
+                escape(one["kind"]),
+                str(one["round"] or ""),
+                escape(one["shape"]),
+                f"{one['n_bytes']:,}" if one["n_bytes"] else "",
+                one["digest"][7:19],
+                escape(one["note"][:60]),
+            )
+    out.print(table)
+    for cut in facts["cuts"]:
+        out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
+    out.print(f"[green]verified[/]: {facts['n']} entries, head {facts['head']}", soft_wrap=True)
+
+
+__all__ = ["audit", "doctor", "ended_by_signals", "init", "serve", "status"]

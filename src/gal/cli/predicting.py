@@ -1,0 +1,120 @@
+"""``gal predict``: predictions for a file of rows, or for applications that ask over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from gal.cli.options import AsJson, Home, TaskName
+from gal.errors import InvalidInputError
+
+
+def predict(
+    task: TaskName,
+    rows: Annotated[
+        Path | None,
+        typer.Argument(
+            help="CSV or Parquet file with row ids, and own columns if the source lacks them.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a CSV file; default: print.", show_default=False)
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="Instead of a file: answer JSON requests at this host:port.", show_default=False),
+    ] = None,
+    version: Annotated[int | None, typer.Option(help="Not the active version.", show_default=False)] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.1)] = 60,
+    join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 30,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict: every organization answers once for all rounds. Who is missing is named, its mean answer stands in."""
+    from gal.node.configuration import home_of
+
+    folder = home_of(home)
+    if (rows is None) == (listen is None):
+        raise InvalidInputError("give a file of rows, or --listen host:port, and not both")
+    if listen is not None:
+        _listen(folder, task, listen, min(deadline, 5.0) if deadline == 60 else deadline)
+        return
+    assert rows is not None
+    arguments = {
+        "task": task,
+        "rows": str(rows.absolute()),
+        "out": None if out is None else str(out.absolute()),
+        "version": version,
+        "seconds": deadline,
+        "join": join,
+    }
+    facts = run(
+        folder, "predict", arguments, f"waiting for the organizations' answers (up to {join + deadline:g} s)"
+    )
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _tell(facts, Console(highlight=False, soft_wrap=True))
+
+
+def run(folder: Path, what: str, arguments: Mapping[str, Any], waiting: str) -> Any:
+    """Have the node do something, with a spinner that says what is waited for."""
+    from gal.cli.nodes import ended_by_signals
+    from gal.node.logs import open_log
+    from gal.node.operations import do
+
+    screen = Console(stderr=True, highlight=False)
+    with ended_by_signals() as stopping, screen.status(waiting, spinner="dots"):
+        return do(
+            folder,
+            what,
+            arguments,
+            on_event=lambda event: None,  # noqa: ARG005
+            stopping=stopping,
+            log=open_log(folder, "error"),
+        )
+
+
+def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
+    from gal.cli.nodes import ended_by_signals
+    from gal.node.logs import open_log
+    from gal.node.operations import do
+
+    screen = Console(stderr=True, highlight=False)
+    host = listen.rpartition(":")[0]
+
+    def tell(event: Mapping[str, Any]) -> None:
+        screen.print(
+            f"predictions of [bold]{escape(task)}[/] at http://{host}:{event['port']}/predict (Ctrl-C ends it)"
+        )
+
+    arguments = {"task": task, "listen": listen, "seconds": seconds}
+    with ended_by_signals() as stopping:
+        do(folder, "endpoint", arguments, on_event=tell, stopping=stopping, log=open_log(folder, "error"))
+
+
+def _tell(facts: Mapping[str, Any], out: Console) -> None:
+    for row in facts.get("rows", []):
+        mark = "  [yellow]degraded[/]" if row["degraded"] else ""
+        out.print(f"{escape(str(row['id']))}\t{escape(str(row['prediction']))}{mark}")
+    where = f" in {facts['written']}" if "written" in facts else ""
+    said = Console(stderr=True, highlight=False, soft_wrap=True)
+    said.print(
+        f"{facts['n_rows']:,} predictions{escape(where)}, version {facts['version']}; {facts['degraded']:,} are degraded."
+    )
+    for name, why in facts["missing"].items():
+        said.print(f"[yellow]{escape(name)} {escape(why)}: its mean answer stands in.[/]")
+    for name, count in facts["unknown"].items():
+        said.print(
+            f"[yellow]{escape(name)} does not know {count:,} of the rows: its mean answer stands in there.[/]"
+        )
+
+
+__all__ = ["predict", "run"]

@@ -1,0 +1,118 @@
+"""Versions of a task: list them, compare them on rows of your choice, go back to an earlier one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gal.cli.options import AsJson, Home, TaskName
+from gal.errors import TaskError
+
+
+def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
+    """All versions of an own task: when, how many rows, how good, and which one predicts."""
+    from gal.node.configuration import home_of
+    from gal.node.registering import opened
+    from gal.node.version_facts import version_facts
+
+    with opened(home_of(home)) as records:
+        record = records.state.find_task(task, "label holder")
+        found = {
+            number: version_facts(record, number, facts)
+            for number, facts in records.state.versions(record.id, "label holder").items()
+        }
+    if as_json:
+        typer.echo(json.dumps({"active": record.active, "versions": found}, indent=2))
+        return
+    table = Table("version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss")
+    for number, facts in found.items():
+        mark = " [green]active[/]" if number == record.active else ""
+        table.add_row(
+            f"{number}{mark}",
+            facts["status"] if facts["status"] != "begun" else "interrupted or learning",
+            escape(str(facts.get("finished", ""))),
+            f"{facts['n_rows']:,}",
+            str(facts.get("rounds", "")),
+            _number(facts.get("train_loss")),
+            _number(facts.get("validation_loss")),
+        )
+    Console(highlight=False).print(table if found else f"No version yet: gal learn {task}")
+
+
+def _number(value: Any) -> str:
+    return "" if value is None or value != value else f"{value:.6g}"
+
+
+def compare(
+    task: TaskName,
+    rows: Annotated[Path, typer.Argument(help="CSV or Parquet file with ids, own columns and labels.")],
+    version: Annotated[
+        list[int] | None, typer.Option(help="May be repeated; default: the last two.", show_default=False)
+    ] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.1)] = 60,
+    join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 30,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """How well versions predict labelled rows of your choice, new ones for example."""
+    from gal.cli.predicting import run
+    from gal.node.configuration import home_of
+    from gal.node.registering import opened
+
+    folder = home_of(home)
+    with opened(folder) as records:
+        record = records.state.find_task(task, "label holder")
+        known = records.state.versions(record.id, "label holder")
+    finished = [number for number, facts in known.items() if facts["status"] == "finished"]
+    chosen = version or finished[-2:]
+    if not chosen or not set(chosen) <= set(finished):
+        raise TaskError(
+            f"finished versions of {task!r} are: {', '.join(map(str, finished)) or 'none'}; asked for {chosen}"
+        )
+    arguments = {
+        "task": task,
+        "versions": chosen,
+        "rows": str(rows.absolute()),
+        "seconds": deadline,
+        "join": join,
+    }
+    facts = run(folder, "compare", arguments, "predicting with each version")
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    scores = facts["scores"]
+    metric = next(iter(next(iter(scores.values()))))
+    table = Table("version", metric, "degraded rows", title=f"{facts['n_rows']:,} rows", title_justify="left")
+    for number, score in scores.items():
+        table.add_row(str(number), f"{score[metric]:.4f}", str(score["degraded"]))
+    Console(highlight=False).print(table)
+
+
+def rollback(
+    task: TaskName,
+    version: Annotated[int, typer.Argument(help="The version that is to predict from now on.")],
+    home: Home = None,
+) -> None:
+    """Predict with another finished version from now on; a running node does so at once."""
+    from gal.node.configuration import home_of
+    from gal.node.registering import opened
+
+    with opened(home_of(home)) as records:
+        record = records.state.find_task(task, "label holder")
+        facts = records.state.version(record.id, version, "label holder")
+        if facts is None or facts["status"] != "finished":
+            raise TaskError(f"{task!r} has no finished version {version}: gal versions {task} shows them")
+        records.state.set_active(record.id, version)
+        records.audit.append(
+            "own", "rolled back", task=record.id, version=version, note=f"was {record.active}"
+        )
+    Console().print(f"{escape(task)} predicts with version {version} now.")
+
+
+__all__ = ["compare", "rollback", "versions"]

@@ -1,0 +1,52 @@
+"""What is told about a failure: everything at home, and outside only what cannot hold data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gal.errors import (
+    AlignmentError,
+    InvalidInputError,
+    InvalidMessageError,
+    LocalModelError,
+    MissingExtraError,
+    NodeError,
+    RefusedError,
+)
+
+
+class Failure(NamedTuple):
+    """A failure in three ways."""
+
+    code: str
+    """One word for programs."""
+    outside: str
+    """A sentence for the peer."""
+    inside: str
+    """What really happened, for this organization's own log."""
+
+
+SAID = {
+    AlignmentError: ("alignment", "cannot use its row ids"),
+    LocalModelError: ("model-failed", "could not compute this with its local model"),
+    MissingExtraError: ("not-installed", "lacks an optional part that this needs"),
+    InvalidMessageError: ("invalid-message", "could not read what was sent"),
+    InvalidInputError: ("failed", "cannot use its data for this"),
+    MemoryError: ("out-of-memory", "has not enough memory for this"),
+    NodeError: ("failed", "could not do this"),
+    OSError: ("disk", "cannot read or write its own files"),
+}
+
+
+def describe(error: BaseException, organization: str) -> Failure:
+    """Tell about an error: only a refusal's sentence was written for others' eyes.
+
+    The text of any other error may quote a value or an id of this organization's data, so it stays at home.
+    """
+    if isinstance(error, RefusedError):
+        return Failure(error.code, str(error), str(error))
+    if isinstance(error.__cause__, MemoryError):
+        error = error.__cause__
+    code, said = next((SAID[kind] for kind in SAID if isinstance(error, kind)), ("internal", "failed inside"))
+    inside = f"{type(error).__name__}: {error}"
+    return Failure(code, f"{organization} {said}: its own log says why", inside)

@@ -1,0 +1,135 @@
+"""Invitations: the terms of a task as a file, signed by the label holder, for an operator to read and accept."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gal.errors import IdentityError, InvalidInputError, RefusedError
+from gal.protocol.messages import Digest, Name, Positive, TaskId
+from gal.transport import CardFolder, Identity, verify
+
+LARGEST = 1 << 20
+SIGNED = b"gal invitation 1\0"
+
+
+class Invited(BaseModel):
+    """An organization that is invited."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Name
+    fingerprint: Digest
+
+
+class TaskTerms(BaseModel):
+    """What every organization knows of a task before it says yes; all numbers are upper limits."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    format: Literal[1] = 1
+    task: TaskId
+    name: Name
+    label_holder: Name
+    fingerprint: Digest
+    purpose: Annotated[str, Field(max_length=2000)] = ""
+    organizations: Annotated[tuple[Invited, ...], Field(max_length=1000)]
+    outputs: Positive
+    """K: how many numbers a residual has per row."""
+    rounds: Positive
+    fitted: Literal["in-sample", "held-out", "out-of-fold"] = "in-sample"
+    folds: Annotated[int, Field(ge=1, le=1000)] = 1
+    parts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Parts of a cross-validation: so many more fits a round."""
+    alignment: Literal["plain", "hashed", "psi"] = "plain"
+    privacy: Literal["none"] = "none"
+    """What protects the residuals; "none": they are sent as they are."""
+    made: str = ""
+
+    @property
+    def digest(self) -> str:
+        """What both sides know these terms by."""
+        return "sha256:" + hashlib.sha256(self.canonical()).hexdigest()
+
+    def canonical(self) -> bytes:
+        """The terms as bytes that are the same everywhere: what is signed."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+
+    def sentences(self) -> list[str]:
+        """The terms in plain words, for the operator of an organization."""
+        fits = 1 + self.parts
+        held = {
+            "in-sample": "",
+            "held-out": " Some rows are predicted, not fitted.",
+            "out-of-fold": f" Each fit is done {self.folds} times, without one fold of the rows each time.",
+        }[self.fitted]
+        align = {
+            "plain": "plain: the label holder tells you all her row ids, you tell her which of them you know",
+            "hashed": "keyed hashes: as plain, but as hashes with the secret that you share",
+            "psi": "private set intersection: she learns which rows you share, you learn the same and how many she has",
+        }[self.alignment]
+        others = ", ".join(one.name for one in self.organizations)
+        return [
+            f"{self.label_holder} asks for help with the task {self.name!r}"
+            + (f": {self.purpose}" if self.purpose else "."),
+            f"Invited: {others}.",
+            f"You would fit {self.outputs} number(s) per row in at most {self.rounds} rounds, {fits} fit(s) a round, and "
+            f"answer with fitted values; later with predictions.{held}",
+            f"Rows are matched by {align}.",
+            "Privacy: none is promised for the residuals that you receive; your fitted values leave as they are, unless your "
+            "policy rounds them.",
+        ]
+
+
+def write_invitation(terms: TaskTerms, identity: Identity, path: Path) -> None:
+    """Write the terms with the label holder's signature."""
+    signature = base64.b64encode(identity.sign(SIGNED + terms.canonical())).decode()
+    content = {"terms": terms.model_dump(mode="json"), "signature": signature}
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tuple[TaskTerms, str]:
+    """The terms, and the name under which the label holder is known here; forged ones are refused."""
+    terms, signature = _read(path)
+    known = cards.by_fingerprint(terms.fingerprint)
+    if known is None:
+        raise IdentityError(
+            f"{str(path)!r} comes from {terms.label_holder} ({terms.fingerprint}), whose card is not known here: "
+            "ask for the card, check it with them, then gal cards add FILE"
+        )
+    peer, card = known
+    if not verify(card.certificate, SIGNED + terms.canonical(), signature):
+        raise IdentityError(
+            f"{str(path)!r} is not signed by {peer}: it was altered, or somebody else made it"
+        )
+    if own_fingerprint not in {one.fingerprint for one in terms.organizations}:
+        names = ", ".join(one.name for one in terms.organizations)
+        raise RefusedError(
+            "not-invited",
+            f"{str(path)!r} does not invite this organization but {names}: {peer} may have an old card of yours",
+        )
+    return terms, peer
+
+
+def _read(path: Path) -> tuple[TaskTerms, bytes]:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InvalidInputError(f"{str(path)!r} is too large to be an invitation")
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        return TaskTerms.model_validate(content["terms"]), base64.b64decode(
+            content["signature"], validate=True
+        )
+    except FileNotFoundError as error:
+        raise InvalidInputError(f"there is no file {str(path)!r}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidInputError(
+            f"{str(path)!r} is no invitation that this version understands: {place}: {first['msg']}"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+        raise InvalidInputError(f"{str(path)!r} is not an invitation: {error}") from error

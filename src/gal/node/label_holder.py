@@ -1,0 +1,312 @@
+"""What a label holder does with her node: learn, predict, compare versions. Arguments and results are plain data.
+
+The same whether she is asked on the command line, or by one that speaks to the running node.
+"""
+
+from __future__ import annotations
+
+import csv
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gal.core.state import Ensemble, plain
+from gal.errors import InvalidInputError, TaskError
+from gal.node.data import labels_of, read_source
+from gal.node.learning import Interrupted, Learning, Patience
+from gal.node.node import Node
+from gal.node.predicting import NodePrediction, Predictor
+from gal.node.state import Role, TaskRecord
+from gal.node.tasks import VersionFiles, read_labelled, version_task
+from gal.node.version_facts import version_facts
+from gal.protocol import Message, prepare
+
+Event = Callable[[Mapping[str, Any]], None]
+HOLDER: Role = "label holder"
+
+
+class LabelHolder:
+    """A label holder's work with one running node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.predictor = Predictor(node.state, node.service, node.assistants)
+        self._learning = threading.Lock()
+
+    def close(self) -> None:
+        """Predict no more."""
+        self.predictor.close()
+
+    # Learning
+
+    def learn(
+        self,
+        task: str,
+        *,
+        resume: bool = False,
+        anew: bool = False,
+        patience: Patience | None = None,
+        on_event: Event,
+        stopping: threading.Event,
+    ) -> dict[str, Any]:
+        """Learn a new version of a task, or go on with one that was interrupted; what was found."""
+        record = self.node.state.find_task(task, HOLDER)
+        if not self._learning.acquire(blocking=False):
+            raise TaskError("this node is learning already: wait until it is done")
+        try:
+            patience = patience or Patience()
+            version = self._version(record, resume, anew, patience, on_event, stopping)
+            started = time.perf_counter()
+            learning = self._prepare(record, version, patience, on_event, stopping)
+            ensemble = learning.run()
+            return self._finish(learning, ensemble, time.perf_counter() - started)
+        finally:
+            self._learning.release()
+
+    def _version(
+        self,
+        record: TaskRecord,
+        resume: bool,
+        anew: bool,
+        patience: Patience,
+        on_event: Event,
+        stopping: threading.Event,
+    ) -> int:
+        """The version to go on with, or a new one."""
+        versions = self.node.state.versions(record.id, HOLDER)
+        open_ones = [number for number, facts in versions.items() if facts["status"] == "begun"]
+        if resume:
+            if not open_ones:
+                raise TaskError(
+                    f"there is nothing to resume of {record.name!r}: gal learn {record.name} starts a new version"
+                )
+            return open_ones[-1]
+        if open_ones and not anew:
+            raise TaskError(
+                f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn {record.name} --resume, or give "
+                "it up with --anew"
+            )
+        for number in open_ones:
+            self._abandon(record, number)
+        version = max(versions, default=0) + 1
+        moving = self._moving(record, patience, on_event, stopping)
+        rows = read_labelled(self.node.configuration)
+        folder = self.node.state.folder(record.id, version, HOLDER)
+        VersionFiles(folder).write(rows, moving)
+        facts = {"n_rows": len(rows.ids), "n_without_label": rows.n_without, "started": _now()}
+        self.node.state.put_version(record.id, version, "begun", facts, HOLDER)
+        return version
+
+    def _moving(
+        self, record: TaskRecord, patience: Patience, on_event: Event, stopping: threading.Event
+    ) -> list[str]:
+        """Whose models move, once everybody is there or time is up."""
+        members = [name for name, status in self.node.state.members(record.id).items() if status == "invited"]
+
+        def missing() -> list[str]:
+            return [name for name in members if name not in self.node.assistants.present(record.id)]
+
+        if missing():
+            on_event(
+                {
+                    "event": "waiting",
+                    "what": "to connect",
+                    "organizations": missing(),
+                    "seconds": patience.join,
+                }
+            )
+        self.node.assistants.wait_for(lambda: stopping.is_set() or not missing(), patience.join)
+        if stopping.is_set():
+            raise Interrupted(f"learning {record.name!r} was interrupted before it began")
+        needed = patience.enough(len(members) + 1)
+        if len(members) + 1 - len(missing()) < needed:
+            raise TaskError(
+                f"not connected after {patience.join:g} s: {', '.join(missing())}; the quorum is {needed} of {len(members) + 1} "
+                f"organizations. Are their nodes running (gal serve), and have they joined {record.name!r} (gal join)?"
+            )
+        own = self.node.worker("describe")[0]["moving"]
+        present = self.node.assistants.present(record.id)
+        return sorted([name for name in members if present.get(name)] + ([self.node.name] if own else []))
+
+    def _prepare(
+        self,
+        record: TaskRecord,
+        version: int,
+        patience: Patience,
+        on_event: Event,
+        stopping: threading.Event,
+    ) -> Learning:
+        members = self.node.state.members(record.id)
+        folder = self.node.state.folder(record.id, version, HOLDER)
+        task, rows, _ = version_task(self.node.configuration, record, folder, [*members, self.node.name])
+        return Learning(
+            record,
+            version,
+            task,
+            rows,
+            self.node.state,
+            self.node.service,
+            self.node.assistants,
+            patience,
+            on_event,
+            stopping,
+        )
+
+    def _finish(self, learning: Learning, ensemble: Ensemble, seconds: float) -> dict[str, Any]:
+        """Remember what was learned, and tell everybody that this version is over."""
+        record, version, state = learning.record, learning.version, self.node.state
+        folder = state.folder(record.id, version, HOLDER)
+        _, _, labels = version_task(self.node.configuration, record, folder, learning.task.organizations)
+        facts = dict(state.version(record.id, version, HOLDER) or {}) | {
+            "ensemble": plain(ensemble),
+            "classes": None if labels.classes is None else labels.classes.tolist(),
+            "loss": labels.loss.name,
+            "finished": _now(),
+            "seconds": round(seconds, 3),
+            "known_rows": {name: shared.n_known for name, shared in learning.shared.items()},
+            "unknown_rows": {name: shared.n_unknown for name, shared in learning.shared.items()},
+        }
+        state.put_version(record.id, version, "finished", facts, HOLDER)
+        state.set_active(record.id, version)
+        self._end(learning, ensemble)
+        state.drop_replies(record.id, version)
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+        return version_facts(record, version, facts)
+
+    def _end(self, learning: Learning, ensemble: Ensemble) -> None:
+        """Tell organizations which rounds are used; one that is not there learns it with the next version."""
+        record, version = learning.record, learning.version
+        asked = ensemble.asked()
+        kept = {name: ensemble.n_rounds if name in asked else 0 for name in learning.shared}
+        messages = {
+            name: prepare(Message("end", record.id, version, "end", {"kept": count}))
+            for name, count in kept.items()
+        }
+        own = messages.pop(learning.own_name, None)
+        if own is not None:
+            self.node.service.answer(learning.asked(own))
+        here = self.node.assistants.present(record.id)
+        pendings = [self.node.assistants.post(name, one) for name, one in messages.items() if name in here]
+        self.node.assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)
+        self.node.assistants.give_up(pendings)
+
+    def _abandon(self, record: TaskRecord, version: int) -> None:
+        state = self.node.state
+        facts = state.version(record.id, version, HOLDER) or {}
+        state.put_version(record.id, version, "abandoned", facts, HOLDER)
+        state.drop_replies(record.id, version)
+        for path in state.folder(record.id, version, HOLDER).iterdir():
+            path.unlink(missing_ok=True)
+
+    # Prediction
+
+    def predict_file(
+        self,
+        task: str,
+        rows: Path,
+        out: Path | None = None,
+        *,
+        version: int | None = None,
+        seconds: float = 60.0,
+        join: float = 30.0,
+    ) -> dict[str, Any]:
+        """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
+        record = self.node.state.find_task(task, HOLDER)
+        table, own_rows = self._rows_of(rows)
+        found = self.predictor.predict(
+            record, table.ids, own_rows=own_rows, version=version, seconds=seconds, join=join
+        )
+        facts = prediction_facts(found)
+        if out is None:
+            return facts | {"rows": prediction_rows(table.ids.values.tolist(), found)}
+        write_predictions(out, self.node.configuration.data.row_id, table.ids.values.tolist(), found)  # type: ignore[union-attr]
+        return facts | {"written": str(out)}
+
+    def _rows_of(self, rows: Path) -> tuple[Any, Path | None]:
+        """The rows of a file, and the file itself where it has the label holder's own columns as well."""
+        configuration = self.node.configuration
+        if configuration.data is None:
+            raise InvalidInputError(
+                f"organization {configuration.name!r} has no data: add a section [data] to node.toml"
+            )
+        if not rows.is_file():
+            raise InvalidInputError(f"there is no file {str(rows)!r}")
+        try:
+            return read_source(configuration, rows, label=False), rows
+        except InvalidInputError as whole:
+            only_ids = configuration.model_copy(
+                update={"data": configuration.data.model_copy(update={"features": ()})}
+            )
+            try:
+                return read_source(only_ids, rows, label=False), None
+            except InvalidInputError:
+                raise whole from None
+
+    # Versions
+
+    def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
+        """How well versions predict the labelled rows of a file."""
+        record = self.node.state.find_task(task, HOLDER)
+        table = read_source(self.node.configuration, rows)
+        y = labels_of(table)
+        scores = {}
+        for version in versions:
+            found = self.predictor.predict(record, table.ids, own_rows=rows, version=version, **waiting)
+            scores[version] = score_of(found, y)
+        return {"task": record.name, "n_rows": len(y), "scores": scores}
+
+
+def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
+    """Accuracy of classes, or R2 of numbers, and how many rows were degraded."""
+    said = np.asarray(found.most_probable(), dtype=object if found.classes is not None else np.float64)
+    if found.classes is not None:
+        return {"accuracy": float(np.mean(said == y)), "degraded": int(found.degraded.sum())}
+    error = float(((y - said) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    return {"r2": 1 - error, "degraded": int(found.degraded.sum())}
+
+
+def prediction_facts(found: NodePrediction) -> dict[str, Any]:
+    """What people want to know of a prediction besides the numbers."""
+    return {
+        "version": found.version,
+        "n_rows": len(found.degraded),
+        "degraded": int(found.degraded.sum()),
+        "missing": dict(found.missing),
+        "unknown": dict(found.unknown),
+    }
+
+
+def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:
+    """One mapping per row: id, prediction, probabilities where there are classes, and whether it is degraded."""
+    said = found.most_probable()
+    rows: list[dict[str, Any]] = [
+        {"id": one, "prediction": value, "degraded": bool(weak)}
+        for one, value, weak in zip(ids, said, found.degraded, strict=True)
+    ]
+    if found.classes is not None:
+        for row, probabilities in zip(rows, found.prediction.tolist(), strict=True):
+            row["probabilities"] = dict(zip(map(str, found.classes), probabilities, strict=True))
+    return rows
+
+
+def write_predictions(out: Path, row_id: str, ids: list[Any], found: NodePrediction) -> None:
+    """Predictions as a CSV file: written whole or not at all."""
+    classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
+    draft = out.with_name(out.name + ".part")
+    with draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([row_id, "prediction", *classes, "degraded"])
+        for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
+            more = found.prediction[place].tolist() if classes else []
+            values = value if isinstance(value, list) else [value]
+            writer.writerow([one, *values, *more, int(found.degraded[place])])
+    draft.replace(out)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

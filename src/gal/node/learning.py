@@ -1,0 +1,494 @@
+"""Learning over nodes: carries the requests of Algorithm 1 to the organizations, round by round, and survives.
+
+Every reply is on the disk before it counts, and a step (one list of requests) is closed in one transaction that says whose
+replies count. Learning again from the closed steps gives the same numbers, so that resuming is simply that.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.algorithm import learn
+from gal.core.requests import FitRequest, Request
+from gal.core.state import Ensemble, Progress
+from gal.core.task import Task
+from gal.errors import InvalidReplyError, LocalModelError, NodeError, TaskError
+from gal.node.assistants import Assistants, Pending
+from gal.node.failures import describe
+from gal.node.files import read_whole, write_whole
+from gal.node.invitations import TaskTerms
+from gal.node.requests import role_arrays
+from gal.node.rows import Asking, SharedRows, expected_shape, fill_unknown
+from gal.node.service import Asked, Service
+from gal.node.state import State, StoredReply, TaskRecord
+from gal.node.tasks import LabelledRows
+from gal.node.worker import WorkFailedError
+from gal.protocol import Encoded, Message, decode, prepare
+from gal.transport import Received
+
+Bools = NDArray[np.bool_]
+Event = Callable[[Mapping[str, Any]], None]
+"""Told what happens, for people who watch: a mapping with "event" and facts."""
+
+BEGIN = 0
+"""The step in which organizations say which rows they know; it is never closed, because some come later."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for whom."""
+
+    join: float = 60.0
+    """Seconds for all organizations to connect before the first round."""
+    deadline: float = 600.0
+    """Seconds for one round."""
+    quorum: int = 0
+    """Fewest organizations, the label holder's own included, that must answer a round; 0: more than half."""
+
+    def enough(self, organizations: int) -> int:
+        """The quorum among so many."""
+        return self.quorum or math.floor(organizations / 2) + 1
+
+
+class Interrupted(NodeError):
+    """Learning was asked to stop; it can be resumed."""
+
+
+@dataclass
+class Learning:
+    """One version of a task, as it is learned."""
+
+    record: TaskRecord
+    version: int
+    task: Task
+    rows: LabelledRows
+    state: State
+    service: Service
+    assistants: Assistants
+    patience: Patience = field(default_factory=Patience)
+    on_event: Event = field(default=lambda event: None)  # noqa: ARG005
+    stopping: threading.Event = field(default_factory=threading.Event)
+    shared: dict[str, SharedRows] = field(default_factory=dict)
+    """By organization: the rows that it knows."""
+    _absent: set[str] = field(default_factory=set)
+    _own: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="own fits")
+    )
+    _prepared: dict[tuple[int, str], Encoded] = field(default_factory=dict)
+    _loaded: dict[tuple[int, int, str], Any] = field(default_factory=dict)
+
+    # The whole
+
+    def run(self) -> Ensemble:
+        """Learn to the end; Interrupted where ``stopping`` was set, and what was done so far is kept."""
+        self._reload_shared()
+        self._gather()
+        steps = learn(self.task, on_round=self._tell_round)
+        step = 1
+        try:
+            requests = next(steps)
+            while True:
+                replies = self._step(step, requests)
+                self._prepared.clear()
+                requests = steps.send(replies)
+                step += 1
+        except StopIteration as end:
+            ensemble: Ensemble = end.value
+            return ensemble
+        finally:
+            self._own.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def others(self) -> list[str]:
+        """Organizations besides the label holder's own that have not left."""
+        members = self.state.members(self.record.id)
+        return [name for name in self.task.organizations if members.get(name) == "invited"]
+
+    @property
+    def own_name(self) -> str:
+        """The label holder's own organization."""
+        return str(self.task.label_holder)
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of this version lie."""
+        return self.state.folder(self.record.id, self.version, "label holder")
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        self.on_event({"event": event, "task": self.record.name, "version": self.version} | facts)
+
+    def _tell_round(self, progress: Progress) -> None:
+        done = progress.rounds[-1]
+        self._tell(
+            "round",
+            round=done.round,
+            rounds=self.task.rounds,
+            train_loss=done.train_loss,
+            rate=done.rate,
+            weights=dict(done.weights),
+            missed=dict(done.left_out),
+        )
+
+    # Rows
+
+    def _reload_shared(self) -> None:
+        """What organizations said of their rows before this learning was interrupted."""
+        for reply in self.state.replies(self.record.id, self.version, BEGIN):
+            data = None if reply.file is None else read_whole(self.folder / reply.file, reply.digest or "")
+            if data is None:
+                self.state.drop_reply(self.record.id, self.version, BEGIN, reply)
+            else:
+                asking = Asking.load(self.folder / f"asked-{reply.organization}.npy")
+                self.shared[reply.organization] = asking.shared(
+                    decode(data), reply.organization, self.task.rows
+                )
+
+    def _gather(self) -> None:
+        """Wait until everybody is there (or enough, and time is up), and agree on the rows."""
+        if self.own_name not in self.shared:
+            self._begin_own()
+        missing = [name for name in self.others if name not in self.shared]
+        if not missing and self.shared:
+            return
+        self._tell("waiting", what="to connect", organizations=missing, seconds=self.patience.join)
+        until = time.monotonic() + self.patience.join
+        while missing := [name for name in self.others if name not in self.shared]:
+            self._check_stopping()
+            here = [name for name in missing if name in self.assistants.present(self.record.id)]
+            if here:
+                self._begin(here, max(1.0, until - time.monotonic()))
+                continue
+            if time.monotonic() >= until:
+                break
+            self.assistants.wait_for(lambda: self._anybody(missing), min(1.0, until - time.monotonic()))
+        self._absent = set(missing)
+        needed = self.patience.enough(len(self.others) + 1)
+        if len(self.shared) < needed:
+            raise TaskError(
+                f"only {len(self.shared)} of {len(self.others) + 1} organizations are there after {self.patience.join:g} s, the quorum is "
+                f"{needed}; not there: {', '.join(missing)}. Are their nodes running, and have they joined {self.record.name!r}? "
+                f"Then: gal learn {self.record.name} --resume"
+            )
+        if missing:
+            self._tell("absent", organizations=missing)
+
+    def _anybody(self, names: Sequence[str]) -> bool:
+        return self.stopping.is_set() or any(
+            name in self.assistants.present(self.record.id) for name in names
+        )
+
+    def _begin_own(self) -> None:
+        asking = Asking(np.arange(len(self.rows.ids)))
+        encoded = self._begin_message(self.own_name, asking)
+        answer = prepare(self.service.answer(self.asked(encoded)))
+        self._keep_begun(self.own_name, asking, encoded, answer.data, answer.message)
+
+    def _begin(self, names: Sequence[str], seconds: float) -> None:
+        """Ask these organizations which rows they know; one that refuses must be sorted out by people."""
+        askings = {name: self._asking(name, seconds) for name in names}
+        pendings = {
+            name: self.assistants.post(name, self._begin_message(name, asking))
+            for name, asking in askings.items()
+            if asking is not None
+        }
+        self._tell("waiting", what="to find the shared rows", organizations=list(pendings), seconds=seconds)
+        self._wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+        self.assistants.give_up(pendings.values())
+        refused = {}
+        for name, pending in pendings.items():
+            answer, asking = pending.answer, askings[name]
+            if answer is None or asking is None:
+                continue
+            if answer.message.kind != "begun":
+                refused[name] = answer.message.fields.get("message", f"answered with {answer.message.kind}")
+            else:
+                self._keep_begun(name, asking, pending.encoded, answer.data, answer.message)
+        if refused:
+            raise TaskError(
+                "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
+                + f". Sort it out and gal learn {self.record.name} --resume, or go on without: gal remove {self.record.name} "
+                + " ".join(refused)
+            )
+
+    def _asking(self, name: str, seconds: float) -> Asking | None:
+        """Which of her rows she asks an organization about: all, or those found by a private set intersection."""
+        if TaskTerms.model_validate(self.record.terms).alignment != "psi":
+            return Asking(np.arange(len(self.rows.ids)))
+        from gal.node.blind import shared_positions
+
+        self._tell("waiting", what="for a private set intersection", organizations=[name], seconds=seconds)
+        positions = shared_positions(
+            self.assistants, name, self.record.id, self.version, self.rows.ids, seconds
+        )
+        return None if positions is None else Asking(positions)
+
+    def _begin_message(self, name: str, asking: Asking) -> Encoded:
+        terms = TaskTerms.model_validate(self.record.terms)
+        roles = role_arrays(self.task.rows)
+        fields, ids = asking.ids(self.rows.ids, terms.alignment, self.service.configuration)
+        fields |= {
+            "terms": terms.digest,
+            "organization": name,
+            "n_outputs": self.task.loss.n_outputs,
+            "rounds": self.task.rounds,
+            "seed": self.task.seed,
+        }
+        arrays = ids | {role: values[asking.positions] for role, values in roles.items()}
+        return prepare(Message("begin", self.record.id, self.version, "begin", fields, arrays))
+
+    def _keep_begun(self, name: str, asking: Asking, encoded: Encoded, data: Any, begun: Message) -> None:
+        """Check that both mean the same rows in the same order, and remember which."""
+        terms = TaskTerms.model_validate(self.record.terms)
+        shared = asking.shared(begun, name, self.task.rows)
+        asking.check(begun, encoded.message, name, terms.alignment)
+        asking.save(self.folder / f"asked-{name}.npy")
+        file = f"begun-{name}.arrow"
+        reply = StoredReply(0, name, encoded.digest, file, write_whole(self.folder / file, data), None)
+        self.state.put_reply(self.record.id, self.version, BEGIN, reply)
+        self.shared[name] = shared
+        self._tell("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)
+
+    # Steps
+
+    def _step(self, step: int, requests: Sequence[Request]) -> list[Mapping[str, Any]]:
+        """One round trip: every organization's values for each request, or what went wrong there."""
+        if not self.state.is_closed(self.record.id, self.version, step):
+            self._ask(step, requests)
+        replies: list[dict[str, Any]] = [{} for _ in requests]
+        for stored in self.state.replies(self.record.id, self.version, step):
+            if stored.place >= len(requests):
+                raise self._not_the_same(step)
+            request = requests[stored.place]
+            replies[stored.place][stored.organization] = self._values(step, stored, request)
+        self._loaded.clear()
+        return list(replies)
+
+    def _not_the_same(self, step: int) -> TaskError:
+        return TaskError(
+            f"version {self.version} of {self.record.name!r} cannot be resumed: step {step} asks something else than it did. "
+            f"gal-learn or the options have changed; learn a new version: gal learn {self.record.name}"
+        )
+
+    def _ask(self, step: int, requests: Sequence[Request]) -> None:
+        """Ask everybody who has not yet answered, wait, and close the step."""
+        late = [
+            name
+            for name in self.others
+            if name not in self.shared and name in self.assistants.present(self.record.id)
+        ]
+        if late:
+            self._begin(late, 30.0)
+        stored = {
+            (one.place, one.organization): one
+            for one in self.state.replies(self.record.id, self.version, step)
+        }
+        own: list[Future[None]] = []
+        pendings: dict[tuple[int, str], Pending] = {}
+        for place, request in enumerate(requests):
+            for name in request.organizations:
+                if name not in self.shared or (name != self.own_name and name not in self.others):
+                    continue
+                encoded = self._message(step, place, request, name)
+                before = stored.get((place, name))
+                if before is not None and before.request == encoded.digest and self._is_there(before):
+                    continue
+                if before is not None:
+                    self.state.drop_reply(self.record.id, self.version, step, before)
+                if name == self.own_name:
+                    own.append(self._submit_own(step, place, encoded))
+                else:
+                    keep = self._keeper(step, place, name, encoded)
+                    pendings[place, name] = self.assistants.post(name, encoded, keep)
+        self._await(requests, own, pendings)
+        self._close(step, requests, pendings)
+
+    def _is_there(self, reply: StoredReply) -> bool:
+        return reply.file is None or read_whole(self.folder / reply.file, reply.digest or "") is not None
+
+    def _message(self, step: int, place: int, request: Request, name: str) -> Encoded:
+        """The request for one organization: only the rows that it knows. The same rows make the same message."""
+        shared = self.shared[name]
+        key = place, shared.digest
+        if key not in self._prepared:
+            message = shared.message(request, self.task, self.record.id, self.version, f"{step}.{place}")
+            self._prepared[key] = prepare(message)
+        return self._prepared[key]
+
+    def asked(self, encoded: Encoded) -> Asked:
+        """A request to the label holder's own organization."""
+        return Asked(self.own_name, encoded.message, encoded.data, encoded.digest, own=True)
+
+    def _submit_own(self, step: int, place: int, encoded: Encoded) -> Future[None]:
+        future = self._own.submit(self._ask_own, step, place, encoded)
+        future.add_done_callback(lambda done: self.assistants.notify())  # noqa: ARG005
+        return future
+
+    def _ask_own(self, step: int, place: int, encoded: Encoded) -> None:
+        try:
+            answer = prepare(self.service.answer(self.asked(encoded)))
+        except WorkFailedError as error:
+            problem = error.failure.inside
+        except Exception as error:
+            problem = describe(error, self.own_name).inside
+        else:
+            self._keep(step, place, self.own_name, encoded, answer.data)
+            return
+        self.state.put_reply(
+            self.record.id,
+            self.version,
+            step,
+            StoredReply(place, self.own_name, encoded.digest, None, None, problem),
+        )
+
+    def _keeper(self, step: int, place: int, name: str, encoded: Encoded) -> Callable[[Received], None]:
+        def keep(received: Received) -> None:
+            message = received.message
+            if message.kind == "refusal":
+                problem = f"refused ({message.fields['code']}): {message.fields['message']}"
+                reply = StoredReply(place, name, encoded.digest, None, None, problem)
+                self.state.put_reply(self.record.id, self.version, step, reply)
+                return
+            self._keep(step, place, name, encoded, received.data)
+
+        return keep
+
+    def _keep(self, step: int, place: int, name: str, encoded: Encoded, data: Any) -> None:
+        """Write a reply to the disk, and remember that it is there."""
+        file = f"reply-{step}-{place}-{name}.arrow"
+        digest = write_whole(self.folder / file, data)
+        self._loaded[step, place, name] = data
+        reply = StoredReply(place, name, encoded.digest, file, digest, None)
+        self.state.put_reply(self.record.id, self.version, step, reply)
+
+    def _await(
+        self,
+        requests: Sequence[Request],
+        own: Sequence[Future[None]],
+        pendings: Mapping[tuple[int, str], Pending],
+    ) -> None:
+        """Wait for everybody who was there a round ago or is there now; for the others only as long."""
+
+        def waited_for() -> set[str]:
+            here = self.assistants.present(self.record.id)
+            still = {name for (_, name), one in pendings.items() if not one.done.is_set()}
+            return {
+                name for name in still if (name not in self._absent or name in here) and name in self.others
+            }
+
+        def ready() -> bool:
+            return all(one.done() for one in own) and not waited_for()
+
+        self._wait(ready, 1.0)
+        if not ready():
+            self._tell(
+                "waiting",
+                what=_what(requests),
+                organizations=sorted(waited_for()),
+                seconds=self.patience.deadline,
+            )
+        self._wait(ready, self.patience.deadline - 1.0)
+        while not all(
+            one.done() for one in own
+        ):  # her own organization is waited for: a deadline is for others
+            self._wait(lambda: all(one.done() for one in own), 60.0)
+        for one in own:
+            one.result()
+
+    def _wait(self, ready: Callable[[], bool], seconds: float) -> None:
+        self.assistants.wait_for(lambda: self.stopping.is_set() or ready(), seconds)
+        self._check_stopping()
+
+    def _check_stopping(self) -> None:
+        if self.stopping.is_set():
+            raise Interrupted(
+                f"learning {self.record.name!r} was interrupted: gal learn {self.record.name} --resume goes on"
+            )
+
+    def _close(
+        self,
+        step: int,
+        requests: Sequence[Request],
+        pendings: Mapping[tuple[int, str], Pending],
+    ) -> None:
+        """The step is over: who has not answered is missed, for good; too few, and learning waits for people."""
+        self.assistants.give_up(pendings.values())
+        answered = {
+            one.organization for one in self.state.replies(self.record.id, self.version, step) if one.file
+        }
+        broken = [one for one in pendings.values() if one.problem]
+        if broken:
+            raise NodeError(f"{broken[0].problem}. Then: gal learn {self.record.name} --resume")
+        needed = self.patience.enough(len(self.others) + 1)
+        silent = sorted({name for _, name in pendings} - answered)
+        if len(answered) < min(needed, len(self.shared)) and len(requests[0].organizations) > 1:
+            raise TaskError(
+                f"step {step} ({_what(requests)}): {len(answered)} of {len(self.others) + 1} organizations answered within "
+                f"{self.patience.deadline:g} s, the quorum is {needed}; no answer from {', '.join(silent)}. What came is kept: "
+                f"gal learn {self.record.name} --resume"
+            )
+        here = self.assistants.present(self.record.id)
+        self._absent = {name for name in self.others if name not in answered and name not in here}
+        missed = [
+            StoredReply(place, name, "", None, None, self._why_missed(name))
+            for place, request in enumerate(requests)
+            for name in request.organizations
+            if name != self.own_name
+        ]
+        self.state.close_step(self.record.id, self.version, step, missed)
+
+    def _why_missed(self, name: str) -> str:
+        status = self.state.members(self.record.id).get(name, "not invited")
+        if status != "invited":
+            return f"has {status}"
+        if name not in self.shared:
+            return "has not connected yet"
+        return f"did not answer within {self.patience.deadline:g} s"
+
+    def _values(self, step: int, stored: StoredReply, request: Request) -> Any:
+        """What the engine gets for a stored reply: values of all rows, or an error that says what was wrong."""
+        if stored.file is None:
+            return LocalModelError(stored.problem or "did not answer")
+        data = self._loaded.get((step, stored.place, stored.organization))
+        if data is None:
+            data = read_whole(self.folder / stored.file, stored.digest or "")
+        if data is None:
+            raise TaskError(
+                f"the reply of {stored.organization} in step {step} is gone or damaged ({stored.file}): this version cannot be "
+                f"resumed; learn a new one: gal learn {self.record.name}"
+            )
+        shared = self.shared[stored.organization]
+        expected = self._message(step, stored.place, request, stored.organization)
+        if stored.request != expected.digest:
+            raise self._not_the_same(step)
+        return read_values(decode(data), shared, request, self.task)
+
+
+def read_values(message: Message, shared: SharedRows, request: Request, task: Task) -> Any:
+    """The values in a reply for all rows of the task; what cannot be used is an error for the engine to name."""
+    fits = isinstance(request, FitRequest)
+    if message.kind != ("fitted" if fits else "predicted"):
+        return InvalidReplyError(f"answered with {message.kind}")
+    if message.fields["rows"] != shared.digest:
+        return InvalidReplyError("answered for other rows, or in another order")
+    values = message.arrays["fitted" if fits else "values"]
+    expected = expected_shape(request, shared.n_known, task.loss.n_outputs)
+    if values.shape != expected:
+        return InvalidReplyError(f"answered with shape {values.shape}, expected {expected}")
+    return fill_unknown(values, shared, task.rows)
+
+
+def _what(requests: Sequence[Request]) -> str:
+    first = requests[0]
+    if isinstance(first, FitRequest):
+        return f"for round {first.round}"
+    return "for what moving models say of all rounds"

@@ -1,0 +1,132 @@
+"""What a node can be told to do while it runs, by name; and how a command gets it done, with or without a running node."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gal.errors import TaskError
+from gal.node.control import ControlServer, Event, Operation, ask_node, running_node
+from gal.node.logs import Log
+from gal.node.node import Node
+
+if TYPE_CHECKING:
+    from gal.node.label_holder import LabelHolder
+
+
+def operations(holder: LabelHolder) -> dict[str, Operation]:
+    """By name: what a label holder's running node does for commands on its machine."""
+    from gal.node.endpoint import Endpoint
+    from gal.node.learning import Patience
+
+    node = holder.node
+
+    def learn(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+        either = _either(stopping, node.stopping)
+        return holder.learn(
+            arguments["task"],
+            resume=arguments["resume"],
+            anew=arguments["anew"],
+            patience=Patience(**arguments["patience"]),
+            on_event=tell,
+            stopping=either,
+        )
+
+    def predict(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+        out = arguments["out"]
+        return holder.predict_file(
+            arguments["task"],
+            Path(arguments["rows"]),
+            None if out is None else Path(out),
+            version=arguments["version"],
+            seconds=arguments["seconds"],
+            join=arguments["join"],
+        )
+
+    def compare(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+        return holder.compare(
+            arguments["task"],
+            arguments["versions"],
+            Path(arguments["rows"]),
+            seconds=arguments["seconds"],
+            join=arguments["join"],
+        )
+
+    def endpoint(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+        with Endpoint(holder, arguments["task"], arguments["listen"], arguments["seconds"]) as serving:
+            tell({"event": "listening", "port": serving.port})
+            _either(stopping, node.stopping).wait()
+        return {}
+
+    return {"learn": learn, "predict": predict, "compare": compare, "endpoint": endpoint}
+
+
+@contextmanager
+def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Operation]]]:
+    """A running node that takes commands."""
+    with Node(home, log=log) as node, ExitStack() as stack:
+        stack.callback(node.stopping.set)
+        known: dict[str, Operation] = {"status": lambda arguments, tell, stopping: node.status()}  # noqa: ARG005
+        if node.configuration.listen is not None:  # what she needs takes seconds to import; others do without
+            from gal.node.label_holder import LabelHolder
+
+            holder = LabelHolder(node)
+            stack.callback(holder.close)
+            known |= operations(holder)
+        stack.enter_context(ControlServer(node.home, known))
+        yield node, known
+
+
+def do(
+    home: Path,
+    what: str,
+    arguments: Mapping[str, Any],
+    *,
+    on_event: Event,
+    stopping: threading.Event,
+    log: Log,
+) -> Any:
+    """Have the running node do something, or start one for as long as it takes."""
+    with running_node(home) as connection:
+        if connection is not None:
+            hang_up = threading.Thread(target=_hang_up, args=(connection, stopping), daemon=True)
+            hang_up.start()
+            return ask_node(connection, what, arguments, on_event)
+    with serving(home, log) as (node, known):
+        if what not in known:
+            raise TaskError(
+                f"{node.name} is no label holder: add a section [listen] to node.toml so that others can reach it"
+            )
+        return known[what](arguments, on_event, stopping)
+
+
+def _hang_up(connection: Any, stopping: threading.Event) -> None:
+    stopping.wait()
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+
+
+class _Either(threading.Event):
+    """Set as soon as one of two is; without a thread that waits for both."""
+
+    def __init__(self, first: threading.Event, second: threading.Event) -> None:
+        super().__init__()
+        self._both = first, second
+
+    def is_set(self) -> bool:
+        return any(one.is_set() for one in self._both)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        left = timeout
+        while not self.is_set() and (left is None or left > 0):
+            self._both[0].wait(0.2)
+            left = None if left is None else left - 0.2
+        return self.is_set()
+
+
+def _either(first: threading.Event, second: threading.Event) -> threading.Event:
+    return _Either(first, second)

@@ -1,0 +1,189 @@
+"""The label holder's tasks: how they are made, and what a version of one is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds
+from gal.core.losses import REGRESSION_LOSSES
+from gal.core.task import Task
+from gal.errors import InvalidInputError, InvalidOptionError, TaskError
+from gal.node.configuration import NodeConfiguration
+from gal.node.data import labels_of, read_source
+from gal.node.files import write_whole
+from gal.node.invitations import Invited, TaskTerms
+from gal.node.state import TaskRecord
+from gal.protocol import check_name
+from gal.tasks import Labels, Options, class_labels, make_task, regression_labels
+from gal.transport import CardFolder, Identity
+
+KINDS = ("auto", "classification", "regression")
+MOST_CLASSES = 10
+"""Whole numbers with more different values than this are amounts, not classes."""
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The label holder's rows that have a label, in the order of her source."""
+
+    ids: RowIds
+    y: NDArray[Any]
+    n_without: int
+    """Rows left out because they have no label."""
+
+
+def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
+    """Ids and labels of all rows that have one."""
+    table = read_source(configuration)
+    if table.label is None:
+        raise InvalidInputError(
+            f"organization {configuration.name!r} has no labels: name their column in node.toml, data.label"
+        )
+    there = np.flatnonzero(~table.label.is_null().to_numpy())
+    if len(there) == 0:
+        raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
+    return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+
+
+def labels_for(y: NDArray[Any], kind: str, options: Options) -> Labels:
+    """Labels and their loss; "auto" takes few different values, or text, for classes."""
+    if kind not in KINDS:
+        raise InvalidOptionError(f"kind must be {', '.join(KINDS)}, got {kind!r}")
+    if kind == "auto":
+        whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and bool((y == np.floor(y)).all()))
+        few = whole and len(np.unique(y)) <= MOST_CLASSES
+        named = isinstance(options.loss, str) and options.loss in REGRESSION_LOSSES
+        kind = "classification" if (few or y.dtype.kind in "bOUS") and not named else "regression"
+    if kind == "classification" and y.dtype.kind == "f" and bool((y == np.floor(y)).all()):
+        y = y.astype(np.int64)
+    return class_labels(y, options) if kind == "classification" else regression_labels(y, options)
+
+
+def new_task(
+    configuration: NodeConfiguration,
+    identity: Identity,
+    cards: CardFolder,
+    name: str,
+    organizations: Sequence[str],
+    *,
+    kind: str = "auto",
+    seed: int = 0,
+    purpose: str = "",
+    alignment: str = "plain",
+    made: str = "",
+    **options: Any,
+) -> tuple[TaskRecord, TaskTerms]:
+    """A task of this label holder's own, with the terms that go into its invitation."""
+    check_name(name, "a task")
+    if configuration.listen is None:
+        raise TaskError(
+            f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
+        )
+    members = {one: cards.get(one) for one in organizations}
+    unknown = sorted(one for one, card in members.items() if card is None)
+    if unknown or not members:
+        known = ", ".join(sorted(cards.all())) or "none"
+        raise InvalidInputError(
+            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add FILE"
+        )
+    if configuration.name in members:
+        raise InvalidInputError(f"{configuration.name!r} is this organization itself: it takes part anyway")
+    kept = {"kind": kind, "seed": seed, "options": {"closing": False} | options}
+    task = _task(configuration, kept, read_labelled(configuration), [*members, configuration.name])
+    rows = task.rows
+    terms = TaskTerms(
+        task=uuid4().hex,
+        name=name,
+        label_holder=configuration.name,
+        fingerprint=identity.fingerprint,
+        purpose=purpose,
+        organizations=tuple(
+            Invited(name=one, fingerprint=card.fingerprint) for one, card in members.items() if card
+        ),
+        outputs=task.loss.n_outputs,
+        rounds=task.rounds,
+        fitted="out-of-fold"
+        if rows.folds is not None
+        else "in-sample"
+        if len(rows.search) == len(rows.fit)
+        else "held-out",
+        folds=rows.n_folds,
+        parts=rows.n_parts,
+        alignment=alignment,  # type: ignore[arg-type]
+        made=made,
+    )
+    record = TaskRecord(
+        terms.task, name, "label holder", configuration.name, terms.model_dump(mode="json"), kept, made=made
+    )
+    return record, terms
+
+
+def _task(
+    configuration: NodeConfiguration,
+    kept: Mapping[str, Any],
+    rows: LabelledRows,
+    organizations: Sequence[str],
+    moving: Sequence[str] = (),
+) -> Task:
+    options = Options(**kept["options"])
+    return make_task(
+        labels_for(rows.y, kept["kind"], options),
+        organizations,
+        options,
+        label_holder=configuration.name,
+        label_holder_loss=configuration.model.local_loss,
+        moving=moving,
+        seed=kept["seed"],
+    )
+
+
+@dataclass(frozen=True)
+class VersionFiles:
+    """The labels of a version as they were when it began: what resumes does not depend on a source that changes."""
+
+    folder: Path
+
+    def write(self, rows: LabelledRows, moving: Sequence[str]) -> None:
+        """Keep ids, labels and whose models move."""
+        columns = {"ids": pa.array(rows.ids.values.tolist()), "y": pa.array(rows.y.tolist())}
+        facts = {
+            "kind": rows.ids.kind,
+            "dtype": rows.y.dtype.str,
+            "moving": list(moving),
+            "n_without": rows.n_without,
+        }
+        table = pa.table(columns).replace_schema_metadata({b"gal": json.dumps(facts).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        write_whole(self.folder / "labels.arrow", sink.getvalue())
+
+    def read(self) -> tuple[LabelledRows, list[str]]:
+        """Read them back."""
+        try:
+            table = pa.ipc.open_file(pa.py_buffer((self.folder / "labels.arrow").read_bytes())).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
+        facts = json.loads(table.schema.metadata[b"gal"])
+        values = table.column("ids").to_pylist()
+        ids = np.array(values, dtype=np.int64 if facts["kind"] == "integer" else object)
+        y = np.array(table.column("y").to_pylist(), dtype=np.dtype(facts["dtype"]))
+        return LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"]), facts["moving"]
+
+
+def version_task(
+    configuration: NodeConfiguration, record: TaskRecord, folder: Path, organizations: Sequence[str]
+) -> tuple[Task, LabelledRows, Labels]:
+    """The engine's task of a version, from its files."""
+    rows, moving = VersionFiles(folder).read()
+    task = _task(configuration, record.options, rows, organizations, moving)
+    return task, rows, labels_for(rows.y, record.options["kind"], Options(**record.options["options"]))

@@ -1,0 +1,25 @@
+"""The protocol: what travels between nodes, as bytes that are checked before they are used."""
+
+from gal.protocol.codec import Encoded, decode, digest, encode, prepare
+from gal.protocol.frames import FRAME, Assembler, split
+from gal.protocol.messages import KINDS, Kind, Message
+from gal.protocol.names import check_name, is_name
+from gal.protocol.versions import VERSIONS, choose
+
+__all__ = [
+    "FRAME",
+    "KINDS",
+    "VERSIONS",
+    "Assembler",
+    "Encoded",
+    "Kind",
+    "Message",
+    "check_name",
+    "choose",
+    "decode",
+    "digest",
+    "encode",
+    "is_name",
+    "prepare",
+    "split",
+]

@@ -1,0 +1,256 @@
+"""Messages as Arrow IPC, and back: nothing that arrives is trusted before it is checked.
+
+A message is an Arrow stream of one record batch with one row. Every array is a column, a list of that one row, so that
+arrays of any lengths travel together without a copy; kind, fields and shapes are JSON in the schema's metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from gal.errors import InvalidMessageError
+from gal.protocol.messages import KINDS, WITHOUT_TASK, ArrayRule, Message, type_name
+
+HEADER = b"gal"
+LARGEST_HEADER = 1 << 20
+LARGEST_AXIS = 1 << 40
+
+TYPES: Mapping[str, pa.DataType] = {
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "str": pa.large_string(),
+}
+"""The only types that travel; each as a list of the only row."""
+
+
+def encode(message: Message) -> pa.Buffer:
+    """The message as bytes; the same message gives the same bytes."""
+    names = sorted(message.arrays)
+    _check(message.kind, message.task, message.version, message.request)
+    check_fields(message.kind, message.fields)
+    check_arrays(message.kind, message.arrays)
+    header = {
+        "kind": message.kind,
+        "task": message.task,
+        "version": message.version,
+        "request": message.request,
+        "fields": dict(message.fields),
+        "arrays": {name: [type_name(message.arrays[name]), message.arrays[name].shape] for name in names},
+    }
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    columns = [_column(message.arrays[name]) for name in names]
+    schema = pa.schema(
+        [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)],
+        metadata={HEADER: text.encode()},
+    )
+    # Without any array there would be no column, and no row: the header says all.
+    batch = pa.record_batch(columns, schema=schema)
+    size = schema.serialize().size + pa.ipc.get_record_batch_size(batch) + 64
+    buffer = pa.allocate_buffer(size)
+    sink = pa.FixedSizeBufferWriter(buffer)
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(batch)
+    return buffer.slice(0, sink.tell())
+
+
+class Encoded(NamedTuple):
+    """A message that is ready to be sent, to one or to many."""
+
+    message: Message
+    data: pa.Buffer
+    digest: str
+
+
+def prepare(message: Message) -> Encoded:
+    """Encode a message once, with its digest."""
+    data = encode(message)
+    return Encoded(message, data, digest(data))
+
+
+def decode(data: Any, largest: int = 1 << 40) -> Message:
+    """The message in these bytes, its arrays as read-only views of them; InvalidMessageError says what is wrong."""
+    try:
+        buffer = pa.py_buffer(data)
+        if buffer.size > largest:
+            raise InvalidMessageError(f"a message of {buffer.size:,} bytes, at most {largest:,} are taken")
+        schema, body = _read(buffer)
+        header = _header(schema)
+        arrays = {
+            name: _array(name, body.column(place), schema.field(place).type, *_announced(name, header))
+            for place, name in enumerate(schema.names)
+        }
+        if set(arrays) != set(header["arrays"]):
+            raise InvalidMessageError("announced and actual arrays differ")
+        kind, task, version, request = (header[one] for one in ("kind", "task", "version", "request"))
+        _check(kind, task, version, request)
+        check_arrays(kind, arrays)
+        return Message(kind, task, version, request, check_fields(kind, header["fields"]), arrays)
+    except InvalidMessageError:
+        raise
+    # Whatever a library finds in bytes from outside, and says in its own words:
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+        raise InvalidMessageError(f"not a message: {type(error).__name__}: {error!s:.200}") from error
+    except (struct.error, StopIteration, RecursionError, MemoryError) as error:
+        raise InvalidMessageError(f"not a message: {type(error).__name__}") from error
+
+
+def digest(data: Any) -> str:
+    """What these bytes are known by."""
+    return "sha256:" + hashlib.sha256(memoryview(data)).hexdigest()
+
+
+def _column(array: NDArray[Any]) -> pa.Array:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    values = pa.array(flat, type=TYPES[type_name(array)])
+    return pa.LargeListArray.from_arrays(pa.array([0, len(values)], type=pa.int64()), values)
+
+
+def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
+    """Schema and the only batch; what could make reading it expensive or unsafe is refused first."""
+    messages = pa.ipc.MessageReader.open_stream(buffer)
+    first = messages.read_next_message()
+    if first.type != "schema" or first.metadata.size > LARGEST_HEADER + (1 << 16):
+        raise InvalidMessageError(f"begins with {first.type!r} of {first.metadata.size} bytes, not a schema")
+    schema = pa.ipc.read_schema(first)
+    if any(
+        one.type not in [pa.large_list(known) for known in TYPES.values()] or one.metadata for one in schema
+    ):
+        raise InvalidMessageError(
+            f"a column of a type that does not travel: {[str(t) for t in schema.types]!s:.200}"
+        )
+    second = messages.read_next_message()
+    if second.type != "record batch":
+        raise InvalidMessageError(f"a {second.type!r} where the record batch should be")
+    if _is_compressed(second.metadata):
+        raise InvalidMessageError(
+            "the arrays are compressed, which is not taken: a few bytes could become many"
+        )
+    batch = pa.ipc.read_record_batch(second, schema)
+    batch.validate(full=True)
+    try:
+        messages.read_next_message()
+    except StopIteration:
+        return schema, batch
+    raise InvalidMessageError("more than one record batch")
+
+
+def _is_compressed(metadata: pa.Buffer) -> bool:
+    """Whether this record batch names a compression: a field of a table in Arrow's flatbuffer (Message.fbs).
+
+    pyarrow cannot be told to refuse it, and would unpack whatever it is told.
+    """
+    data = memoryview(metadata)
+    message = struct.unpack_from("<I", data, 0)[0]
+    batch = _flatbuffer_field(data, message, 2)
+    if batch is None:
+        raise InvalidMessageError("a record batch without a header")
+    return _flatbuffer_field(data, batch + struct.unpack_from("<I", data, batch)[0], 3) is not None
+
+
+def _flatbuffer_field(data: memoryview, table: int, number: int) -> int | None:
+    """Where the field of this number of a flatbuffer table is; None where it is left out."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    if vtable < 0 or table < 0:
+        raise InvalidMessageError("a table outside of the message")
+    size, place = struct.unpack_from("<H", data, vtable)[0], 4 + 2 * number
+    if place + 2 > size:
+        return None
+    offset = struct.unpack_from("<H", data, vtable + place)[0]
+    return table + int(offset) if offset else None
+
+
+def _header(schema: pa.Schema) -> dict[str, Any]:
+    metadata = schema.metadata or {}
+    if list(metadata) != [HEADER] or len(metadata[HEADER]) > LARGEST_HEADER:
+        raise InvalidMessageError("no header, or more than one, or too large a one")
+    if len(set(schema.names)) != len(schema.names):
+        raise InvalidMessageError("two arrays of one name")
+    header = json.loads(metadata[HEADER], parse_constant=_no_constant)
+    expected = {"kind", "task", "version", "request", "fields", "arrays"}
+    if not isinstance(header, dict) or set(header) != expected:
+        raise InvalidMessageError(f"a header needs exactly {', '.join(sorted(expected))}")
+    if not isinstance(header["arrays"], dict):
+        raise InvalidMessageError("arrays must be given by name")
+    return header
+
+
+def _no_constant(text: str) -> None:
+    raise InvalidMessageError(f"{text} is no number that can travel")
+
+
+def _announced(name: str, header: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """Type and shape of an array as the header has them."""
+    kind, shape = header["arrays"][name]
+    if kind not in TYPES or not isinstance(shape, list) or not 1 <= len(shape) <= 4:
+        raise InvalidMessageError(f"array {name!r:.40}: no known type or shape")
+    if any(type(size) is not int or not 0 <= size < LARGEST_AXIS for size in shape):
+        raise InvalidMessageError(f"array {name!r:.40}: impossible shape")
+    return kind, tuple(shape)
+
+
+def _array(
+    name: str, column: pa.Array, column_type: pa.DataType, kind: str, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    if column_type != pa.large_list(TYPES[kind]) or len(column) != 1 or column.null_count:
+        raise InvalidMessageError(f"array {name!r:.40}: announced as {kind}, came as {column_type}")
+    values = column.flatten()
+    if values.null_count or len(values) != math.prod(shape):
+        raise InvalidMessageError(
+            f"array {name!r:.40}: {len(values)} values with {values.null_count} gaps for shape {shape}"
+        )
+    flat = values.to_numpy(zero_copy_only=kind != "str")
+    return np.asarray(flat).reshape(shape)
+
+
+def _check(kind: Any, task: Any, version: Any, request: Any) -> None:
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidMessageError(f"no kind of message is called {kind!r:.40}")
+    known = isinstance(task, str) and len(task) == 32 and set(task) <= set("0123456789abcdef")
+    if not known and not (task == "" and kind in WITHOUT_TASK):
+        raise InvalidMessageError(f"{kind}: {task!r:.60} is not the id of a task")
+    if type(version) is not int or not 0 <= version <= 1_000_000:
+        raise InvalidMessageError(f"{kind}: version {version!r:.40}")
+    if not isinstance(request, str) or len(request) > 200 or not request.isprintable():
+        raise InvalidMessageError(f"{kind}: request {request!r:.60}")
+
+
+def check_fields(kind: str, fields: Any) -> dict[str, Any]:
+    """The fields, or an error that names the one that is wrong."""
+    try:
+        return KINDS[kind].fields.model_validate(fields).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidMessageError(f"{kind}: {place:.60}: {first['msg']:.200}") from None
+
+
+def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Whether these are the arrays of this kind, with its types and axes."""
+    rules = KINDS[kind].arrays
+    lacking = [name for name, rule in rules.items() if name not in arrays and not rule.optional]
+    strange = [name for name in arrays if name not in rules]
+    if lacking or strange:
+        raise InvalidMessageError(f"{kind}: arrays {lacking} are missing, {strange!s:.80} do not belong here")
+    for name, array in arrays.items():
+        _check_array(kind, name, array, rules[name])
+
+
+def _check_array(kind: str, name: str, array: NDArray[Any], rule: ArrayRule) -> None:
+    if type_name(array) not in rule.types or array.ndim != rule.axes:
+        raise InvalidMessageError(
+            f"{kind}: {name} must be {' or '.join(rule.types)} with {rule.axes} axes, got {type_name(array)} of "
+            f"shape {array.shape}"
+        )

@@ -1,0 +1,68 @@
+"""Frames: a message of any size as pieces of at most one mebibyte.
+
+Each frame begins with one byte, FIRST or MORE. A first frame goes on with the size of the whole message (8 bytes,
+big-endian), so that one that is too large is refused before any of it is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from gal.errors import InvalidMessageError
+
+FRAME = 1 << 20
+"""Bytes of a message in one frame."""
+
+FIRST, MORE = b"\x01", b"\x02"
+SIZE = struct.Struct(">Q")
+
+
+def split(data: Any) -> Iterator[bytes]:
+    """The frames of a message; ``data`` is anything with a buffer."""
+    whole = memoryview(data).cast("B")
+    yield b"".join((FIRST, SIZE.pack(len(whole)), whole[:FRAME]))
+    for start in range(FRAME, len(whole), FRAME):
+        yield b"".join((MORE, whole[start : start + FRAME]))
+
+
+class Assembler:
+    """Puts frames together again; after an error it waits for the next first frame."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+        self._message: bytearray | None = None
+        self._size = 0
+
+    def add(self, frame: bytes) -> bytearray | None:
+        """The message that this frame completes, or None; what does not fit is refused and forgotten."""
+        if frame[:1] == FIRST and len(frame) >= 1 + SIZE.size:
+            self._begin(SIZE.unpack_from(frame, 1)[0])
+            return self._fill(memoryview(frame)[1 + SIZE.size :])
+        if frame[:1] == MORE and self._message is not None:
+            return self._fill(memoryview(frame)[1:])
+        self._message = None
+        raise InvalidMessageError(f"a frame of {len(frame)} bytes begins nothing and continues nothing")
+
+    def _begin(self, size: int) -> None:
+        self._message = None
+        if size > self.largest:
+            raise InvalidMessageError(
+                f"a message of {size:,} bytes is announced, at most {self.largest:,} are taken: raise "
+                "policy.largest_message in node.toml if that is meant"
+            )
+        # Kept as it comes, not reserved as announced: announcing much must not cost us memory.
+        self._message, self._size = bytearray(), size
+
+    def _fill(self, piece: memoryview) -> bytearray | None:
+        message = self._message
+        assert message is not None
+        if len(message) + len(piece) > self._size or (len(piece) == 0 and self._size > 0):
+            self._message = None
+            raise InvalidMessageError(f"more came than the {self._size:,} bytes that were announced")
+        message += piece
+        if len(message) < self._size:
+            return None
+        self._message = None
+        return message

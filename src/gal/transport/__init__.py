@@ -1,0 +1,55 @@
+"""Transport: who a node is, whom it knows, and authenticated streams of messages between two nodes.
+
+A label holder has a :class:`Listener`, an organization calls :func:`dial`; both get a :class:`Stream`. Who may connect is
+decided by the cards in a :class:`CardFolder`, by key and never by name.
+"""
+
+from gal.transport.addresses import check_proxy, join_address, parse_address
+from gal.transport.cards import (
+    Card,
+    CardFolder,
+    Replaces,
+    card_of,
+    card_text,
+    parse_card,
+    read_card,
+    replaced_by,
+)
+from gal.transport.dialing import dial
+from gal.transport.identity import (
+    Identity,
+    certificate_request,
+    fingerprint_of,
+    load_identity,
+    make_identity,
+    save_identity,
+    verify,
+)
+from gal.transport.listener import Listener
+from gal.transport.stream import Received, Sent, Stream
+
+__all__ = [
+    "Card",
+    "CardFolder",
+    "Identity",
+    "Listener",
+    "Received",
+    "Replaces",
+    "Sent",
+    "Stream",
+    "card_of",
+    "card_text",
+    "certificate_request",
+    "check_proxy",
+    "dial",
+    "fingerprint_of",
+    "join_address",
+    "load_identity",
+    "make_identity",
+    "parse_address",
+    "parse_card",
+    "read_card",
+    "replaced_by",
+    "save_identity",
+    "verify",
+]

@@ -1,0 +1,372 @@
+"""Cards: public files by which nodes know each other, and the folder that holds those of others.
+
+A file in the folder is a known peer; its file name is the name by which this node calls it. Adding, replacing and
+deleting files admits, rotates and revokes peers while the node runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import threading
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from gal.errors import GALError, IdentityError
+from gal.protocol import check_name
+from gal.transport.addresses import parse_address
+from gal.transport.identity import Identity, certificates, fingerprint_of, verify, write_file
+
+FORMAT = 1
+SUFFIX = ".card"
+LARGEST = 64 * 1024
+"""Bytes of a card; with a long chain one needs about a tenth of it."""
+
+FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
+KEYS = {"format", "name", "fingerprint", "address", "certificate", "roots", "replaces"}
+
+
+@dataclass(frozen=True)
+class Replaces:
+    """The key that a rotated key replaces, and the old key's word for it."""
+
+    fingerprint: str
+    signature: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What others need to know of a node; all of it is public."""
+
+    name: str
+    """What the node calls itself; others may call it otherwise."""
+    fingerprint: str
+    certificate: bytes = field(repr=False)
+    """PEM: the leaf, then its chain."""
+    address: str | None = None
+    """Where it listens; None for one that only dials."""
+    roots: bytes | None = field(default=None, repr=False)
+    """PEM: what to trust in TLS instead of the leaf; only with a company CA."""
+    replaces: Replaces | None = None
+
+    @property
+    def trusted(self) -> bytes:
+        """PEM: what TLS has to trust to meet this node."""
+        return self.certificate if self.roots is None else self.roots
+
+
+def card_of(identity: Identity, address: str | None = None, replaces: Replaces | None = None) -> Card:
+    """The card of this node, to be handed to others."""
+    if address is not None:
+        parse_address(address, f"the address of {identity.name}")
+    return Card(
+        identity.name,
+        identity.fingerprint,
+        _clean(identity.certificate),
+        address,
+        None if identity.roots is None else _clean(identity.roots),
+        replaces,
+    )
+
+
+def replaced_by(old: Identity, new: Identity) -> Replaces:
+    """The old key's word that the new one takes its place."""
+    return Replaces(old.fingerprint, old.sign(_rotation(new.fingerprint)))
+
+
+def card_text(card: Card) -> str:
+    """The card as TOML."""
+    lines = [
+        "# A public card of a GAL node: hand it to the organizations that you work with.",
+        f"format = {FORMAT}",
+        f"name = {json.dumps(card.name)}",
+        f"fingerprint = {json.dumps(card.fingerprint)}",
+    ]
+    if card.address is not None:
+        lines.append(f"address = {json.dumps(card.address)}")
+    lines.append(f'certificate = """\n{card.certificate.decode()}"""')
+    if card.roots is not None:
+        lines.append(f'roots = """\n{card.roots.decode()}"""')
+    if card.replaces is not None:
+        signature = base64.b64encode(card.replaces.signature).decode()
+        lines += [
+            "",
+            "[replaces]",
+            f"fingerprint = {json.dumps(card.replaces.fingerprint)}",
+            f"signature = {json.dumps(signature)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def read_card(path: Path) -> Card:
+    """The card in this file; every error names the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise IdentityError(f"{path} is larger than {LARGEST // 1024} kB: this is not a card")
+    try:
+        return parse_card(data.decode())
+    except UnicodeDecodeError:
+        raise IdentityError(f"{path} is not text: this is not a card") from None
+    except IdentityError as error:
+        raise IdentityError(f"{path}: {error}") from error
+
+
+def parse_card(text: str) -> Card:
+    """The card in this text, checked: its fingerprint is that of its certificate."""
+    if "PRIVATE KEY" in text:
+        raise IdentityError(
+            "a private key is in it: this is not a card. A key that has left its node must be replaced"
+        )
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise IdentityError(f"not a card: {error}") from None
+    if values.get("format") != FORMAT:
+        raise IdentityError(
+            f"a card of format {values.get('format')!r:.20}, this version of gal-learn reads {FORMAT}: upgrade "
+            "gal-learn, or ask for a card made by gal init"
+        )
+    strange = sorted(set(values) - KEYS)
+    if strange:
+        raise IdentityError(f"a card has no entry {strange[0]!r:.40}; it may have {', '.join(sorted(KEYS))}")
+    return _card(values)
+
+
+class CardFolder:
+    """The cards of others in a folder; read again whenever its files change. Safe to use from any thread.
+
+    A file that is no valid card is left out, and so are two files of one key; ``on_warning`` is told once of each.
+    """
+
+    def __init__(self, folder: Path, *, on_warning: Callable[[str], None] | None = None) -> None:
+        self.folder = folder
+        self._on_warning = on_warning
+        self._lock = threading.RLock()
+        self._seen: object = None
+        self._cards: dict[str, Card] = {}
+        self._names: dict[str, str] = {}
+        self._read: dict[str, tuple[object, Card | str]] = {}
+        self._warned: set[str] = set()
+
+    def all(self) -> Mapping[str, Card]:
+        """All known peers, by the names that this node gives them."""
+        with self._lock:
+            self._refresh()
+            return MappingProxyType(self._cards)
+
+    def get(self, name: str) -> Card | None:
+        """The card of this peer; None where nobody of that name is known."""
+        return self.all().get(name)
+
+    def by_fingerprint(self, fingerprint: str) -> tuple[str, Card] | None:
+        """Name and card of the peer with this key; None where it is not known."""
+        with self._lock:
+            self._refresh()
+            name = self._names.get(fingerprint)
+            return None if name is None else (name, self._cards[name])
+
+    def is_known(self, name: str, fingerprint: str) -> bool:
+        """Whether this key is, at this moment, that of the card of this name; no where the folder cannot be read."""
+        try:
+            known = self.by_fingerprint(fingerprint)
+        except IdentityError as error:
+            self._warn([str(error)])
+            return False
+        return known is not None and known[0] == name
+
+    def roots(self) -> bytes:
+        """PEM: what TLS has to trust to meet all of these peers."""
+        return b"".join(sorted({card.trusted for card in self.all().values()}))
+
+    def add(self, card: Card, name: str | None = None, *, replace: bool = False) -> str:
+        """Makes a peer known, under ``name`` or what it calls itself; returns that name.
+
+        Another key under a known name is taken only with the known key's signature, or with ``replace``.
+        """
+        name = check_name(card.name if name is None else name, "an organization")
+        with self._lock:
+            self._check_new(card, name, replace)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_file(self.folder / (name + SUFFIX), card_text(card).encode(), mode=0o644)
+            self._refresh()
+        return name
+
+    def remove(self, name: str) -> None:
+        """Forgets a peer: from now on it is refused."""
+        check_name(name, "an organization")
+        with self._lock:
+            try:
+                (self.folder / (name + SUFFIX)).unlink()
+            except FileNotFoundError:
+                raise IdentityError(f"no card of {name!r} is known; known: {self._known()}") from None
+            self._refresh()
+
+    def _check_new(self, card: Card, name: str, replace: bool) -> None:
+        known = self.by_fingerprint(card.fingerprint)
+        if known is not None and known[0] != name:
+            raise IdentityError(
+                f"the key {card.fingerprint} is already known as {known[0]!r}: one key, one name. Remove that card "
+                "first if the name should change"
+            )
+        alike = [other for other in self.all() if other.lower() == name.lower() and other != name]
+        if alike:
+            raise IdentityError(
+                f"{alike[0]!r} is already known: {name!r} could be taken for it, choose another name"
+            )
+        mine = self.get(name)
+        if mine is None or mine.fingerprint == card.fingerprint or replace or _may_replace(mine, card):
+            return
+        raise IdentityError(
+            f"{name!r} is known with the key {mine.fingerprint}, this card has {card.fingerprint} and no valid "
+            f"signature of the known key: it may be somebody else's. Compare the new fingerprint with {name} by "
+            "telephone, then replace the card on purpose, or add it under another name"
+        )
+
+    def _known(self) -> str:
+        return ", ".join(sorted(self.all())) or "nobody"
+
+    def _refresh(self) -> None:
+        """Reads what changed since the last look; one look costs a few microseconds per card."""
+        marks = self._marks()
+        if marks == self._seen:
+            return
+        for name in set(self._read) - set(marks):
+            del self._read[name]
+        for name, mark in marks.items():
+            if name not in self._read or self._read[name][0] != mark:
+                self._read[name] = (mark, self._try(name))
+        self._sort_out()
+        self._seen = marks
+
+    def _marks(self) -> dict[str, object]:
+        """What tells that a file changed, by file name."""
+        try:
+            with os.scandir(self.folder) as entries:
+                return {entry.name: _mark(entry) for entry in entries if _is_card(entry.name)}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise IdentityError(f"the cards in {self.folder} cannot be read: {error.strerror}") from error
+
+    def _try(self, file: str) -> Card | str:
+        """The card in a file of the folder, or what is wrong with it."""
+        path = self.folder / file
+        try:
+            check_name(path.stem, f"{path}: an organization")
+            return read_card(path)
+        except GALError as error:
+            return str(error)
+
+    def _sort_out(self) -> None:
+        """From what was read: the cards that count, and warnings for the others."""
+        holders: defaultdict[str, list[str]] = defaultdict(list)
+        warnings = []
+        cards = {}
+        for file, (_, card) in sorted(self._read.items()):
+            if isinstance(card, str):
+                warnings.append(f"left out of the cards: {card}")
+            else:
+                cards[file.removesuffix(SUFFIX)] = card
+                holders[card.fingerprint].append(file.removesuffix(SUFFIX))
+        for fingerprint, names in holders.items():
+            if len(names) > 1:
+                warnings.append(
+                    f"left out of the cards: {' and '.join(names)} have one key ({fingerprint}) in {self.folder}: "
+                    "delete all but one of these files"
+                )
+                for name in names:
+                    del cards[name]
+        self._cards = cards
+        self._names = {card.fingerprint: name for name, card in cards.items()}
+        self._warn(warnings)
+
+    def _warn(self, warnings: list[str]) -> None:
+        for warning in warnings:
+            if warning not in self._warned and self._on_warning is not None:
+                self._on_warning(warning)
+        self._warned = set(warnings)
+
+
+def _is_card(file: str) -> bool:
+    return file.endswith(SUFFIX) and not file.startswith(".")
+
+
+def _mark(entry: os.DirEntry[str]) -> object:
+    try:
+        facts = entry.stat()
+    except FileNotFoundError:
+        return None
+    # A file that was replaced within one tick of the clock has the same time, and often the same size.
+    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino
+
+
+def _card(values: Mapping[str, Any]) -> Card:
+    name, fingerprint = _text(values, "name"), _text(values, "fingerprint")
+    certificate = _clean(_text(values, "certificate").encode())
+    address = _text(values, "address") if "address" in values else None
+    roots = _clean(_text(values, "roots").encode()) if "roots" in values else None
+    try:
+        check_name(name, "an organization")
+        if address is not None:
+            parse_address(address, f"the address of {name}")
+    except ValueError as error:
+        raise IdentityError(str(error)) from None
+    if fingerprint != fingerprint_of(certificate):
+        raise IdentityError(
+            f"the card of {name!r} says {fingerprint!r:.80}, but its certificate has {fingerprint_of(certificate)}: "
+            "the card was altered or damaged, ask for it again"
+        )
+    replaces = _replaces(values["replaces"]) if "replaces" in values else None
+    return Card(name, fingerprint, certificate, address, roots, replaces)
+
+
+def _replaces(values: Any) -> Replaces:
+    if not isinstance(values, dict) or set(values) != {"fingerprint", "signature"}:
+        raise IdentityError("[replaces] needs exactly fingerprint and signature")
+    try:
+        signature = base64.b64decode(_text(values, "signature"), validate=True)
+    except (binascii.Error, ValueError):
+        raise IdentityError("the signature of [replaces] is not base64") from None
+    fingerprint = _text(values, "fingerprint")
+    if not FINGERPRINT.fullmatch(fingerprint):
+        raise IdentityError(
+            f"[replaces] has no fingerprint (sha256: and 64 hex digits) but {fingerprint!r:.80}"
+        )
+    return Replaces(fingerprint, signature)
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key)
+    if not isinstance(value, str):
+        raise IdentityError(f"{key} must be text, got {type(value).__name__}")
+    return value
+
+
+def _clean(pem: bytes) -> bytes:
+    """The certificates in PEM and nothing else: no comments, no other blocks."""
+    return b"".join(one.public_bytes(Encoding.PEM) for one in certificates(pem))
+
+
+def _may_replace(known: Card, card: Card) -> bool:
+    """Whether the known key itself says that the card's key takes its place."""
+    if card.replaces is None or card.replaces.fingerprint != known.fingerprint:
+        return False
+    return verify(known.certificate, _rotation(card.fingerprint), card.replaces.signature)
+
+
+def _rotation(fingerprint: str) -> bytes:
+    return b"gal replaces\0" + fingerprint.encode()

@@ -1,0 +1,72 @@
+"""The greeting at the start of a stream: which protocol, and a proof of who listens.
+
+TLS has checked both certificates by then, and the listener has looked the dialing key up in its cards. The one who
+dials still needs a proof: with a company CA, everybody with a certificate of it passes TLS. So the listener signs the
+dialer's nonce together with both keys, which no other and no relay in between can do.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+
+from gal.errors import IdentityError, InvalidMessageError, RefusedError
+from gal.protocol import VERSIONS, Message, choose
+from gal.transport.cards import Card
+from gal.transport.identity import Identity, verify
+from gal.transport.stream import Stream
+
+
+def greet(stream: Stream, card: Card, identity: Identity, *, software: str, largest: int) -> None:
+    """The side that dials: says hello, and checks that the answer is of the card's key."""
+    nonce = secrets.token_hex(32)
+    fields = {"versions": list(VERSIONS), "software": software, "nonce": nonce}
+    stream.send(Message("hello", fields=fields))
+    try:
+        answer = stream.receive().message
+    except InvalidMessageError as error:
+        raise IdentityError(f"{stream.peer} did not answer as a node does: {error}") from error
+    if answer.kind == "refusal":
+        raise RefusedError(answer.fields["code"], f"{stream.peer} refused: {answer.fields['message']}")
+    if answer.kind != "welcome" or answer.fields["version"] not in VERSIONS:
+        raise IdentityError(
+            f"{stream.peer} answered {answer.kind!r}, which is no welcome for {list(VERSIONS)}"
+        )
+    version = answer.fields["version"]
+    signed = _signed(nonce, identity.fingerprint, card.fingerprint, version)
+    if not verify(card.certificate, signed, _proof(answer.fields["proof"])):
+        raise IdentityError(
+            f"what answers at {card.address} could not prove that it is {stream.peer}: it does not hold the key "
+            f"{card.fingerprint}, or it passes on what somebody else sends. Nothing was sent to it"
+        )
+    stream.agree(version, answer.fields["software"], largest)
+
+
+def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) -> None:
+    """The side that listens: takes the hello, chooses the protocol, and proves who it is."""
+    try:
+        hello = stream.receive().message
+    except InvalidMessageError as error:
+        raise RefusedError(
+            "no-hello", f"{error}: upgrade gal-learn if it is older than {software}"
+        ) from error
+    if hello.kind != "hello":
+        raise RefusedError("no-hello", f"{stream.peer} began with {hello.kind!r}, not with a hello")
+    version = choose(hello.fields["versions"], stream.peer, identity.name)
+    proof = identity.sign(_signed(hello.fields["nonce"], stream.fingerprint, identity.fingerprint, version))
+    fields = {"version": version, "software": software, "proof": base64.b64encode(proof).decode()}
+    stream.send(Message("welcome", fields=fields))
+    stream.agree(version, hello.fields["software"], largest)
+
+
+def _signed(nonce: str, dialing: str, listening: str, version: int) -> bytes:
+    """What the listener signs; every part has a fixed length, so that no two greetings give the same bytes."""
+    return b"gal welcome\0" + f"{nonce}{dialing}{listening}{version:08d}".encode()
+
+
+def _proof(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,228 @@
+"""Who a node is: its private key, its certificate, and the fingerprint by which others know it.
+
+The fingerprint is the SHA-256 of the public key. A name in a certificate proves nothing: every known organization
+could issue a certificate in another's name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gal.errors import IdentityError
+from gal.protocol import check_name
+
+HOST = "node.gal"
+"""The host name in every self-signed certificate: who a node is does not depend on where it runs."""
+
+NOT_BEFORE = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+NOT_AFTER = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
+"""Clocks of nodes may differ, and a pinned key is revoked by its card: it does not expire."""
+
+KEY_FILE, CERTIFICATE_FILE, ROOTS_FILE = "key.pem", "certificate.pem", "roots.pem"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A node's own key and certificate, all in PEM; ``roots`` only where a company CA issued the certificate."""
+
+    name: str
+    private_key: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+    roots: bytes | None = field(default=None, repr=False)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """``sha256:`` and 64 hex digits: what this node is known by."""
+        return fingerprint_of(self.certificate)
+
+    def sign(self, data: bytes) -> bytes:
+        """A signature (ECDSA with SHA-256) that :func:`verify` checks with the certificate alone."""
+        return _private_key(self.private_key).sign(data, ec.ECDSA(hashes.SHA256()))
+
+
+def make_identity(name: str) -> Identity:
+    """A new key (P-256) with a certificate that it signs itself."""
+    check_name(name, "an organization")
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Identity(name, pem, _self_signed(name, key))
+
+
+def certificate_request(identity: Identity, host: str) -> bytes:
+    """A request (PEM) with which a company CA issues a certificate for this key and the host that others dial."""
+    key = _private_key(identity.private_key)
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(_subject(identity.name, key.public_key()))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return request.public_bytes(Encoding.PEM)
+
+
+def save_identity(identity: Identity, home: Path, *, replace: bool = False) -> None:
+    """Writes key (mode 0600) and certificate into ``home`` (made with mode 0700); keeps an old key unless told."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (home / KEY_FILE).exists() and not replace:
+        raise IdentityError(
+            f"{home / KEY_FILE} exists: a key is not overwritten, because with it goes what others know this node "
+            "by. Use another folder, or rotate the key on purpose"
+        )
+    write_file(home / KEY_FILE, identity.private_key, mode=0o600)
+    write_file(home / CERTIFICATE_FILE, identity.certificate, mode=0o644)
+    if identity.roots is not None:
+        write_file(home / ROOTS_FILE, identity.roots, mode=0o644)
+    elif replace:
+        (home / ROOTS_FILE).unlink(missing_ok=True)
+
+
+def load_identity(home: Path, name: str) -> Identity:
+    """The identity in ``home``; checked: the key is private, and the certificate is of this key."""
+    check_name(name, "an organization")
+    key = _read(home / KEY_FILE)
+    mode = stat.S_IMODE((home / KEY_FILE).stat().st_mode)
+    if mode & 0o077:
+        raise IdentityError(
+            f"{home / KEY_FILE} has mode {mode:04o}: others on this machine can read or change the private key. "
+            f"Run: chmod 600 {home / KEY_FILE}"
+        )
+    certificate = _read(home / CERTIFICATE_FILE)
+    roots = _read(home / ROOTS_FILE) if (home / ROOTS_FILE).exists() else None
+    identity = Identity(name, key, certificate, roots)
+    public = _fingerprint(_private_key(key, str(home / KEY_FILE)).public_key())
+    if public != identity.fingerprint:
+        raise IdentityError(
+            f"{home / CERTIFICATE_FILE} is of the key {identity.fingerprint}, but {KEY_FILE} is {public}: put the "
+            "certificate of this key there"
+        )
+    return identity
+
+
+@lru_cache(maxsize=1024)
+def fingerprint_of(certificate: bytes) -> str:
+    """``sha256:`` and 64 hex digits of the public key (DER SubjectPublicKeyInfo) of the first certificate in PEM."""
+    return _fingerprint(_public_key(certificate))
+
+
+def verify(certificate: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether the key of this certificate (PEM) signed ``data``."""
+    try:
+        _public_key(certificate).verify(signature, data, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def certificates(pem: bytes) -> list[x509.Certificate]:
+    """The certificates in PEM, leaf first; at least one."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise IdentityError(f"no readable certificate (PEM): {error}") from error
+    if not found:
+        raise IdentityError("no certificate (PEM) is in it")
+    return found
+
+
+def write_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Writes a file so that a crash leaves the old one or the new one, whole, and never with a wider mode."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _self_signed(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
+    public = key.public_key()
+    subject = _subject(name, public)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOT_BEFORE)
+        .not_valid_after(NOT_AFTER)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _subject(name: str, public: ec.EllipticCurvePublicKey) -> x509.Name:
+    # With the key in it no two subjects are equal: TLS looks issuers up by subject, and two organizations, or two
+    # keys of one after a rotation, may have one name.
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.SERIAL_NUMBER, _fingerprint(public)[7:47]),
+        ]
+    )
+
+
+def _fingerprint(public: ec.EllipticCurvePublicKey) -> str:
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return "sha256:" + hashlib.sha256(der).hexdigest()
+
+
+def _public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
+    try:
+        public = certificates(certificate)[0].public_key()
+    except ValueError as error:
+        raise IdentityError(f"a certificate with a public key that cannot be read: {error}") from error
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
+        raise IdentityError("a certificate of a key that is not P-256: keys of nodes are made by gal init")
+    return public
+
+
+@lru_cache(maxsize=8)
+def _private_key(pem: bytes, where: str = "the private key") -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise IdentityError(f"{where} is not a readable private key (PEM, no password): {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError(f"{where} is not a P-256 key: keys of nodes are made by gal init")
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise IdentityError(f"{path} is not there: gal init makes it") from None
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,233 @@
+"""The listener of a label holder: one port, where only organizations with a known card get in."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
+from gal.transport.addresses import join_address, parse_address
+from gal.transport.cards import CardFolder
+from gal.transport.handshake import welcome
+from gal.transport.identity import Identity, fingerprint_of
+from gal.transport.stream import CLOSING_SECONDS, Outgoing, Stream
+from gal.transport.wire import CODE, METHOD, SERVER_OPTIONS, SERVICE, grpc
+
+LOGGER = logging.getLogger(__name__)
+
+STREAMS = 256
+"""So many streams may be open at once; each has a thread of gRPC's and one of its own."""
+
+
+class Listener:
+    """Listens while its ``with`` block runs.
+
+    ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns, the stream is
+    closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after TLS; ``fingerprint`` is None
+    where no key could be read. A peer has one stream: its new one ends its old one. ``largest`` is in bytes.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        identity: Identity,
+        cards: CardFolder,
+        *,
+        on_stream: Callable[[Stream], object],
+        on_refused: Callable[[str | None, str], object],
+        largest: int,
+        software: str,
+        hello_seconds: float = 10.0,
+    ) -> None:
+        self.host, self.port = parse_address(address, "listen.bind", any_port=True)
+        self.identity, self.cards = identity, cards
+        self.on_stream, self.on_refused = on_stream, on_refused
+        self.largest, self.software, self.hello_seconds = largest, software, hello_seconds
+        self._streams: dict[str, Stream] = {}
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._closing = False
+        self._server: Any = None
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="gal-listener")
+        self._server = grpc.server(self._pool, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS)
+        handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._connect)}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self.port = self._bind()
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends all streams, within two seconds, also where a peer does not listen any more."""
+        with self._lock:
+            self._closing = True
+            streams, threads = list(self._streams.values()), list(self._threads)
+        for stream in streams:
+            stream.outgoing.finish()
+        stopped = self._server.stop(CLOSING_SECONDS)
+        deadline = time.monotonic() + 2 * CLOSING_SECONDS
+        for stream in streams:
+            stream.close()
+        stopped.wait(max(0.0, deadline - time.monotonic()))
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._pool.shutdown(wait=False)
+
+    def peers(self) -> list[str]:
+        """Names of the peers whose streams are open."""
+        with self._lock:
+            return sorted(stream.peer for stream in self._streams.values() if stream.version)
+
+    def _bind(self) -> int:
+        where = join_address(self.host, self.port)
+        credentials = grpc.dynamic_ssl_server_credentials(self._trust(), self._trust, True)
+        try:
+            port = self._server.add_secure_port(where, credentials)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            self._server.stop(None)
+            raise NodeError(f"cannot listen on {where}: {_why_not(self.host, self.port)}")
+        return int(port)
+
+    def _trust(self) -> Any:
+        """What TLS is to know for the next connection; called by gRPC before each."""
+        try:
+            roots = self.cards.roots()
+        except IdentityError as error:
+            LOGGER.error("%s", error)
+            roots = b""
+        # Without any card nobody but ourselves passes TLS: gRPC needs something to compare with.
+        roots = roots or self.identity.certificate
+        return grpc.ssl_server_certificate_configuration(
+            [(self.identity.private_key, self.identity.certificate)], root_certificates=roots
+        )
+
+    def _connect(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Called by gRPC for each stream, in a thread of its pool, which then sends what is returned."""
+        fingerprint = _fingerprint(context)
+        name = None if fingerprint is None else self._name(fingerprint)
+        if fingerprint is None or name is None:
+            self._turn_away(fingerprint, context)
+        stream = self._stream(fingerprint, name, incoming, context)
+        thread = threading.Thread(target=self._serve, args=(stream,), name=f"gal {name}", daemon=True)
+        with self._lock:
+            old = self._streams.get(fingerprint)
+            self._streams[fingerprint] = stream
+            self._threads.add(thread)
+            closing = self._closing
+        if closing:
+            stream.outgoing.finish()
+        if old is not None:
+            old.refuse("replaced", f"{name} opened another stream: does a second node run with the same key?")
+        thread.start()
+        return _frames(stream, context)
+
+    def _name(self, fingerprint: str) -> str | None:
+        try:
+            known = self.cards.by_fingerprint(fingerprint)
+        except IdentityError as error:
+            LOGGER.error("%s", error)
+            return None
+        return None if known is None else known[0]
+
+    def _turn_away(self, fingerprint: str | None, context: Any) -> NoReturn:
+        why = f"the key {fingerprint or '(unreadable)'} is not known here: send your card to {self.identity.name}"
+        self.on_refused(fingerprint, why)
+        context.set_trailing_metadata(((CODE, "unknown-key"),))
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
+        raise AssertionError("abort raises")
+
+    def _stream(self, fingerprint: str, name: str, incoming: Iterator[bytes], context: Any) -> Stream:
+        stream = Stream(
+            name,
+            fingerprint,
+            incoming=incoming,
+            outgoing=Outgoing(),
+            is_known=lambda: self.cards.is_known(name, fingerprint),
+            why_lost=lambda: LinkLostError(f"{name} ended the stream"),
+            cancel=context.cancel,
+        )
+        if not context.add_callback(stream.gone):
+            stream.gone()
+        return stream
+
+    def _serve(self, stream: Stream) -> None:
+        """The life of one stream: greeting, then whatever the node does with it."""
+        try:
+            self._welcome(stream)
+            self.on_stream(stream)
+        except LinkLostError as error:
+            LOGGER.debug("%s", error)
+        except RefusedError as error:
+            stream.refuse(error.code, str(error))
+        except Exception:
+            LOGGER.exception("the stream of %s failed", stream.peer)
+            stream.refuse("failed", f"{self.identity.name} failed to go on; its log says why")
+        finally:
+            stream.close()
+            self._forget(stream)
+
+    def _welcome(self, stream: Stream) -> None:
+        sentence = f"{stream.peer} did not say hello within {self.hello_seconds:g} s"
+        timer = threading.Timer(self.hello_seconds, stream.refuse, ("no-hello", sentence))
+        timer.daemon = True
+        timer.start()
+        try:
+            welcome(stream, self.identity, software=self.software, largest=self.largest)
+        finally:
+            timer.cancel()
+
+    def _forget(self, stream: Stream) -> None:
+        with self._lock:
+            if self._streams.get(stream.fingerprint) is stream:
+                del self._streams[stream.fingerprint]
+            self._threads.discard(threading.current_thread())
+        if stream.refusal is not None:
+            self.on_refused(stream.fingerprint, str(stream.refusal))
+
+
+def _fingerprint(context: Any) -> str | None:
+    """Of the key that TLS has seen: never a name in a certificate, which its issuer may choose."""
+    try:
+        return fingerprint_of(context.auth_context()["x509_pem_cert"][0])
+    except (IdentityError, KeyError, IndexError):
+        return None
+
+
+def _frames(stream: Stream, context: Any) -> Iterator[bytes]:
+    """What gRPC sends; then, where this side refused, why: as gRPC's status, which every version can read."""
+    yield from stream.outgoing
+    if stream.refusal is not None:
+        context.set_trailing_metadata(((CODE, stream.refusal.code),))
+        context.set_code(grpc.StatusCode.UNAUTHENTICATED)
+        context.set_details(str(stream.refusal)[:2000])
+
+
+def _why_not(host: str, port: int) -> str:
+    """gRPC does not say why it cannot listen; the operating system does."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(where)
+            probe.listen()
+    except socket.gaierror:
+        return "no host of this name is known; use 0.0.0.0 for all addresses of this machine"
+    except OSError as error:
+        hints = {
+            errno.EADDRINUSE: "the port is in use: does this node run already? Otherwise choose another port",
+            errno.EADDRNOTAVAIL: "this machine does not have that address; use 0.0.0.0 for all that it has",
+            errno.EACCES: "this user may not use that port; choose one above 1023",
+        }
+        return hints.get(error.errno or 0, f"{error.strerror}")
+    return "the reason is not known; try another port"

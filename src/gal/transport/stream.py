@@ -1,0 +1,227 @@
+"""A stream: messages to and from one peer, in order, over one connection that either side may end."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.protocol import Assembler, Encoded, Message, decode, digest, prepare, split
+from gal.protocol.frames import MORE
+from gal.transport.wire import grpc
+
+WAITING_FRAMES = 4
+"""So many frames (of 1 MiB) wait for a slow peer; then ``send`` waits."""
+
+CLOSING_SECONDS = 1.0
+"""So long may take what is still to be sent when a stream is closed."""
+
+GREETING_BYTES = 1 << 16
+"""The largest message that is taken from a peer before it is welcome."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was handed to the network."""
+
+    digest: str
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Received:
+    """What came from a peer."""
+
+    message: Message
+    digest: str
+    n_bytes: int
+    data: bytearray
+    """The bytes as they came."""
+
+
+class Outgoing:
+    """Frames on their way to gRPC, which takes them as an iterator: at most so many wait."""
+
+    def __init__(self, waiting: int = WAITING_FRAMES) -> None:
+        self._waiting = waiting
+        self._frames: deque[bytes] = deque()
+        self._changed = threading.Condition()
+        self._finished = False
+
+    def put(self, frame: bytes) -> bool:
+        """Waits for room; False where nothing more is taken."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._finished or len(self._frames) < self._waiting)
+            if self._finished:
+                return False
+            self._frames.append(frame)
+            self._changed.notify_all()
+            return True
+
+    def finish(self, *, drop: bool = False) -> None:
+        """Takes nothing more; what waits is still sent, unless it is dropped."""
+        with self._changed:
+            self._finished = True
+            if drop:
+                self._frames.clear()
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._finished or bool(self._frames))
+            if not self._frames:
+                raise StopIteration
+            frame = self._frames.popleft()
+            self._changed.notify_all()
+            return frame
+
+
+class Stream:
+    """Messages to and from one peer; made by :class:`~gal.transport.Listener` and :func:`~gal.transport.dial`.
+
+    Any thread may send; whole messages never interleave. One thread at a time receives. With every frame either way
+    the peer's card is looked up again, so that one who is revoked is refused at once.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        fingerprint: str,
+        *,
+        incoming: Iterator[bytes],
+        outgoing: Outgoing,
+        is_known: Callable[[], bool],
+        why_lost: Callable[[], NodeError],
+        cancel: Callable[[], object],
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.peer = peer
+        """The name under which this node knows the peer."""
+        self.fingerprint = fingerprint
+        self.version = 0
+        """The protocol version that both agreed on; 0 before that."""
+        self.software = ""
+        """What the peer says it runs."""
+        self.outgoing = outgoing
+        self.refusal: RefusedError | None = None
+        """Why this side ended the stream, for the peer to be told."""
+        self._incoming = incoming
+        self._is_known, self._why_lost = is_known, why_lost
+        self._cancel, self._after = cancel, after
+        self._assembler = Assembler(GREETING_BYTES)
+        self._skipping = False
+        self._sending, self._receiving, self._ending = threading.Lock(), threading.Lock(), threading.Lock()
+        self._closed = False
+        self._gone = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"Stream({self.peer!r}, {self.fingerprint!r})"
+
+    def agree(self, version: int, software: str, largest: int) -> None:
+        """The greeting is over: from now on messages of up to ``largest`` bytes are taken."""
+        self.version = version
+        self.software = "".join(one for one in software if one.isprintable())[:200]
+        self._assembler.largest = largest
+
+    def send(self, message: Message | Encoded) -> Sent:
+        """Hands a message to the network; waits while the peer is slower than this side."""
+        ready = message if isinstance(message, Encoded) else prepare(message)
+        data = ready.data
+        with self._sending:
+            for frame in split(data):
+                self._check_known()
+                if not self.outgoing.put(frame):
+                    raise self._lost()
+        return Sent(ready.digest, data.size)
+
+    def receive(self) -> Received:
+        """The next message; waits for it.
+
+        LinkLostError and RefusedError end the stream; after InvalidMessageError it goes on with the next message.
+        """
+        with self._receiving:
+            data = self._next_message()
+        try:
+            message = decode(data, self._assembler.largest)
+        except InvalidMessageError as error:
+            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}") from error
+        return Received(message, digest(data), len(data), data)
+
+    def refuse(self, code: str, sentence: str, *, drop: bool = False) -> None:
+        """Ends the stream and says why, after what waits to be sent unless that is dropped. Does not wait."""
+        with self._ending:
+            if self._closed:
+                return
+            self._closed = True
+            self.refusal = RefusedError(code, sentence)
+        self.outgoing.finish(drop=drop)
+        threading.Thread(target=self.close, name=f"refusing {self.peer}", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the stream: what waits is sent, for a second at most. Wakes whoever sends or receives."""
+        with self._ending:
+            self._closed = True
+        self.outgoing.finish()
+        if not self._gone.wait(CLOSING_SECONDS):
+            self.abandon()
+        self._after()
+
+    def abandon(self) -> None:
+        """Ends the stream at once, without a word."""
+        with self._ending:
+            self._closed = True
+        self.outgoing.finish(drop=True)
+        self._cancel()
+        self._gone.wait(CLOSING_SECONDS)
+        self._after()
+
+    def gone(self) -> None:
+        """Called when the connection under the stream has ended, for whatever reason."""
+        self._gone.set()
+        self.outgoing.finish(drop=True)
+
+    def _next_message(self) -> bytearray:
+        while True:
+            data = self._take(self._next_frame())
+            if data is not None:
+                return data
+
+    def _next_frame(self) -> bytes:
+        try:
+            frame = next(self._incoming)
+        except (StopIteration, grpc.RpcError):
+            raise self._lost() from None
+        self._check_known()
+        return frame
+
+    def _take(self, frame: bytes) -> bytearray | None:
+        """The message that this frame completes; the rest of one that was refused is passed over."""
+        if self._skipping and frame[:1] == MORE:
+            return None
+        try:
+            data = self._assembler.add(frame)
+        except InvalidMessageError as error:
+            self._skipping = True
+            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}") from error
+        self._skipping = False
+        return data
+
+    def _check_known(self) -> None:
+        if self._closed or self._is_known():
+            return
+        sentence = f"the card of {self.peer} ({self.fingerprint}) was removed or replaced"
+        self.refuse("revoked", sentence, drop=True)
+        raise self._lost()
+
+    def _lost(self) -> NodeError:
+        """What to raise now that the stream has ended."""
+        if self.refusal is not None:
+            return RefusedError(self.refusal.code, str(self.refusal))
+        if self._closed:
+            return LinkLostError(f"the stream to {self.peer} was closed")
+        return self._why_lost()

@@ -1,0 +1,109 @@
+"""gRPC as nodes use it: one method of one service, its options, and its errors in our words.
+
+All modules take ``grpc`` from here: its own lines on stderr, such as each failed handshake, are switched off before it
+is imported (set GRPC_VERBOSITY to see them).
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from typing import Any
+
+import grpc
+
+from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
+from gal.protocol import FRAME
+
+__all__ = ["CLIENT_OPTIONS", "CODE", "METHOD", "SERVER_OPTIONS", "SERVICE", "explain", "grpc"]
+
+SERVICE, METHOD = "gal.Node", "Connect"
+
+CODE = "gal-code"
+"""Where the one word of a refusal travels, beside gRPC's status and its sentence."""
+
+_BOTH = (
+    ("grpc.max_receive_message_length", FRAME + 64),
+    ("grpc.max_send_message_length", FRAME + 64),
+    # A peer that hangs, or a line that went dead without a word, is noticed after half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+CLIENT_OPTIONS = (*_BOTH, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
+
+SERVER_OPTIONS = (
+    *_BOTH,
+    # Without this a second node on the same port would silently take half of the connections.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+def explain(call: Any, peer: str, where: str) -> NodeError:
+    """Why this call ended, for the operator who made it; ``where`` is the address, with the proxy if one is set."""
+    code, details = call.code(), call.details() or ""
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return RefusedError(_word(call), f"{peer} refused: {details}")
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return _unavailable(details, peer, where)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return RefusedError(
+            "no-node", f"what answers at {where} is no node of GAL: check the address in the card of {peer}"
+        )
+    if code is grpc.StatusCode.OK:
+        return LinkLostError(f"{peer} closed the stream")
+    return LinkLostError(f"the stream to {peer} at {where} ended: {details or code}")
+
+
+def _word(call: Any) -> str:
+    """The word of a refusal; metadata comes as (key, value) pairs."""
+    words = [value for key, value in call.trailing_metadata() or () if key == CODE]
+    return words[0] if words and isinstance(words[0], str) else "refused"
+
+
+def _unavailable(details: str, peer: str, where: str) -> NodeError:
+    """gRPC has one code for all that can go wrong before a call arrives; its details tell them apart."""
+    if "HTTP proxy returned" in details:
+        answer = details.partition("HTTP proxy returned ")[2]
+        return LinkLostError(
+            f"the proxy did not connect to {peer} at {where} ({answer}): may it connect to that port? Set "
+            "network.proxy in node.toml, or no_proxy where none is needed"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
+        return IdentityError(
+            f"what answers at {where} does not hold the key in the card of {peer}: ask {peer} for its card again if "
+            "it has a new key; otherwise somebody else answers there"
+        )
+    if "WRONG_VERSION_NUMBER" in details:
+        return IdentityError(
+            f"what answers at {where} does not speak TLS: check host and port in the card of {peer}"
+        )
+    if "failed to connect" in details and any(
+        sign in details for sign in ("Socket closed", "ALERT", "handshake failed", "Connection reset")
+    ):
+        return RefusedError(
+            "not-admitted",
+            f"{peer} at {where} ended the connection while the keys were checked: has {peer} added your card, and "
+            "is it of your present key?",
+        )
+    if "lookup" in details or "resol" in details:
+        return LinkLostError(
+            f"no host of this name is known: {where}: check the address in the card of {peer}, and the network"
+        )
+    if "onnect" in details:
+        return LinkLostError(
+            f"{peer} cannot be reached at {where} ({_last(details)}): does its node run, and is the address in its "
+            "card right?"
+        )
+    return LinkLostError(f"the stream to {peer} at {where} was lost: {details}")
+
+
+def _last(details: str) -> str:
+    return details.rpartition("remote host: ")[2][:200] if "remote host: " in details else details[:200]

@@ -1,0 +1,236 @@
+"""Cards as files, and the folder that knows the peers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gal.errors import IdentityError, InvalidInputError
+from gal.transport import (
+    CardFolder,
+    Replaces,
+    card_of,
+    card_text,
+    make_identity,
+    parse_card,
+    read_card,
+    replaced_by,
+)
+
+
+def test_a_card_is_toml_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    old, bank = make_identity("bank"), make_identity("bank")
+    card = card_of(bank, "bank.example:7443", replaced_by(old, bank))
+    text = card_text(card)
+    assert parse_card(text) == card
+    values = tomllib.loads(text)
+    assert values["fingerprint"] == bank.fingerprint
+    assert values["replaces"]["fingerprint"] == old.fingerprint
+    (tmp_path / "bank.card").write_text(text)
+    assert read_card(tmp_path / "bank.card") == card
+    with_roots = replace(card_of(bank), roots=old.certificate)
+    assert parse_card(card_text(with_roots)) == with_roots
+    assert with_roots.trusted == old.certificate
+
+
+def test_the_private_key_never_enters_a_card() -> None:
+    bank = make_identity("bank")
+    careless = replace(bank, certificate=bank.certificate + bank.private_key)
+    assert "PRIVATE" not in card_text(card_of(careless))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("format = 1", "format = 2", "upgrade gal-learn"),
+        ("format = 1", "", "format None"),
+        ('name = "bank"', 'name = "../bank"', "needs a name"),
+        ('name = "bank"', "name = 7", "name must be text"),
+        ('fingerprint = "sha256:', 'fingerprint = "sha256:0', "altered or damaged"),
+        ("bank.example:7443", "bank.example", "must be host:port"),
+        ("format = 1", "format = 1\nextra = 2", "no entry 'extra'"),
+        ("BEGIN CERT", "BEGIN SERT", "no readable certificate"),
+        ("format = 1", "format = [", "not a card"),
+        ("format = 1", 'format = 1\nroots = """-----BEGIN PRIVATE KEY-----"""', "private key is in it"),
+        ("format = 1", "format = 1\nreplaces = 3", r"\[replaces\] needs exactly"),
+        ("format = 1", 'format = 1\nreplaces = {fingerprint = "x", signature = "!"}', "not base64"),
+        ("format = 1", 'format = 1\nreplaces = {fingerprint = "x", signature = ""}', "no fingerprint"),
+    ],
+)
+def test_a_card_that_is_none_says_what_is_wrong(tmp_path: Path, old: str, new: str, match: str) -> None:
+    text = card_text(card_of(make_identity("bank"), "bank.example:7443"))
+    assert old in text
+    path = tmp_path / "bank.card"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(IdentityError, match=match) as caught:
+        read_card(path)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_no_cards(tmp_path: Path) -> None:
+    path = tmp_path / "bank.card"
+    with pytest.raises(IdentityError, match="cannot be read"):
+        read_card(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(IdentityError, match="not text"):
+        read_card(path)
+    path.write_bytes(b"#" * 100_000)
+    with pytest.raises(IdentityError, match="larger than 64 kB"):
+        read_card(path)
+
+
+def test_an_address_is_checked_before_it_goes_into_a_card() -> None:
+    with pytest.raises(InvalidInputError, match="must be host:port"):
+        card_of(make_identity("bank"), "bank.example")
+
+
+def test_the_folder_finds_by_name_and_by_key(tmp_path: Path) -> None:
+    cards = CardFolder(tmp_path / "cards")
+    assert dict(cards.all()) == {}
+    assert cards.roots() == b""
+    bank, hospital = card_of(make_identity("bank")), card_of(make_identity("hospital"))
+    assert cards.add(bank) == "bank"
+    assert cards.add(hospital, "the-clinic") == "the-clinic"
+    assert dict(cards.all()) == {"bank": bank, "the-clinic": hospital}
+    assert cards.by_fingerprint(hospital.fingerprint) == ("the-clinic", hospital)
+    assert cards.get("hospital") is None
+    assert sorted(cards.roots().split(b"-----END CERTIFICATE-----\n")) == sorted(
+        (bank.certificate + hospital.certificate).split(b"-----END CERTIFICATE-----\n")
+    )
+    cards.remove("bank")
+    assert cards.by_fingerprint(bank.fingerprint) is None
+    with pytest.raises(IdentityError, match="no card of 'bank' is known; known: the-clinic"):
+        cards.remove("bank")
+    with pytest.raises(InvalidInputError):
+        cards.remove("../key")
+
+
+def test_files_put_there_and_taken_away_by_hand_count_at_once(tmp_path: Path) -> None:
+    cards = CardFolder(tmp_path)
+    first, second = card_of(make_identity("bank")), card_of(make_identity("bank"))
+    path = tmp_path / "bank.card"
+    path.write_text(card_text(first))
+    assert cards.get("bank") == first
+    facts = path.stat()
+    beside = tmp_path / "new"
+    beside.write_text(card_text(second))
+    # Even with the time of the old file, as a backup or rsync would set it:
+    os.utime(beside, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    beside.replace(path)
+    assert cards.get("bank") == second
+    assert cards.by_fingerprint(first.fingerprint) is None
+    path.rename(tmp_path / "insurer.card")
+    assert list(cards.all()) == ["insurer"]
+    (tmp_path / "insurer.card").unlink()
+    assert list(cards.all()) == []
+
+
+def test_a_broken_file_is_left_out_and_told_once(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    cards = CardFolder(tmp_path, on_warning=warnings.append)
+    cards.add(card_of(make_identity("bank")))
+    (tmp_path / "hospital.card").write_text("nonsense")
+    (tmp_path / "a b.card").write_text(card_text(card_of(make_identity("shop"))))
+    (tmp_path / ".hidden.card").write_text("an editor's copy")
+    (tmp_path / "notes.txt").write_text("not meant to be one")
+    (tmp_path / "gone.card").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "folder.card").mkdir()
+    for _ in range(3):
+        assert list(cards.all()) == ["bank"]
+    assert len(warnings) == 4
+    assert [
+        name for name in ("hospital", "a b", "gone", "folder") if any(name in one for one in warnings)
+    ] == [
+        "hospital",
+        "a b",
+        "gone",
+        "folder",
+    ]
+    shop = card_of(make_identity("shop"))
+    (tmp_path / "hospital.card").write_text(card_text(shop))
+    assert cards.get("hospital") == shop
+    assert len(warnings) == 4
+
+
+def test_two_files_of_one_key_are_both_left_out(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    cards = CardFolder(tmp_path, on_warning=warnings.append)
+    bank = card_of(make_identity("bank"))
+    cards.add(bank)
+    (tmp_path / "insurer.card").write_text(card_text(bank))
+    assert dict(cards.all()) == {}
+    assert cards.by_fingerprint(bank.fingerprint) is None
+    assert "bank and insurer have one key" in warnings[0]
+    (tmp_path / "insurer.card").unlink()
+    assert cards.by_fingerprint(bank.fingerprint) == ("bank", bank)
+
+
+def test_a_known_key_has_one_name_and_names_are_not_alike(tmp_path: Path) -> None:
+    cards = CardFolder(tmp_path)
+    bank = card_of(make_identity("bank"))
+    cards.add(bank)
+    with pytest.raises(IdentityError, match="already known as 'bank': one key, one name"):
+        cards.add(bank, "insurer")
+    with pytest.raises(IdentityError, match="'Bank' could be taken for it"):
+        cards.add(card_of(make_identity("Bank")))
+    assert list(cards.all()) == ["bank"]
+
+
+def test_a_new_address_of_the_same_key_is_taken(tmp_path: Path) -> None:
+    cards, bank = CardFolder(tmp_path), make_identity("bank")
+    cards.add(card_of(bank, "old.example:1"))
+    cards.add(card_of(bank, "new.example:2"))
+    found = cards.get("bank")
+    assert found is not None
+    assert found.address == "new.example:2"
+
+
+def test_another_key_needs_the_signature_of_the_known_one(tmp_path: Path) -> None:
+    cards = CardFolder(tmp_path)
+    old, new, thief = (make_identity("bank") for _ in range(3))
+    cards.add(card_of(old))
+    with pytest.raises(IdentityError, match="may be somebody else's"):
+        cards.add(card_of(thief))
+    stolen = replace(replaced_by(thief, thief), fingerprint=old.fingerprint)
+    with pytest.raises(IdentityError, match="no valid signature"):
+        cards.add(card_of(thief, None, stolen))
+    for_another = replaced_by(old, new)
+    with pytest.raises(IdentityError, match="no valid signature"):
+        cards.add(card_of(thief, None, for_another))
+    with pytest.raises(IdentityError, match="no valid signature"):
+        cards.add(card_of(new, None, Replaces(thief.fingerprint, for_another.signature)))
+    assert cards.by_fingerprint(old.fingerprint) is not None
+    cards.add(card_of(new, None, for_another))
+    assert cards.by_fingerprint(old.fingerprint) is None
+    assert cards.by_fingerprint(new.fingerprint) is not None
+    cards.add(card_of(thief), replace=True)
+    assert cards.by_fingerprint(thief.fingerprint) is not None
+
+
+def test_many_threads_see_whole_cards_while_files_change(tmp_path: Path) -> None:
+    cards = CardFolder(tmp_path)
+    both = [card_of(make_identity("bank")) for _ in range(2)]
+    cards.add(both[0])
+    seen: list[object] = []
+    end = threading.Event()
+
+    def look() -> None:
+        while not end.is_set():
+            found = cards.get("bank")
+            if found not in both:
+                seen.append(found)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for turn in range(50):
+        cards.add(both[turn % 2], replace=True)
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert seen == []

@@ -1,0 +1,128 @@
+"""Out of a house whose only way to the network is an HTTP proxy."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from live_nodes import SMALL, House, dialed, house, listening
+
+from gal.errors import InvalidInputError, LinkLostError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """A proxy that knows CONNECT only; ``asked`` are the targets."""
+
+    daemon_threads = True
+
+    def __init__(self, allow: bool) -> None:
+        self.allow = allow
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), Connect)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Connect(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Proxy)
+        target = self.rfile.readline().decode().split()[1]
+        while self.rfile.readline().strip():
+            pass
+        self.server.asked.append(target)
+        if not self.server.allow:
+            self.wfile.write(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+            return
+        host, _, port = target.rpartition(":")
+        with socket.create_connection((host, int(port))) as onward:
+            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pump, args=(onward, self.connection), daemon=True)
+            back.start()
+            pump(self.connection, onward)
+            back.join(10)
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Copies until one side ends, then ends both."""
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    for one in (source, target):
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def running(*, allow: bool = True) -> Iterator[Proxy]:
+    with Proxy(allow) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+            thread.join(10)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> House:
+    return house(tmp_path, "bank")
+
+
+@pytest.fixture
+def hospital(tmp_path: Path, bank: House) -> House:
+    hospital = house(tmp_path, "hospital")
+    bank.knows(hospital)
+    return hospital
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_through_a_proxy(bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    with running() as proxy, listening(bank) as live:
+        if how == "environment":
+            monkeypatch.setenv("https_proxy", proxy.url)
+        stream = dialed(hospital, live.card(), proxy=proxy.url if how == "option" else None)
+        stream.send(SMALL)
+        assert stream.receive().message == SMALL
+        stream.close()
+        assert proxy.asked == [live.card().address]
+
+
+def test_no_proxy_in_the_environment_is_heard(
+    bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running() as proxy, listening(bank) as live:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        dialed(hospital, live.card()).close()
+        assert proxy.asked == []
+
+
+def test_a_proxy_that_refuses(bank: House, hospital: House) -> None:
+    with running(allow=False) as proxy, listening(bank) as live:
+        card = live.card()
+        with pytest.raises(LinkLostError, match=r"the proxy did not connect to bank .*response code 403"):
+            dialed(hospital, card, proxy=proxy.url)
+
+
+def test_a_proxy_that_is_none(bank: House, hospital: House) -> None:
+    with listening(bank) as live:
+        with pytest.raises(InvalidInputError, match=r"network\.proxy must look like"):
+            dialed(hospital, live.card(), proxy="proxy:3128")
+        with pytest.raises(LinkLostError, match=r"cannot be reached .*through the proxy"):
+            dialed(hospital, live.card(), proxy="http://127.0.0.1:9")

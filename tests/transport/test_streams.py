@@ -1,0 +1,474 @@
+"""Streams against a live listener: messages both ways, and every way in which a stream can end."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_nodes import (
+    SMALL,
+    House,
+    Live,
+    dialed,
+    echo,
+    eventually,
+    frames_of,
+    hello,
+    house,
+    listening,
+    raw_call,
+    residual_message,
+    settled,
+)
+
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.protocol import FRAME, Message
+from gal.protocol.frames import FIRST, MORE, SIZE
+from gal.transport import CardFolder, Stream, card_of, save_identity
+from gal.transport.stream import Outgoing
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> House:
+    return house(tmp_path, "bank")
+
+
+@pytest.fixture
+def hospital(tmp_path: Path, bank: House) -> House:
+    hospital = house(tmp_path, "hospital")
+    bank.knows(hospital)
+    return hospital
+
+
+def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: House) -> None:
+    rng = np.random.default_rng(0)
+    with listening(bank) as live:
+        stream = dialed(hospital, live.card())
+        assert (stream.peer, stream.fingerprint) == ("bank", bank.fingerprint)
+        assert (stream.version, stream.software) == (1, "gal-learn of the bank")
+        for n_rows in (0, 1, FRAME // 4, 5_000_000):
+            message = residual_message(n_rows, 0.0)
+            values = rng.normal(size=(n_rows, 1)).astype(np.float32)
+            sent = stream.send(Message("fit", message.task, 1, "q", message.fields, {"residual": values}))
+            back = stream.receive()
+            assert (back.digest, back.n_bytes) == (sent.digest, sent.n_bytes)
+            np.testing.assert_array_equal(back.message.arrays["residual"], values)
+        assert live.listener.peers() == ["hospital"]
+        stream.close()
+        eventually(lambda: live.listener.peers() == [], "the listener forgets a stream that ended")
+        assert live.refused == []
+
+
+def test_the_listener_may_speak_first_and_names_the_peer_by_its_own_card(bank: House, tmp_path: Path) -> None:
+    clinic = house(tmp_path, "clinic")
+    bank.cards.add(card_of(clinic.identity), "the-clinic")
+    seen: list[tuple[str, str, str]] = []
+
+    def speak(stream: Stream) -> None:
+        seen.append((stream.peer, stream.fingerprint, stream.software))
+        stream.send(residual_message(3, 1.0))
+
+    with listening(bank, speak) as live:
+        stream = dialed(clinic, live.card())
+        assert stream.receive().message.kind == "fit"
+        with pytest.raises(LinkLostError, match="bank closed the stream"):
+            stream.receive()
+        with pytest.raises(LinkLostError, match="bank closed the stream"):
+            stream.send(SMALL)
+        stream.close()
+    assert seen == [("the-clinic", clinic.fingerprint, "gal-learn of the hospital")]
+
+
+HOSTS = ["127.0.0.1", "localhost"]
+try:
+    with socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+    HOSTS.append("[::1]")
+except OSError:
+    pass
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_addresses_of_loopback(bank: House, hospital: House, host: str) -> None:
+    with listening(bank, bind=f"{host}:0") as live:
+        stream = dialed(hospital, live.card(host))
+        stream.send(SMALL)
+        assert stream.receive().message == SMALL
+        stream.close()
+
+
+def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: House) -> None:
+    received: queue.Queue[Message] = queue.Queue()
+
+    def collect(stream: Stream) -> None:
+        while True:
+            received.put(stream.receive().message)
+
+    with listening(bank, collect) as live:
+        stream = dialed(hospital, live.card())
+
+        def send(number: int) -> None:
+            for _ in range(5):
+                stream.send(residual_message(700_000, float(number), number))
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        messages = [received.get(timeout=30) for _ in range(15)]
+        for thread in threads:
+            thread.join()
+        stream.close()
+    for message in messages:
+        assert (message.arrays["residual"] == message.fields["round"]).all()
+    assert sorted(message.fields["round"] for message in messages) == [1] * 5 + [2] * 5 + [3] * 5
+
+
+def test_what_was_sent_arrives_although_the_stream_is_closed_at_once(bank: House, hospital: House) -> None:
+    received: queue.Queue[int] = queue.Queue()
+
+    def collect(stream: Stream) -> None:
+        while True:
+            received.put(stream.receive().message.fields["round"])
+
+    with listening(bank, collect) as live:
+        stream = dialed(hospital, live.card())
+        for number in range(1, 6):
+            stream.send(residual_message(300_000, 0.0, number))
+        stream.close()
+        assert [received.get(timeout=10) for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("who", ["dialer", "listener"])
+def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
+    bank: House, hospital: House, who: str
+) -> None:
+    sent: list[int] = []
+    ended: queue.Queue[Exception] = queue.Queue()
+    closing = threading.Event()
+
+    def pour(stream: Stream) -> None:
+        try:
+            for number in range(1, 201):
+                stream.send(residual_message(FRAME // 4, 0.0, number))
+                sent.append(number)
+        except NodeError as error:
+            ended.put(error)
+
+    def sleep(stream: Stream) -> None:
+        closing.wait(50)
+
+    with listening(bank, pour if who == "listener" else sleep) as live:
+        stream = dialed(hospital, live.card())
+        pouring = threading.Thread(target=pour, args=(stream,))
+        if who == "dialer":
+            pouring.start()
+        eventually(lambda: len(sent) > 0, "the first message is sent")
+        assert settled(lambda: len(sent)) < 60, "200 messages of 1 MiB must not all wait in memory"
+        stream.close()
+        assert isinstance(ended.get(timeout=10), LinkLostError)
+        closing.set()
+    if who == "dialer":
+        pouring.join(10)
+        assert not pouring.is_alive()
+
+
+def test_a_stream_ends_although_its_peer_does_not_read(bank: House, hospital: House) -> None:
+    sent: list[int] = []
+    streams: list[Stream] = []
+
+    def pour(stream: Stream) -> None:
+        with suppress(LinkLostError):
+            while True:
+                stream.send(residual_message(FRAME // 4, 0.0))
+                sent.append(1)
+
+    def pour_and_leave(stream: Stream) -> None:
+        streams.append(stream)
+        threading.Thread(target=pour, args=(stream,)).start()
+        settled(lambda: len(sent), quiet=0.2)
+
+    with listening(bank, pour_and_leave) as live:
+        stream = dialed(hospital, live.card())
+        eventually(lambda: bool(streams) and streams[0]._gone.is_set(), "gRPC's own thread is free again")
+        with pytest.raises(LinkLostError):
+            echo(stream)
+        stream.close()
+
+
+def test_close_wakes_a_receive_that_waits(bank: House, hospital: House) -> None:
+    ended: queue.Queue[Exception] = queue.Queue()
+    with listening(bank) as live:
+        stream = dialed(hospital, live.card())
+
+        def wait() -> None:
+            try:
+                stream.receive()
+            except NodeError as error:
+                ended.put(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        stream.close()
+        assert isinstance(ended.get(timeout=10), LinkLostError)
+        thread.join(10)
+        stream.close()
+        with pytest.raises(LinkLostError, match="was closed"):
+            stream.send(SMALL)
+
+
+def test_leaving_the_listener_ends_all_streams(tmp_path: Path, bank: House) -> None:
+    peers = [house(tmp_path, f"peer{number}") for number in range(3)]
+    bank.knows(*peers)
+    lost: list[str] = []
+
+    def wait(stream: Stream) -> None:
+        try:
+            if stream.peer == "peer0":
+                while True:
+                    stream.send(residual_message(FRAME // 4, 0.0))
+            stream.receive()
+        except NodeError:
+            lost.append(stream.peer)
+            raise
+
+    with listening(bank, wait) as live:
+        streams = [dialed(peer, live.card()) for peer in peers]
+        eventually(lambda: len(live.listener.peers()) == 3, "all are there")
+    assert sorted(lost) == ["peer0", "peer1", "peer2"]
+    for stream in streams[1:]:
+        with pytest.raises(LinkLostError):
+            stream.receive()
+    for stream in streams:
+        stream.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gal peer")]
+
+
+def test_a_new_stream_of_a_peer_ends_its_old_one(bank: House, hospital: House) -> None:
+    with listening(bank) as live:
+        first = dialed(hospital, live.card())
+        second = dialed(hospital, live.card())
+        with pytest.raises(RefusedError, match="opened another stream: does a second node run") as caught:
+            first.receive()
+        assert caught.value.code == "replaced"
+        second.send(SMALL)
+        assert second.receive().message == SMALL
+        first.close()
+        second.send(SMALL)
+        assert second.receive().message == SMALL
+        second.close()
+
+
+def test_a_failure_in_the_node_ends_that_stream_only(
+    bank: House, hospital: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns: list[int] = []
+
+    def fail_first(stream: Stream) -> None:
+        turns.append(1)
+        if len(turns) == 1:
+            raise ZeroDivisionError("on purpose")
+        echo(stream)
+
+    with listening(bank, fail_first) as live, caplog.at_level(logging.ERROR):
+        stream = dialed(hospital, live.card())
+        with pytest.raises(RefusedError, match="bank failed to go on"):
+            stream.receive()
+        stream.close()
+        assert "on purpose" in caplog.text
+        again = dialed(hospital, live.card())
+        again.send(SMALL)
+        assert again.receive().message == SMALL
+        again.close()
+
+
+def test_a_refusal_of_the_node_reaches_the_peer(bank: House, hospital: House) -> None:
+    def refuse(stream: Stream) -> None:
+        raise RefusedError("busy", "too many tasks at once: come back tomorrow")
+
+    with listening(bank, refuse) as live:
+        stream = dialed(hospital, live.card())
+        with pytest.raises(RefusedError, match="bank refused: too many tasks at once") as caught:
+            stream.receive()
+        assert caught.value.code == "busy"
+        stream.close()
+        eventually(lambda: len(live.refused) == 1, "the refusal is told")
+        assert live.refused[0][0] == hospital.fingerprint
+
+
+SERVER = """
+import sys
+from pathlib import Path
+from gal.transport import CardFolder, Listener, load_identity
+home = Path(sys.argv[1])
+listener = Listener("127.0.0.1:0", load_identity(home, "bank"), CardFolder(home / "cards"),
+    on_stream=lambda stream: stream.receive(), on_refused=print, largest=1 << 20, software="gal")
+with listener:
+    print(listener.port, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def distant_bank(tmp_path: Path, bank: House, hospital: House) -> Iterator[subprocess.Popen[str]]:
+    """The bank's listener in a process of its own, which prints its port."""
+    home = tmp_path / "home"
+    save_identity(bank.identity, home)
+    CardFolder(home / "cards").add(card_of(hospital.identity))
+    command = [sys.executable, "-c", SERVER, str(home)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def port_of(server: subprocess.Popen[str]) -> int:
+    assert server.stdout is not None
+    return int(server.stdout.readline())
+
+
+def test_a_listener_that_is_killed_loses_the_link(
+    bank: House, hospital: House, distant_bank: subprocess.Popen[str]
+) -> None:
+    stream = dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port_of(distant_bank)}"))
+    distant_bank.send_signal(signal.SIGKILL)
+    with pytest.raises(LinkLostError, match=r"the stream to bank at 127\.0\.0\.1:\d+ was lost"):
+        stream.receive()
+    with pytest.raises(LinkLostError):
+        stream.send(SMALL)
+    stream.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_listener_that_hangs_loses_the_link(
+    bank: House, hospital: House, distant_bank: subprocess.Popen[str]
+) -> None:
+    stream = dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port_of(distant_bank)}"))
+    distant_bank.send_signal(signal.SIGSTOP)
+    with pytest.raises(LinkLostError, match="the stream to bank"):
+        stream.receive()
+    stream.close()
+
+
+CLIENT = """
+import sys
+from pathlib import Path
+from gal.transport import CardFolder, dial, load_identity
+home = Path(sys.argv[1])
+cards = CardFolder(home / "cards")
+stream = dial(cards.get("bank"), load_identity(home, "hospital"), cards=cards, largest=1 << 20, software="gal")
+print("dialed", flush=True)
+stream.receive()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_dialer_that_hangs_is_noticed(tmp_path: Path, bank: House, hospital: House) -> None:
+    home = tmp_path / "home"
+    save_identity(hospital.identity, home)
+    with listening(bank) as live:
+        CardFolder(home / "cards").add(live.card())
+        command = [sys.executable, "-c", CLIENT, str(home)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+            try:
+                assert client.stdout is not None
+                assert client.stdout.readline() == "dialed\n"
+                client.send_signal(signal.SIGSTOP)
+                eventually(lambda: live.listener.peers() == [], "the bank notices", seconds=90)
+            finally:
+                client.kill()
+
+
+def test_garbage_is_refused_and_the_stream_goes_on(bank: House, hospital: House) -> None:
+    got: list[str] = []
+
+    def collect(stream: Stream) -> None:
+        while True:
+            try:
+                got.append(stream.receive().message.kind)
+            except InvalidMessageError as error:
+                got.append(str(error))
+
+    announced = FIRST + SIZE.pack(1 << 40) + b"x"
+    frames = [
+        *hello(),
+        b"",
+        b"garbage",
+        MORE + b"of nothing",
+        FIRST + b"\x00",
+        FIRST + SIZE.pack(4) + b"abcd",
+        announced,
+        MORE + b"y" * 1000,
+        MORE + b"z" * 1000,
+        FIRST + SIZE.pack(3) + b"four",
+        *frames_of(SMALL),
+    ]
+    with listening(bank, collect) as live:
+        with raw_call(hospital, live.card(), frames) as call:
+            next(call)
+            eventually(lambda: got[-1:] == ["joined"], "the valid message after the garbage arrives")
+        assert_each_was_refused_once(got[:-1])
+        assert_serves(live, hospital)
+
+
+def assert_each_was_refused_once(got: list[str]) -> None:
+    assert all("hospital sent what is no message" in one for one in got)
+    assert sum("is announced, at most" in one for one in got) == 1
+    assert sum("more came than the 3 bytes" in one for one in got) == 1
+    assert 5 <= len(got) <= 7
+
+
+def assert_serves(live: Live, who: House) -> None:
+    """The listener still takes this house in."""
+    stream = dialed(who, live.card())
+    stream.send(SMALL)
+    stream.close()
+    eventually(lambda: live.listener.peers() == [], "the stream ended")
+
+
+def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(bank: House, hospital: House) -> None:
+    ended: queue.Queue[Exception] = queue.Queue()
+
+    def wait(stream: Stream) -> None:
+        try:
+            stream.receive()
+        except NodeError as error:
+            ended.put(error)
+
+    with listening(bank, wait) as live:
+        with raw_call(hospital, live.card(), [*hello(), FIRST + b"\0" * (4 * FRAME)]):
+            assert isinstance(ended.get(timeout=10), LinkLostError)
+        assert_serves(live, hospital)
+
+
+def test_outgoing_frames_wait_in_a_short_queue() -> None:
+    outgoing = Outgoing(waiting=2)
+    assert outgoing.put(b"a")
+    assert outgoing.put(b"b")
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(outgoing.put(b"c")))
+    thread.start()
+    assert next(outgoing) == b"a"
+    thread.join(10)
+    assert results == [True]
+    outgoing.finish()
+    assert not outgoing.put(b"d")
+    assert list(outgoing) == [b"b", b"c"]
+    dropping = Outgoing()
+    dropping.put(b"a")
+    dropping.finish(drop=True)
+    assert list(dropping) == []
