@@ -1,12 +1,16 @@
 """Finds the examples in README and docs, runs them, and can write their real output back.
 
 python tests/doc_examples.py          # write outputs and generated parts
+python tests/doc_examples.py nodes    # also what takes minutes: the demo in README, and the tutorial in two terminals
 """
 
 from __future__ import annotations
 
 import io
 import re
+import socket
+import sys
+import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from gal.cli.app import app
+from terminals import replayed
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,7 +27,7 @@ EXAMPLE = re.compile(
     re.DOTALL,
 )
 GENERATED = re.compile(
-    r"(<!-- generated: gal ?(?P<command>\w*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
+    r"(<!-- generated: gal(?P<command>(?: \w+)*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
 )
 
 
@@ -55,9 +60,9 @@ def run(example: Example, names: dict[str, Any]) -> str:
 
 
 def help_text(command: str) -> str:
-    """The help of a command, without colours and in a fixed width."""
+    """The help of a command such as "cards add", without colours and in a fixed width."""
     runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
-    result = runner.invoke(app, [*([command] if command else []), "--help"], prog_name="gal")
+    result = runner.invoke(app, [*command.split(), "--help"], prog_name="gal")
     return "\n".join(line.rstrip() for line in result.output.splitlines()).strip("\n") + "\n"
 
 
@@ -65,12 +70,31 @@ DEMO = re.compile(r"(<!-- demo: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
 
 
 def demo_text() -> str:
-    """What ``gal demo`` prints, without its last paragraph, which has the seconds."""
+    """What ``gal demo`` prints."""
     runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
-    lines = [line.rstrip() for line in runner.invoke(app, ["demo"]).stdout.splitlines()]
-    return (
-        "\n".join(lines[: next(i for i, line in enumerate(lines) if "rows were predicted by" in line)]) + "\n"
-    )
+    result = runner.invoke(app, ["demo"])
+    assert result.exit_code == 0, f"{result.exception}\n{result.output}"
+    return "\n".join(line.rstrip() for line in result.stdout.splitlines()) + "\n"
+
+
+TUTORIAL = ROOT / "docs/tutorial-nodes.md"
+
+
+def tutorial_text(folder: Path) -> str:
+    """The tutorial of the nodes with what its commands print, run in this folder on a free port."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    return replayed(TUTORIAL.read_text(encoding="utf-8"), folder, port)
+
+
+def write_nodes() -> None:
+    """Write what the demo and the tutorial print into their pages."""
+    readme = ROOT / "README.md"
+    text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], readme.read_text(encoding="utf-8"))
+    readme.write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        TUTORIAL.write_text(tutorial_text(Path(folder).resolve()), encoding="utf-8")
 
 
 def main() -> None:
@@ -85,8 +109,9 @@ def main() -> None:
                 text = text[:start] + printed + text[end:]
                 shift += len(printed) - (end - start)
         text = GENERATED.sub(lambda found: found[1] + help_text(found["command"]) + found[4], text)
-        text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], text)
         page.write_text(text, encoding="utf-8")
+    if "nodes" in sys.argv[1:]:
+        write_nodes()
 
 
 if __name__ == "__main__":

@@ -141,15 +141,15 @@ def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "no.toml" in capsys.readouterr().err
 
 
-def test_demo_as_a_program() -> None:
+def test_the_demo_wants_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("mine")
     done = subprocess.run(
-        [sys.executable, "-c", "from gal.cli import main; main()", "demo", "--json"],
-        capture_output=True, text=True, timeout=240, check=True,
+        [sys.executable, "-c", "from gal.cli import main; main()", "demo", "--keep", str(tmp_path)],
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    facts = json.loads(done.stdout)
-    assert facts["alone"] < facts["assisted"]
-    assert facts["rows"] == 442
-    assert set(facts["contributions"]) == {"clinic", "insurer", "lab"}
+    assert done.returncode == 2
+    assert "not an empty folder" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 def test_version() -> None:

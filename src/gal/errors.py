@@ -23,6 +23,7 @@
     │   ├── LinkLostError                      the stream to a peer ended
     │   ├── AlignmentError (also InvalidInputError)       rows cannot be aligned
     │   ├── TaskError                          a task is unknown or in the wrong state
+    │   ├── LearningInterruptedError           learning was asked to stop; it can be resumed
     │   └── AuditError                         the audit log was altered
     └── MissingExtraError (also ImportError)   an optional dependency is not installed
 
@@ -125,6 +126,10 @@ class AlignmentError(NodeError, InvalidInputError):
 
 class TaskError(NodeError):
     """A task is unknown, or in a state in which this cannot be done."""
+
+
+class LearningInterruptedError(NodeError):
+    """Learning was asked to stop; what was done is kept, and it can be resumed."""
 
 
 class AuditError(NodeError):

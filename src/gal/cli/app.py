@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from gal.errors import GALError, InvalidInputError, MissingExtraError
+from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
 
 EXIT_INVALID = 2
 EXIT_FAILED = 3
@@ -57,7 +57,9 @@ class OnDemand(TyperGroup):
         module, _, name = COMMANDS[cmd_name].partition(":")
         found: Any = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):
-            return typer.main.get_command(found)
+            group = typer.main.get_command(found)
+            group.name = cmd_name  # a group of its own has none, and the list of commands would show a blank
+            return group
         one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
         one.command(cmd_name)(found)
         return typer.main.get_command(one)
@@ -81,6 +83,8 @@ def main() -> None:
         _fail(str(error), EXIT_MISSING_EXTRA)
     except InvalidInputError as error:
         _fail(str(error), EXIT_INVALID)
+    except LearningInterruptedError as error:
+        _fail(str(error), EXIT_INTERRUPTED)
     except GALError as error:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:

@@ -89,6 +89,8 @@ def describe(event: Mapping[str, Any]) -> str:
         return f"{escape(event['organization'])}: {event['known']:,} rows{unknown}"
     if kind == "absent":
         return f"[yellow]not there, joins when it comes: {escape(', '.join(event['organizations']))}[/]"
+    if kind == "refused":
+        return f"[yellow]{escape(event['organization'])} does not take part: {escape(event['why'])}[/]"
     if kind == "round":
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())

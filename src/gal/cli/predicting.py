@@ -32,7 +32,12 @@ def predict(
         typer.Option(help="Instead of a file: answer JSON requests at this host:port.", show_default=False),
     ] = None,
     version: Annotated[int | None, typer.Option(help="Not the active version.", show_default=False)] = None,
-    deadline: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.1)] = 60,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds to wait for answers; default: 60, with --listen 5.", min=0.1, show_default=False
+        ),
+    ] = None,
     join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 30,
     home: Home = None,
     as_json: AsJson = False,
@@ -44,9 +49,10 @@ def predict(
     if (rows is None) == (listen is None):
         raise InvalidInputError("give a file of rows, or --listen host:port, and not both")
     if listen is not None:
-        _listen(folder, task, listen, min(deadline, 5.0) if deadline == 60 else deadline)
+        _listen(folder, task, listen, 5.0 if deadline is None else deadline)
         return
     assert rows is not None
+    deadline = 60.0 if deadline is None else deadline
     arguments = {
         "task": task,
         "rows": str(rows.absolute()),

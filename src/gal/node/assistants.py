@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gal.errors import InvalidMessageError, NodeError
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.invitations import TaskTerms
 from gal.node.records import Records
 from gal.node.state import State
@@ -34,6 +34,8 @@ class Pending:
     problem: str = ""
     sent: int = 0
     """How often it was sent."""
+    through: Stream | None = None
+    """The stream on which it was sent, or waits to be."""
     done: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -52,11 +54,15 @@ class Assistants:
         self._streams: dict[str, Stream] = {}
         self._joined: dict[str, dict[str, bool]] = {}  # by organization: tasks, and whether its model moves
         self._pending: dict[tuple[str, str, int, str], Pending] = {}
-        self._senders = ThreadPoolExecutor(64, thread_name_prefix="sender")
+        # A thread for each stream: who does not read what it is sent keeps nobody else waiting.
+        self._senders: dict[Stream, ThreadPoolExecutor] = {}
 
     def close(self) -> None:
         """Send nothing more."""
-        self._senders.shutdown(wait=False, cancel_futures=True)
+        with self._changed:
+            senders = list(self._senders.values())
+        for sender in senders:
+            sender.shutdown(wait=False, cancel_futures=True)
 
     # Who is there
 
@@ -101,7 +107,7 @@ class Assistants:
             self._pending[pending.key] = pending
             stream = self._streams.get(organization)
             if stream is not None and encoded.message.task in self._joined.get(organization, {}):
-                self._senders.submit(self._send, stream, pending)
+                self._hand_over(stream, pending)
         return pending
 
     def give_up(self, pendings: Iterable[Pending]) -> None:
@@ -110,17 +116,37 @@ class Assistants:
             for pending in pendings:
                 self._pending.pop(pending.key, None)
 
+    def _hand_over(self, stream: Stream, pending: Pending) -> None:
+        """Have a request sent; once on a stream, however often the peer says that it has joined. Holds the lock."""
+        if pending.through is not stream:
+            pending.through = stream
+            self._senders[stream].submit(self._send, stream, pending)
+
     def _send(self, stream: Stream, pending: Pending) -> None:
         if pending.done.is_set():
             return
         try:
             pending.sent += 1
             self._records.send(stream, pending.encoded)
-        except (NodeError, OSError) as error:  # it is asked again when it comes back
+        except (LinkLostError, RefusedError) as error:  # it is asked again when it comes back
             self._records.log.info(
                 "not sent", peer=stream.peer, kind=pending.encoded.message.kind, why=str(error)
             )
             stream.close()
+        except (NodeError, OSError) as error:  # here, and not there: the audit log cannot be written
+            self._records.log.error("not sent", kind=pending.encoded.message.kind, why=str(error))
+            self._fail([pending], str(error))
+
+    def _open(self) -> list[Pending]:
+        with self._changed:
+            return list(self._pending.values())
+
+    def _fail(self, pendings: Iterable[Pending], why: str) -> None:
+        """What is wrong is wrong here: no use to wait for an answer."""
+        for pending in pendings:
+            pending.problem = why
+            pending.done.set()
+        self.notify()
 
     # Streams
 
@@ -128,6 +154,7 @@ class Assistants:
         """Serve one organization's stream until it ends; called in a thread of its own."""
         with self._changed:
             self._streams[stream.peer] = stream
+            self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
             self._joined[stream.peer] = {}
             self._changed.notify_all()
         self._records.log.info("connected", peer=stream.peer, software=stream.software)
@@ -139,6 +166,7 @@ class Assistants:
             self._records.log.info("disconnected", peer=stream.peer, why=str(error))
         finally:
             with self._changed:
+                self._senders.pop(stream).shutdown(wait=False, cancel_futures=True)
                 if self._streams.get(stream.peer) is stream:
                     del self._streams[stream.peer]
                     self._records.metrics.connected(stream.peer, False)
@@ -150,7 +178,13 @@ class Assistants:
         except InvalidMessageError as error:
             self._refuse(stream, Message("refusal"), "invalid-message", str(error))
             return
-        self._records.entered(stream.peer, received)
+        try:
+            self._records.entered(stream.peer, received)
+        except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
+            self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
+            raise
+        if received.message.kind == "refusal":
+            received = _printable(received)
         message = received.message
         if message.kind == "joined":
             self._join(stream, message)
@@ -188,7 +222,7 @@ class Assistants:
             self._joined[stream.peer] = joined
             for pending in self._pending.values():
                 if pending.organization == stream.peer and pending.encoded.message.task in joined:
-                    self._senders.submit(self._send, stream, pending)
+                    self._hand_over(stream, pending)
             self._changed.notify_all()
 
     def _leave(self, stream: Stream, message: Message) -> None:
@@ -239,3 +273,10 @@ class Assistants:
         self._records.send(
             stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
         )
+
+
+def _printable(received: Received) -> Received:
+    """A refusal in words that people will read; a terminal would obey some characters."""
+    message = received.message
+    words = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
+    return replace(received, message=replace(message, fields={**message.fields, "message": words}))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds
-from gal.errors import RefusedError
+from gal.errors import InvalidMessageError, RefusedError
 from gal.node.assistants import Assistants
 from gal.protocol import Message, prepare
 
@@ -29,7 +29,12 @@ def shared_positions(
 
     setup = ask("setup", None)
     response = None if setup is None else ask("response", asker.request())
-    return None if setup is None or response is None else asker.shared(setup, response)
+    if setup is None or response is None:
+        return None
+    try:
+        return asker.shared(setup, response)
+    except InvalidMessageError as error:
+        raise InvalidMessageError(f"{name}: {error}") from error
 
 
 def _answer(assistants: Assistants, name: str, message: Message, seconds: float) -> bytes | None:

@@ -133,15 +133,15 @@ def _until_hung_up(lines: Any, stopping: threading.Event) -> None:
 @contextmanager
 def running_node(home: Path) -> Iterator[socket.socket | None]:
     """A connection to the node that runs in this home; None where none runs."""
-    try:
-        where = json.loads((home / WHERE).read_text(encoding="utf-8"))
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(where["socket"])
-    except (OSError, ValueError, KeyError):
-        yield None
-        return
-    with connection:
-        yield connection
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            where = json.loads((home / WHERE).read_text(encoding="utf-8"))
+            connection.connect(where["socket"])
+        except (OSError, ValueError, KeyError):
+            there = False
+        else:
+            there = True
+        yield connection if there else None
 
 
 def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], on_event: Event) -> Any:

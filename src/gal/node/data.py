@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_ids
 from gal.errors import ConfigurationError, InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.node.configuration import DataSource, NodeConfiguration
-from gal.node.views import frame_of, load_view, save_view
+from gal.node.views import Blocks, frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
 Stamp = tuple[int, int]
@@ -52,6 +52,8 @@ SNIFFED = 100_000
 """Rows of a CSV file from which types are guessed; all rows, at several times the memory, only where that fails."""
 BATCH = 100_000
 """Rows that come from DuckDB at once."""
+LARGE_COLUMN = 1 << 20
+"""Bytes of a column whose pieces are given back to the operating system as soon as it is whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,11 @@ class Table:
         """What each feature is: what a fitted local model expects to get again."""
         return {field.name: _kind_of(field.type) for field in self.columns.schema}
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all features are numbers."""
+        return all(kind == "number" for kind in self.kinds.values())
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -86,17 +93,53 @@ def read_source(configuration: NodeConfiguration, source: Path | None = None, *,
 
     ``label=False`` leaves the label out: rows to predict have none.
     """
-    organization, data = configuration.name, _data_of(configuration)
-    if source is not None:
-        data = data.model_copy(update={"source": Path(source), "sql": None, "database": None})
-    reader = _Reader(organization, data, configuration.home, with_label=label)
+    data = _data_of(configuration) if source is None else _elsewhere(configuration, source)
+    return _table(_Reader(configuration.name, data, configuration.home, with_label=label))
+
+
+def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
+    """Rows to predict from another file: exactly these features, in this order and of these kinds, no label."""
+    data = _elsewhere(configuration, source, tuple(kinds))
+    texts = frozenset(name for name, kind in kinds.items() if kind == "text")
+    table = _table(_Reader(configuration.name, data, configuration.home, with_label=False, texts=texts))
+    check_kinds(table, kinds)
+    return table
+
+
+def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = False) -> Table:
+    """Only the row ids, and the label if it is wanted, of another file; its other columns are not looked at."""
+    data = _elsewhere(configuration, source, ())
+    return _table(_Reader(configuration.name, data, configuration.home, with_label=label, only_ids=True))
+
+
+def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
+    """Names of all columns of another file."""
+    reader = _Reader(
+        configuration.name, _elsewhere(configuration, source), configuration.home, with_label=False
+    )
+    reader.check_file()
+    return reader.names()
+
+
+def _elsewhere(
+    configuration: NodeConfiguration, source: Path, features: tuple[str, ...] | None = None
+) -> DataSource:
+    """The section [data], but of another file, with these features."""
+    changed: dict[str, Any] = {"source": Path(source), "sql": None, "database": None}
+    return _data_of(configuration).model_copy(
+        update=changed if features is None else changed | {"features": features}
+    )
+
+
+def _table(reader: _Reader) -> Table:
+    organization, data = reader.organization, reader.data
     stamp = _stamp(data)
     columns = reader.read()
     ids = row_ids(_typed_ids(columns.column(0), data, organization), organization, data.row_id)
     found = _label(columns.column(columns.num_columns - 1)) if reader.label else None
-    features = columns.select(range(1, 1 + len(reader.features)))
+    features = list(columns.columns[1 : 1 + len(reader.features)])
     del columns
-    return Table(organization, ids, _compact(features), found, stamp)
+    return Table(organization, ids, _compact(reader.features, features, reader.texts), found, stamp)
 
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
@@ -110,13 +153,22 @@ def view_of(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
     A C-contiguous float64 array (n, d) where all columns are numbers, NaN where a value is missing; otherwise a pandas
     frame of float64 and categories. Types and categories are the same whatever rows are taken.
     """
-    columns = table.columns if positions is None else table.columns.take(_indices(table, positions))
-    if all(kind == "number" for kind in table.kinds.values()):
-        view = np.empty((columns.num_rows, columns.num_columns))
-        for j, column in enumerate(columns.columns):
-            view[:, j] = _floats(column)
+    chosen = None if positions is None else _indices(table, positions)
+    if table.is_numeric:
+        view = np.empty((len(table) if chosen is None else len(chosen), table.columns.num_columns))
+        for j, column in enumerate(table.columns.columns):
+            view[:, j] = _floats(column if chosen is None else column.take(chosen))
         return view
-    return frame_of(columns)
+    return frame_of(table.columns if chosen is None else table.columns.take(chosen))
+
+
+def view_in_blocks(table: Table, positions: NDArray[np.intp]) -> Any:
+    """The same view to be written to a file: an array comes block by block, and is never whole in memory."""
+    if not table.is_numeric:
+        return view_of(table, positions)
+    starts = range(0, len(positions), BATCH)
+    shape = len(positions), table.columns.num_columns
+    return Blocks(shape, (view_of(table, positions[start : start + BATCH]) for start in starts))
 
 
 def labels_of(table: Table, positions: NDArray[np.intp] | None = None) -> NDArray[Any]:
@@ -157,8 +209,19 @@ def check_kinds(table: Table, kinds: Mapping[str, Kind]) -> None:
 class _Reader:
     """One reading of a source: which columns there are, which are wanted, and their values."""
 
-    def __init__(self, organization: str, data: DataSource, home: Path, *, with_label: bool) -> None:
+    def __init__(
+        self,
+        organization: str,
+        data: DataSource,
+        home: Path,
+        *,
+        with_label: bool,
+        texts: frozenset[str] = frozenset(),
+        only_ids: bool = False,
+    ) -> None:
+        """``texts``: features that are text whatever their values look like."""
         self.organization, self.data, self.home = organization, data, home
+        self.texts, self.only_ids = texts, only_ids
         self.label = data.label if with_label else None
         self.features: list[str] = []
         self.what = "sql" if data.source is None else repr(str(data.source))
@@ -167,7 +230,7 @@ class _Reader:
         """A pyarrow Table: row id, features, and the label if there is one."""
         import duckdb
 
-        self._check_file()
+        self.check_file()
         is_csv = self.data.source is not None and not _is_parquet(self.data.source)
         # Errors while rows come in are OSErrors of Arrow with DuckDB's words.
         try:
@@ -195,6 +258,8 @@ class _Reader:
         return None
 
     def _read(self, sniffed: int) -> Any:
+        import pyarrow as pa
+
         with self._connected() as connection:
             relation = connection.sql(self._query(sniffed))
             if relation is None:
@@ -202,7 +267,8 @@ class _Reader:
                     f"organization {self.organization!r}: sql is no query that returns rows"
                 )
             types = self._checked_types(relation)
-            rows = relation.project(", ".join(self._selected(types))).to_arrow_reader(BATCH).read_all()
+            batches = relation.project(", ".join(self._selected(types))).to_arrow_reader(BATCH)
+            rows = pa.Table.from_batches(map(_owned, batches), batches.schema)
         if rows.num_rows == 0:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} has no rows; put data into it"
@@ -233,7 +299,8 @@ class _Reader:
             return str(self.data.sql).strip().rstrip(";")
         if _is_parquet(source):
             return f"SELECT * FROM read_parquet({_text(str(source))})"
-        as_text = f", types = {{{_text(self.data.row_id)}: 'VARCHAR'}}" if self._reads_id_as_text() else ""
+        texts = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._read_as_text())
+        as_text = f", types = {{{texts}}}" if texts else ""
         missing = ", ".join(_text(one) for one in MISSING)
         types = ", ".join(_text(one) for one in GUESSED)
         return (
@@ -248,11 +315,12 @@ class _Reader:
             """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
         )
 
-    def _reads_id_as_text(self) -> bool:
-        """Whether leading zeros are kept; only a column that exists can be asked for."""
-        return self.data.row_id_type is not None and self.data.row_id in self._header()
+    def _read_as_text(self) -> list[str]:
+        """Columns whose leading zeros are kept; only those that exist can be asked for."""
+        wanted = self.texts | ({self.data.row_id} if self.data.row_id_type is not None else set())
+        return [name for name in self._header() if name in wanted]
 
-    def _check_file(self) -> None:
+    def check_file(self) -> None:
         """A file that is not there, empty, or has two columns of one name."""
         for path in (self.data.source, self.data.database):
             if path is not None and not path.is_file():
@@ -267,7 +335,13 @@ class _Reader:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} is empty; put data into it"
             )
-        self._refuse_repeated(_parquet_names(source) if _is_parquet(source) else self._header())
+        self._refuse_repeated(self.names())
+
+    def names(self) -> list[str]:
+        """Names of all columns of the file."""
+        source = self.data.source
+        assert source is not None
+        return _parquet_names(source) if _is_parquet(source) else self._header()
 
     def _header(self) -> list[str]:
         """Column names of the CSV file, as they are there; DuckDB would rename a second one."""
@@ -320,7 +394,7 @@ class _Reader:
             if self.data.features == "all"
             else self.data.features
         )
-        if not self.features:
+        if not self.features and not self.only_ids:
             raise InvalidColumnsError(
                 f"organization {self.organization!r}, {self.what}: no column is left to be a feature beside the row id"
                 f"{' and the label' if self.data.label else ''}; there are {_listed(list(types))}"
@@ -353,7 +427,7 @@ class _Reader:
     def _as_feature(self, name: str, kind: Any) -> str:
         column = _quoted(name)
         if kind.id in NUMBERS:
-            return f"CAST({column} AS DOUBLE)"
+            return f"CAST({column} AS {'VARCHAR' if name in self.texts else 'DOUBLE'})"
         if kind.id in TIMES:
             return f"epoch({column}) / 86400.0"
         if kind.id in TEXTS and str(kind) != "JSON":
@@ -420,28 +494,38 @@ def _typed_ids(column: Any, data: DataSource, organization: str) -> Any:
     return pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
 
 
-def _compact(columns: Any) -> Any:
-    """Each column in one piece, so that one row is found at once; text as codes of sorted values."""
+def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str]) -> Any:
+    """Each column in one piece, so that one row is found at once; text as codes of sorted values.
+
+    Takes the columns out of the list, letting go of each: there are never two copies of all.
+    """
     import pyarrow as pa
 
-    names = columns.column_names
     made = []
-    for _ in names:  # column by column, letting go of each: never two copies of all
-        column = pa.concat_arrays(columns.column(0).chunks)
-        columns = columns.remove_column(0)
-        made.append(_as_categories(column) if pa.types.is_string(column.type) else column)
-    return pa.table(made, names=names)
+    for name in names:
+        column = pa.concat_arrays(columns.pop(0).chunks)
+        if column.nbytes > LARGE_COLUMN:  # what is free is not always given back
+            pa.default_memory_pool().release_unused()
+        made.append(_as_categories(column, name in texts) if pa.types.is_string(column.type) else column)
+    return pa.table(made, names=list(names))
 
 
-def _as_categories(column: Any) -> Any:
-    """Text as a dictionary in sorted order; without any text, missing numbers."""
+def _owned(batch: Any) -> Any:
+    """A copy of DuckDB's batch: each of its columns can be let go of by itself, DuckDB's only all together."""
+    import pyarrow as pa
+
+    return pa.record_batch([pa.concat_arrays([one]) for one in batch.columns], schema=batch.schema)
+
+
+def _as_categories(column: Any, stays_text: bool) -> Any:
+    """Text as a dictionary in sorted order; without any text, missing numbers unless it is to stay text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.null_count == len(column):
+    if column.null_count == len(column) and not stays_text:
         return pa.nulls(len(column), pa.float64())
     coded = column.dictionary_encode()
-    truths = _truths(coded)
+    truths = None if stays_text else _truths(coded)
     if truths is not None:
         return truths.cast(pa.float64())
     order = pc.sort_indices(coded.dictionary)
@@ -530,10 +614,14 @@ __all__ = [
     "Stamp",
     "Table",
     "check_kinds",
+    "columns_in",
     "labels_of",
     "load_view",
+    "read_ids",
+    "read_like",
     "read_source",
     "save_view",
     "stamp_of",
+    "view_in_blocks",
     "view_of",
 ]

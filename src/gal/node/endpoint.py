@@ -34,7 +34,11 @@ class Endpoint:
         if self._record.active == 0:
             raise TaskError(f"the task {task!r} has no finished version: gal learn {task}")
         self._kind = self._kind_of_ids()
-        host, port = split_address(listen)
+        self._features: list[str] = holder.node.worker("rows")[0]["features"]
+        try:
+            host, port = split_address(listen)
+        except ValueError as error:
+            raise InvalidInputError(f"cannot listen there: {error}") from error
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -55,7 +59,7 @@ class Endpoint:
 
             def _body(self) -> bytes | None:
                 size = self.headers.get("Content-Length", "")
-                if not size.isdigit() or int(size) > LARGEST:
+                if not (size.isascii() and size.isdigit()) or int(size) > LARGEST:
                     self.close_connection = True
                     return None
                 return self.rfile.read(int(size))
@@ -73,8 +77,9 @@ class Endpoint:
 
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
-        except OSError as error:
-            raise InvalidInputError(f"cannot listen on {listen}: {error.strerror or error}") from error
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InvalidInputError(f"cannot listen on {listen}: {why}") from error
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
 
@@ -131,6 +136,9 @@ class Endpoint:
         if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
             raise InvalidInputError('rows must be a list of objects with an "id" each')
         ids = self._ids([row["id"] for row in rows])
+        lacking = [name for name in self._features if not any(name in row for row in rows)]
+        if lacking:
+            raise InvalidInputError(f"rows lack the own columns {', '.join(lacking)}: give them, or only ids")
         with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8") as file:
             self._write(file, rows)
             yield ids, Path(file.name)
@@ -140,11 +148,13 @@ class Endpoint:
 
         data = self._holder.node.configuration.data
         assert data is not None
-        columns = sorted({name for row in rows for name in row} - {"id"})
         writer = csv.writer(file)
-        writer.writerow([data.row_id, *columns])
-        for row in rows:
-            writer.writerow([row["id"], *("" if row.get(name) is None else row[name] for name in columns)])
+        writer.writerow([data.row_id, *self._features])
+        for place, row in enumerate(
+            rows
+        ):  # rows are known by their place: ids may look like something else in a file
+            values = (row.get(name) for name in self._features)
+            writer.writerow([place, *("" if value is None else value for value in values)])
         file.flush()
 
     def _ids(self, given: Any) -> RowIds:

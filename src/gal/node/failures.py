@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import NamedTuple
 
 from gal.errors import (
@@ -34,7 +35,8 @@ SAID = {
     InvalidInputError: ("failed", "cannot use its data for this"),
     MemoryError: ("out-of-memory", "has not enough memory for this"),
     NodeError: ("failed", "could not do this"),
-    OSError: ("disk", "cannot read or write its own files"),
+    OSError: ("disk", "cannot read or write its own files (is its disk full?)"),
+    sqlite3.Error: ("disk", "cannot read or write its own files (is its disk full?)"),
 }
 
 
@@ -45,8 +47,11 @@ def describe(error: BaseException, organization: str) -> Failure:
     """
     if isinstance(error, RefusedError):
         return Failure(error.code, str(error), str(error))
+    cause = error
     if isinstance(error.__cause__, MemoryError):
-        error = error.__cause__
-    code, said = next((SAID[kind] for kind in SAID if isinstance(error, kind)), ("internal", "failed inside"))
+        cause = error.__cause__
+    elif isinstance(error, NodeError) and isinstance(error.__cause__, OSError | sqlite3.Error):
+        cause = error if isinstance(error, InvalidInputError) else error.__cause__
+    code, said = next((SAID[kind] for kind in SAID if isinstance(cause, kind)), ("internal", "failed inside"))
     inside = f"{type(error).__name__}: {error}"
     return Failure(code, f"{organization} {said}: its own log says why", inside)

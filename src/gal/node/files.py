@@ -10,8 +10,11 @@ from gal.errors import NodeError
 from gal.protocol import digest
 
 
-def write_whole(path: Path, data: Any) -> str:
-    """Write so that a crash leaves the old file or the new one; the digest of what was written."""
+def write_whole(path: Path, data: Any, known: str | None = None) -> str:
+    """Write so that a crash leaves the old file or the new one; the digest of what was written.
+
+    ``known`` is that digest, where it was taken before.
+    """
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -23,7 +26,7 @@ def write_whole(path: Path, data: Any) -> str:
             f"{path} cannot be written: {error.strerror or error}. Make room on the disk, or make the folder writable, and "
             "try again"
         ) from error
-    return digest(data)
+    return digest(data) if known is None else known
 
 
 def read_whole(path: Path, expected: str) -> bytes | None:

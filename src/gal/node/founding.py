@@ -40,14 +40,16 @@ def found_node(
         raise InvalidInputError(
             f"there is a node in {str(home)!r} already: choose another folder, or edit its node.toml"
         )
+    if address is None and bind is not None:
+        address = bind
+    # What cannot be is said before there is a key that the next try would stumble over.
+    text = new_configuration_text(name, source=source, row_id=row_id, label=label, bind=bind, address=address)
+    identity = make_identity(name) if company is None else _of_company(name, *company)
+    card_text(card_of(identity, address))
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.chmod(0o700)
     (home / "cards").mkdir(exist_ok=True, mode=0o700)
-    identity = make_identity(name) if company is None else _of_company(name, *company)
     save_identity(identity, home)
-    if address is None and bind is not None:
-        address = bind
-    text = new_configuration_text(name, source=source, row_id=row_id, label=label, bind=bind, address=address)
     write_card(home, identity, address)
     (home / "node.toml").write_text(text, encoding="utf-8")
     return identity

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from gal.core.state import Ensemble, plain
-from gal.errors import InvalidInputError, TaskError
-from gal.node.data import labels_of, read_source
-from gal.node.learning import Interrupted, Learning, Patience
+from gal.errors import InvalidInputError, LearningInterruptedError, TaskError
+from gal.node.data import columns_in, labels_of, read_ids
+from gal.node.learning import Learning, Patience
 from gal.node.node import Node
 from gal.node.predicting import NodePrediction, Predictor
 from gal.node.state import Role, TaskRecord
-from gal.node.tasks import VersionFiles, read_labelled, version_task
+from gal.node.tasks import VersionFiles, check_terms, read_labelled, version_task
 from gal.node.version_facts import version_facts
 from gal.protocol import Message, prepare
 
@@ -95,6 +95,7 @@ class LabelHolder:
         version = max(versions, default=0) + 1
         moving = self._moving(record, patience, on_event, stopping)
         rows = read_labelled(self.node.configuration)
+        check_terms(self.node.configuration, record, rows)
         folder = self.node.state.folder(record.id, version, HOLDER)
         VersionFiles(folder).write(rows, moving)
         facts = {"n_rows": len(rows.ids), "n_without_label": rows.n_without, "started": _now()}
@@ -121,7 +122,7 @@ class LabelHolder:
             )
         self.node.assistants.wait_for(lambda: stopping.is_set() or not missing(), patience.join)
         if stopping.is_set():
-            raise Interrupted(f"learning {record.name!r} was interrupted before it began")
+            raise LearningInterruptedError(f"learning {record.name!r} was interrupted before it began")
         needed = patience.enough(len(members) + 1)
         if len(members) + 1 - len(missing()) < needed:
             raise TaskError(
@@ -162,6 +163,7 @@ class LabelHolder:
         folder = state.folder(record.id, version, HOLDER)
         _, _, labels = version_task(self.node.configuration, record, folder, learning.task.organizations)
         facts = dict(state.version(record.id, version, HOLDER) or {}) | {
+            "status": "finished",
             "ensemble": plain(ensemble),
             "classes": None if labels.classes is None else labels.classes.tolist(),
             "loss": labels.loss.name,
@@ -170,8 +172,7 @@ class LabelHolder:
             "known_rows": {name: shared.n_known for name, shared in learning.shared.items()},
             "unknown_rows": {name: shared.n_unknown for name, shared in learning.shared.items()},
         }
-        state.put_version(record.id, version, "finished", facts, HOLDER)
-        state.set_active(record.id, version)
+        state.finish_version(record.id, version, facts)
         self._end(learning, ensemble)
         state.drop_replies(record.id, version)
         for path in folder.iterdir():
@@ -217,6 +218,10 @@ class LabelHolder:
     ) -> dict[str, Any]:
         """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
         record = self.node.state.find_task(task, HOLDER)
+        if (
+            out is not None and not out.parent.is_dir()
+        ):  # said before anybody is asked, and its budget charged
+            raise InvalidInputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} to")
         table, own_rows = self._rows_of(rows)
         found = self.predictor.predict(
             record, table.ids, own_rows=own_rows, version=version, seconds=seconds, join=join
@@ -236,27 +241,27 @@ class LabelHolder:
             )
         if not rows.is_file():
             raise InvalidInputError(f"there is no file {str(rows)!r}")
-        try:
-            return read_source(configuration, rows, label=False), rows
-        except InvalidInputError as whole:
-            only_ids = configuration.model_copy(
-                update={"data": configuration.data.model_copy(update={"features": ()})}
+        own = self.node.worker("rows")[0]["features"]
+        given = set(columns_in(configuration, rows))
+        lacking = [name for name in own if name not in given]
+        if lacking and len(lacking) < len(own):
+            raise InvalidInputError(
+                f"{str(rows)!r} has some of the own columns of {configuration.name!r} and lacks {', '.join(lacking)}: give all of "
+                "them, or none (then they are taken from the source)"
             )
-            try:
-                return read_source(only_ids, rows, label=False), None
-            except InvalidInputError:
-                raise whole from None
+        return read_ids(configuration, rows), None if lacking else rows
 
     # Versions
 
     def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
         """How well versions predict the labelled rows of a file."""
         record = self.node.state.find_task(task, HOLDER)
-        table = read_source(self.node.configuration, rows)
+        _, own_rows = self._rows_of(rows)
+        table = read_ids(self.node.configuration, rows, label=True)
         y = labels_of(table)
         scores = {}
         for version in versions:
-            found = self.predictor.predict(record, table.ids, own_rows=rows, version=version, **waiting)
+            found = self.predictor.predict(record, table.ids, own_rows=own_rows, version=version, **waiting)
             scores[version] = score_of(found, y)
         return {"task": record.name, "n_rows": len(y), "scores": scores}
 
@@ -298,14 +303,22 @@ def write_predictions(out: Path, row_id: str, ids: list[Any], found: NodePredict
     """Predictions as a CSV file: written whole or not at all."""
     classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
     draft = out.with_name(out.name + ".part")
-    with draft.open("w", newline="", encoding="utf-8") as file:
+    try:
+        _write_rows(draft, [row_id, "prediction", *classes, "degraded"], ids, found)
+        draft.replace(out)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise InvalidInputError(f"{str(out)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _write_rows(path: Path, header: list[str], ids: list[Any], found: NodePrediction) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([row_id, "prediction", *classes, "degraded"])
+        writer.writerow(header)
         for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
-            more = found.prediction[place].tolist() if classes else []
+            more = found.prediction[place].tolist() if found.classes is not None else []
             values = value if isinstance(value, list) else [value]
             writer.writerow([one, *values, *more, int(found.degraded[place])])
-    draft.replace(out)
 
 
 def _now() -> str:

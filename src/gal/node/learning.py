@@ -22,7 +22,14 @@ from gal.core.algorithm import learn
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.errors import InvalidReplyError, LocalModelError, NodeError, TaskError
+from gal.errors import (
+    AlignmentError,
+    InvalidReplyError,
+    LearningInterruptedError,
+    LocalModelError,
+    NodeError,
+    TaskError,
+)
 from gal.node.assistants import Assistants, Pending
 from gal.node.failures import describe
 from gal.node.files import read_whole, write_whole
@@ -60,10 +67,6 @@ class Patience:
         return self.quorum or math.floor(organizations / 2) + 1
 
 
-class Interrupted(NodeError):
-    """Learning was asked to stop; it can be resumed."""
-
-
 @dataclass
 class Learning:
     """One version of a task, as it is learned."""
@@ -81,6 +84,9 @@ class Learning:
     shared: dict[str, SharedRows] = field(default_factory=dict)
     """By organization: the rows that it knows."""
     _absent: set[str] = field(default_factory=set)
+    _late: set[str] = field(default_factory=set)
+    """Who came after the first round, and is asked which rows it knows."""
+    _refused: dict[str, str] = field(default_factory=dict)
     _own: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="own fits")
     )
@@ -90,7 +96,7 @@ class Learning:
     # The whole
 
     def run(self) -> Ensemble:
-        """Learn to the end; Interrupted where ``stopping`` was set, and what was done so far is kept."""
+        """Learn to the end; LearningInterruptedError where ``stopping`` was set, and what was done so far is kept."""
         self._reload_shared()
         self._gather()
         steps = learn(self.task, on_round=self._tell_round)
@@ -166,7 +172,7 @@ class Learning:
             self._check_stopping()
             here = [name for name in missing if name in self.assistants.present(self.record.id)]
             if here:
-                self._begin(here, max(1.0, until - time.monotonic()))
+                self._begin_now(here, max(1.0, until - time.monotonic()))
                 continue
             if time.monotonic() >= until:
                 break
@@ -190,11 +196,11 @@ class Learning:
     def _begin_own(self) -> None:
         asking = Asking(np.arange(len(self.rows.ids)))
         encoded = self._begin_message(self.own_name, asking)
-        answer = prepare(self.service.answer(self.asked(encoded)))
+        answer = self.service.answer(self.asked(encoded))
         self._keep_begun(self.own_name, asking, encoded, answer.data, answer.message)
 
-    def _begin(self, names: Sequence[str], seconds: float) -> None:
-        """Ask these organizations which rows they know; one that refuses must be sorted out by people."""
+    def _begin(self, names: Sequence[str], seconds: float) -> dict[str, str]:
+        """Ask these organizations which rows they know; who refuses, and why."""
         askings = {name: self._asking(name, seconds) for name in names}
         pendings = {
             name: self.assistants.post(name, self._begin_message(name, asking))
@@ -213,12 +219,34 @@ class Learning:
                 refused[name] = answer.message.fields.get("message", f"answered with {answer.message.kind}")
             else:
                 self._keep_begun(name, asking, pending.encoded, answer.data, answer.message)
+        return refused
+
+    def _begin_now(self, names: Sequence[str], seconds: float) -> None:
+        """Before the first round: one that refuses must be sorted out by people."""
+        refused = self._begin(names, seconds)
         if refused:
             raise TaskError(
                 "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
                 + f". Sort it out and gal learn {self.record.name} --resume, or go on without: gal remove {self.record.name} "
                 + " ".join(refused)
             )
+
+    def _begin_late(self, name: str) -> None:
+        """Somebody came while rounds go on: they do not wait for it, nor end because of it."""
+
+        def begin() -> None:
+            try:
+                refused = self._begin([name], self.patience.deadline).get(name)
+            except NodeError as error:
+                refused = str(error)
+            if refused is None and name not in self.shared:
+                self._late.discard(name)  # it did not answer: it is asked again when it is there
+            elif refused is not None:
+                self._refused[name] = refused
+                self._tell("refused", organization=name, why=refused)
+
+        self._late.add(name)
+        threading.Thread(target=begin, name=f"late {name}", daemon=True).start()
 
     def _asking(self, name: str, seconds: float) -> Asking | None:
         """Which of her rows she asks an organization about: all, or those found by a private set intersection."""
@@ -230,6 +258,11 @@ class Learning:
         positions = shared_positions(
             self.assistants, name, self.record.id, self.version, self.rows.ids, seconds
         )
+        if positions is not None and len(positions) == 0:
+            raise AlignmentError(
+                f"{name} knows none of your {len(self.rows.ids)} rows: it cannot help. Check that row_id names the same kind of id at "
+                f"both, written in the same way, or go on without: gal remove {self.record.name} {name}"
+            )
         return None if positions is None else Asking(positions)
 
     def _begin_message(self, name: str, asking: Asking) -> Encoded:
@@ -281,13 +314,11 @@ class Learning:
 
     def _ask(self, step: int, requests: Sequence[Request]) -> None:
         """Ask everybody who has not yet answered, wait, and close the step."""
-        late = [
-            name
-            for name in self.others
-            if name not in self.shared and name in self.assistants.present(self.record.id)
-        ]
-        if late:
-            self._begin(late, 30.0)
+        here = self.assistants.present(self.record.id)
+        for name in self.others:
+            if name not in self.shared and name in here and name not in self._late:
+                self._begin_late(name)
+        begun = set(self.shared)
         stored = {
             (one.place, one.organization): one
             for one in self.state.replies(self.record.id, self.version, step)
@@ -296,7 +327,7 @@ class Learning:
         pendings: dict[tuple[int, str], Pending] = {}
         for place, request in enumerate(requests):
             for name in request.organizations:
-                if name not in self.shared or (name != self.own_name and name not in self.others):
+                if name not in begun or (name != self.own_name and name not in self.others):
                     continue
                 encoded = self._message(step, place, request, name)
                 before = stored.get((place, name))
@@ -309,11 +340,15 @@ class Learning:
                 else:
                     keep = self._keeper(step, place, name, encoded)
                     pendings[place, name] = self.assistants.post(name, encoded, keep)
-        self._await(requests, own, pendings)
+        try:
+            self._await(requests, own, pendings)
+        finally:
+            self.assistants.give_up(pendings.values())
         self._close(step, requests, pendings)
 
     def _is_there(self, reply: StoredReply) -> bool:
-        return reply.file is None or read_whole(self.folder / reply.file, reply.digest or "") is not None
+        """Whether a reply to an open step can still be used; one that was a refusal is asked for again."""
+        return reply.file is not None and read_whole(self.folder / reply.file, reply.digest or "") is not None
 
     def _message(self, step: int, place: int, request: Request, name: str) -> Encoded:
         """The request for one organization: only the rows that it knows. The same rows make the same message."""
@@ -335,13 +370,13 @@ class Learning:
 
     def _ask_own(self, step: int, place: int, encoded: Encoded) -> None:
         try:
-            answer = prepare(self.service.answer(self.asked(encoded)))
+            answer = self.service.answer(self.asked(encoded))
         except WorkFailedError as error:
             problem = error.failure.inside
         except Exception as error:
             problem = describe(error, self.own_name).inside
         else:
-            self._keep(step, place, self.own_name, encoded, answer.data)
+            self._keep(step, place, self.own_name, encoded, answer.data, answer.digest)
             return
         self.state.put_reply(
             self.record.id,
@@ -358,14 +393,14 @@ class Learning:
                 reply = StoredReply(place, name, encoded.digest, None, None, problem)
                 self.state.put_reply(self.record.id, self.version, step, reply)
                 return
-            self._keep(step, place, name, encoded, received.data)
+            self._keep(step, place, name, encoded, received.data, received.digest)
 
         return keep
 
-    def _keep(self, step: int, place: int, name: str, encoded: Encoded, data: Any) -> None:
+    def _keep(self, step: int, place: int, name: str, encoded: Encoded, data: Any, digest: str) -> None:
         """Write a reply to the disk, and remember that it is there."""
         file = f"reply-{step}-{place}-{name}.arrow"
-        digest = write_whole(self.folder / file, data)
+        write_whole(self.folder / file, data, digest)
         self._loaded[step, place, name] = data
         reply = StoredReply(place, name, encoded.digest, file, digest, None)
         self.state.put_reply(self.record.id, self.version, step, reply)
@@ -385,8 +420,12 @@ class Learning:
                 name for name in still if (name not in self._absent or name in here) and name in self.others
             }
 
+        def broken() -> bool:  # what came cannot be kept here: no use to wait for more
+            kept = all(not one.done() or one.exception() is None for one in own)
+            return not kept or any(one.problem for one in pendings.values())
+
         def ready() -> bool:
-            return all(one.done() for one in own) and not waited_for()
+            return broken() or (all(one.done() for one in own) and not waited_for())
 
         self._wait(ready, 1.0)
         if not ready():
@@ -410,7 +449,7 @@ class Learning:
 
     def _check_stopping(self) -> None:
         if self.stopping.is_set():
-            raise Interrupted(
+            raise LearningInterruptedError(
                 f"learning {self.record.name!r} was interrupted: gal learn {self.record.name} --resume goes on"
             )
 
@@ -421,7 +460,6 @@ class Learning:
         pendings: Mapping[tuple[int, str], Pending],
     ) -> None:
         """The step is over: who has not answered is missed, for good; too few, and learning waits for people."""
-        self.assistants.give_up(pendings.values())
         answered = {
             one.organization for one in self.state.replies(self.record.id, self.version, step) if one.file
         }
@@ -451,7 +489,11 @@ class Learning:
         if status != "invited":
             return f"has {status}"
         if name not in self.shared:
-            return "has not connected yet"
+            return (
+                f"refused to begin: {self._refused[name]}"
+                if name in self._refused
+                else "has not connected yet"
+            )
         return f"did not answer within {self.patience.deadline:g} s"
 
     def _values(self, step: int, stored: StoredReply, request: Request) -> Any:
@@ -480,6 +522,8 @@ def read_values(message: Message, shared: SharedRows, request: Request, task: Ta
         return InvalidReplyError(f"answered with {message.kind}")
     if message.fields["rows"] != shared.digest:
         return InvalidReplyError("answered for other rows, or in another order")
+    if isinstance(request, FitRequest) and message.fields["round"] != request.round:
+        return InvalidReplyError(f"answered for round {message.fields['round']}")
     values = message.arrays["fitted" if fits else "values"]
     expected = expected_shape(request, shared.n_known, task.loss.n_outputs)
     if values.shape != expected:

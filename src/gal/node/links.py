@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,8 +26,32 @@ SOONEST, LATEST = 0.2, 10.0
 BESIDE = frozenset({"predict", "blind"})
 """Requests that do not wait for a fit."""
 
+APIECE = 10_000
+"""Bytes that a waiting request takes besides its own."""
+
 Dialing = Callable[[str], Stream]
 """Opens a stream to a peer, by its name among the cards."""
+
+
+class Room:
+    """So many bytes of requests may wait for their answers; one request fits always."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._left = self._all = n_bytes
+        self._changed = threading.Condition()
+
+    def take(self, n_bytes: int, ending: threading.Event) -> None:
+        """Wait until there is room, or the end has come."""
+        with self._changed:
+            while self._left < n_bytes and self._left < self._all and not ending.is_set():
+                self._changed.wait(0.5)
+            self._left -= n_bytes
+
+    def give(self, n_bytes: int) -> None:
+        """Answered, or given up."""
+        with self._changed:
+            self._left += n_bytes
+            self._changed.notify_all()
 
 
 class Link:
@@ -39,6 +64,8 @@ class Link:
         self._stream: Stream | None = None
         self._told: tuple[tuple[str, str], ...] = ()
         self._telling = threading.Lock()
+        self._heard = False
+        self._room = Room(service.configuration.policy.largest_message)
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
         self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
@@ -90,27 +117,32 @@ class Link:
                 self._ending.wait(pause)
                 pause = min(2 * pause, LATEST)
                 continue
-            pause = SOONEST
+            opened, self._heard = time.monotonic(), False
             self._serve(stream)
+            # Streams that end as soon as they are open, without a word, are no reason to dial without a break.
+            if self._heard or time.monotonic() - opened > SOONEST:
+                pause = SOONEST
+            self._ending.wait(pause)
+            pause = min(2 * pause, LATEST)
 
     def _serve(self, stream: Stream) -> None:
         self._stream, self._told, self.problem = stream, (("", ""),), ""
         self._records.log.info("linked", peer=self.peer)
         self._records.metrics.connected(self.peer, True)
+        fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:
-            with ThreadPoolExecutor(1) as fits, ThreadPoolExecutor(4) as beside:
-                try:
-                    self.tell()
-                    while True:
-                        self._take(stream, fits, beside)
-                finally:
-                    stream.close()
-                    fits.shutdown(wait=False, cancel_futures=True)
+            self.tell()
+            while True:
+                self._take(stream, fits, beside)
         except (NodeError, OSError) as error:
             self.problem = str(error)
             if not self._ending.is_set():
                 self._records.log.warning("link lost", peer=self.peer, why=str(error))
         finally:
+            stream.close()
+            # Not waited for: what is being fitted is kept, and the next stream need not wait for it.
+            fits.shutdown(wait=False, cancel_futures=True)
+            beside.shutdown(wait=False, cancel_futures=True)
             self._stream = None
             self._records.metrics.connected(self.peer, False)
 
@@ -119,9 +151,9 @@ class Link:
         try:
             received = stream.receive()
         except InvalidMessageError as error:
-            self._records.refused(self.peer, "invalid-message", str(error))
             self._refuse(stream, Message("refusal"), None, Failure("invalid-message", str(error), ""))
             return
+        self._heard = True
         self._records.entered(self.peer, received)
         message = received.message
         if message.kind == "refusal":
@@ -130,14 +162,16 @@ class Link:
             )
             return
         pool = beside if message.kind in BESIDE else fits
-        pool.submit(self._answer, stream, received)
+        # Not read on meanwhile: a label holder who asks without end must not fill our memory.
+        size = received.n_bytes + APIECE
+        self._room.take(size, self._ending)
+        pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._room.give(size))  # noqa: ARG005
 
     def _answer(self, stream: Stream, received: Received) -> None:
         message = received.message
         try:
             try:
-                answer = self._service.answer(Asked(self.peer, message, received.data, received.digest))
-                encoded = prepare(answer)
+                encoded = self._service.answer(Asked(self.peer, message, received.data, received.digest))
             except LinkLostError:
                 return
             except WorkFailedError as error:
@@ -155,7 +189,7 @@ class Link:
             stream.close()
 
     def _refuse(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
-        self._records.refused(self.peer, failure.code, failure.inside or failure.outside)
+        self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
         self._records.send(
             stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
@@ -171,6 +205,7 @@ class Links:
         self._state, self._cards = state, cards
         self._service, self._records, self._open = service, records, open_stream
         self._links: dict[str, Link] = {}
+        self._tasks: set[str] = set()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="links", daemon=True)
 
@@ -198,7 +233,11 @@ class Links:
             self._ending.wait(LOOK)
 
     def _look(self) -> None:
-        wanted = {task.label_holder for task in self._state.tasks("organization")}
+        tasks = self._state.tasks()
+        for gone in self._tasks - {task.id for task in tasks}:
+            self._service.let_go(gone)
+        self._tasks = {task.id for task in tasks}
+        wanted = {task.label_holder for task in tasks if task.role == "organization"}
         for peer in wanted - set(self._links):
             self._links[peer] = Link(peer, self._service, self._records, self._open)
         for peer in set(self._links) - wanted:

@@ -6,12 +6,14 @@ Requests come as the bytes that arrived, answers go out as the bytes that will b
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from gal.alignment import (
@@ -26,7 +28,7 @@ from gal.core.requests import FitRequest, Terms
 from gal.errors import AlignmentError, LocalModelError, RefusedError
 from gal.models.adapters import is_moving
 from gal.node.configuration import NodeConfiguration
-from gal.node.data import Table, check_kinds, read_source, stamp_of, view_of
+from gal.node.data import Table, check_kinds, read_like, read_source, stamp_of, view_in_blocks, view_of
 from gal.node.files import read_whole, write_whole
 from gal.node.policy import Limits
 from gal.node.requests import asked_tokens, check_roles, fit_request, predict_request, shared_rows
@@ -40,6 +42,8 @@ from gal.storage import load_models, save_models
 Bools = NDArray[np.bool_]
 KEPT = 4
 """So many versions stay in memory."""
+LARGE = 100_000_000
+"""Bytes of a table that does not stay in memory beside the view that is fitted."""
 
 
 class Aligned(NamedTuple):
@@ -57,6 +61,8 @@ class FittedFile(NamedTuple):
     answer_digest: str
     model_digest: str | None
     moving: bool
+    seconds: float
+    """Of the local fit alone: neither messages nor files."""
 
 
 class LocalWork:
@@ -92,6 +98,7 @@ class LocalWork:
                 # A query (no stamp) is asked once; what it reads may change without our seeing it.
                 self._table = stamp, read_source(self.configuration)
                 self._indices.clear()
+                give_back_memory()
             return self._table[1]
 
     def index(self, method: str) -> tuple[Table, Index]:
@@ -134,7 +141,7 @@ class LocalWork:
             check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
         if not own:
             self.limits.check_begin(int(known.sum()), message.version)
-        save_view(view_of(table, positions[known]), folder / "view")
+        save_view(view_in_blocks(table, positions[known]), folder / "view")
         answer = encode(
             Message(
                 "begun",
@@ -151,9 +158,18 @@ class LocalWork:
         )
         write_whole(folder / "begin.arrow", data)
         write_whole(folder / "begun.arrow", answer)
+        kinds: dict[str, str] = dict(table.kinds)
+        del table
         with self._lock:
             self._versions.pop(folder, None)
-        return Aligned(bytes(answer), int(known.sum()), dict(table.kinds))
+            self._let_go_of_table()
+        return Aligned(bytes(answer), int(known.sum()), kinds)
+
+    def _let_go_of_table(self) -> None:
+        """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
+        if self._table is not None and self._table[1].columns.nbytes > LARGE:
+            self._table = None
+            self._indices.clear()
 
     def blind(self, data: bytes, peer: str) -> bytes:
         """One step of a private set intersection; each exchange has a key of its own, and answers once."""
@@ -198,6 +214,7 @@ class LocalWork:
         begin, begun = (decode((folder / f"{name}.arrow").read_bytes()) for name in ("begin", "begun"))
         known = begun.arrays["known"] == 1
         rows = shared_rows(begin.arrays, known)
+        give_back_memory()  # what aligning the rows took
         chosen, fields = self.configuration.model, begin.fields
         organization = Organization(
             fields["organization"], load_view(folder / "view"), self.new_model(), local_loss=chosen.local_loss
@@ -217,8 +234,10 @@ class LocalWork:
         organization, terms = self.version(folder)
         request = fit_request(message, organization.name)
         self._go_on_from(organization, request, folder, previous)
-        values = self.limits.rounded(organization.fit(request, terms))
-        fields = message.fields
+        started = time.perf_counter()
+        values = organization.fit(request, terms)
+        seconds = time.perf_counter() - started
+        values, fields = self.limits.rounded(values), message.fields
         reply = encode(
             Message(
                 "fitted",
@@ -232,7 +251,7 @@ class LocalWork:
         model_digest = None
         if model is not None:
             model_digest = self._save_models(organization, request, folder / model)
-        return FittedFile(write_whole(folder / answer, reply), model_digest, organization.moves)
+        return FittedFile(write_whole(folder / answer, reply), model_digest, organization.moves, seconds)
 
     def _go_on_from(
         self, organization: Organization, request: FitRequest, folder: Path, previous: tuple[str, str] | None
@@ -300,9 +319,7 @@ class LocalWork:
             check_kinds(table, kinds)
             view = view_of(table, positions[known]) if known.any() else None
         else:
-            table = read_source(self.configuration, Path(rows), label=False)
-            check_kinds(table, kinds)
-            view = view_of(table)
+            view = view_of(read_like(self.configuration, Path(rows), kinds))
             asked = asked_tokens(message, peer)
             known = np.ones(len(asked), dtype=np.bool_)
         request = predict_request(message, organization)
@@ -347,6 +364,11 @@ class LocalWork:
                 path: one for path, one in self._versions.items() if folder not in (path, *path.parents)
             }
             self._models = {key: one for key, one in self._models.items() if folder not in key[0].parents}
+
+
+def give_back_memory() -> None:
+    """Give what is free back to the operating system; with the worker's settings also what is not Arrow's."""
+    pa.default_memory_pool().release_unused()
 
 
 @contextmanager

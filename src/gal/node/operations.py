@@ -65,6 +65,19 @@ def operations(holder: LabelHolder) -> dict[str, Operation]:
     return {"learn": learn, "predict": predict, "compare": compare, "endpoint": endpoint}
 
 
+LABEL_HOLDERS = ("learn", "predict", "compare", "endpoint")
+"""What only a label holder's node does."""
+
+
+def _only_a_label_holder(name: str) -> Operation:
+    def refuse(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+        raise TaskError(
+            f"{name} is no label holder: add a section [listen] to node.toml so that others can reach it"
+        )
+
+    return refuse
+
+
 @contextmanager
 def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Operation]]]:
     """A running node that takes commands."""
@@ -77,6 +90,8 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
             holder = LabelHolder(node)
             stack.callback(holder.close)
             known |= operations(holder)
+        else:
+            known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         stack.enter_context(ControlServer(node.home, known))
         yield node, known
 
@@ -96,11 +111,7 @@ def do(
             hang_up = threading.Thread(target=_hang_up, args=(connection, stopping), daemon=True)
             hang_up.start()
             return ask_node(connection, what, arguments, on_event)
-    with serving(home, log) as (node, known):
-        if what not in known:
-            raise TaskError(
-                f"{node.name} is no label holder: add a section [listen] to node.toml so that others can reach it"
-            )
+    with serving(home, log) as (_, known):
         return known[what](arguments, on_event, stopping)
 
 

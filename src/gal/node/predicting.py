@@ -5,9 +5,10 @@ Who does not answer, or does not know a row, is stood in for by its mean answer;
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,8 +22,8 @@ from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
 from gal.core.prediction import final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
-from gal.core.state import ensemble_of
-from gal.errors import InvalidReplyError, LocalModelError, RefusedError, TaskError
+from gal.core.state import Ensemble, ensemble_of
+from gal.errors import InvalidMessageError, InvalidReplyError, LocalModelError, RefusedError, TaskError
 from gal.node.assistants import Assistants, Pending
 from gal.node.failures import describe
 from gal.node.invitations import TaskTerms
@@ -33,6 +34,8 @@ from gal.node.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare
 
 Floats = NDArray[np.float64]
+Shape = tuple[int, int, int]
+"""Rounds, rows, outputs."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,12 @@ class Predictor:
 
     def __init__(self, state: State, service: Service, assistants: Assistants) -> None:
         self._state, self._service, self._assistants = state, service, assistants
-        self._own = ThreadPoolExecutor(8, thread_name_prefix="own predictions")
+        self._session, self._numbers = uuid4().hex, count(1)
+        self._ensembles: dict[tuple[str, int], Ensemble] = {}
 
     def close(self) -> None:
-        """Predict no more."""
-        self._own.shutdown(wait=False, cancel_futures=True)
+        """Let go of what is kept for the next prediction."""
+        self._ensembles = {}
 
     def predict(
         self,
@@ -90,7 +94,7 @@ class Predictor:
             raise TaskError(
                 f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal learn {record.name}"
             )
-        ensemble = ensemble_of(facts["ensemble"])
+        ensemble = self._ensemble(record.id, chosen, facts)
         steps = predict(ensemble, len(ids))
         unknown: dict[str, int] = {}
         try:
@@ -111,10 +115,21 @@ class Predictor:
             prediction,
             classes,
             answers.degraded,
-            answers.missing,
+            # Who knows none of the rows has answered all the same.
+            {name: why for name, why in answers.missing.items() if unknown.get(name, 0) < max(len(ids), 1)},
             {name: count for name, count in unknown.items() if count},
             chosen,
         )
+
+    def _ensemble(self, task: str, version: int, facts: Mapping[str, Any]) -> Ensemble:
+        """The ensemble of a finished version, which never changes."""
+        found = self._ensembles.get((task, version))
+        if found is None:
+            found = ensemble_of(facts["ensemble"])
+            self._ensembles = {
+                (task, version): found
+            }  # one is enough: mostly the active version is asked for
+        return found
 
     def _ask(
         self,
@@ -129,21 +144,12 @@ class Predictor:
         """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
         own = self._service.configuration.name
         others = [name for name in request.organizations if name != own]
-        self._assistants.wait_for(lambda: set(others) <= set(self._assistants.present(record.id)), join)
+        members = self._state.members(record.id)
+        awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
+        self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
         here = self._assistants.present(record.id)
         everything = Asking(np.arange(len(ids)))
-        own_answer = None
-        if own in request.organizations:
-            encoded = self._message(record, version, request, ids, everything)
-            asked = Asked(
-                own,
-                encoded.message,
-                encoded.data,
-                encoded.digest,
-                True,
-                None if own_rows is None else str(own_rows),
-            )
-            own_answer = self._own.submit(self._service.answer, asked)
+        shape = len(request.rounds), len(ids), int(record.terms["outputs"])
         replies: dict[str, Any] = {
             name: _absent(self._state, record, name) for name in others if name not in here
         }
@@ -152,15 +158,20 @@ class Predictor:
             for name in others
             if name in here
         }
-        pendings = self._post(record, version, request, ids, askings, replies)
-        self._assistants.wait_for(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+        prepared: dict[int, Encoded] = {}
+        pendings = self._post(record, version, request, ids, askings, prepared, replies)
+        until = time.monotonic() + seconds
+        if own in request.organizations:  # while the others compute
+            encoded = prepared.get(id(everything)) or self._message(record, version, request, ids, everything)
+            replies[own] = self._own_values(encoded, own_rows, everything, shape)
+        self._assistants.wait_for(
+            lambda: all(one.done.is_set() for one in pendings.values()), until - time.monotonic()
+        )
         self._assistants.give_up(pendings.values())
         for name, pending in pendings.items():
             asking = askings[name]
             assert isinstance(asking, Asking)
-            replies[name] = _values(pending, asking, len(ids), seconds)
-        if own_answer is not None:
-            replies[own] = self._own_values(own_answer, everything, len(ids))
+            replies[name] = _values(pending, asking, shape, seconds)
         return replies
 
     def _post(
@@ -170,10 +181,10 @@ class Predictor:
         request: PredictRequest,
         ids: RowIds,
         askings: Mapping[str, Asking | Exception],
+        prepared: dict[int, Encoded],
         replies: dict[str, Any],
     ) -> dict[str, Pending]:
         pendings: dict[str, Pending] = {}
-        prepared: dict[int, Encoded] = {}
         for name, asking in askings.items():
             if isinstance(asking, Exception):
                 replies[name] = asking
@@ -192,7 +203,7 @@ class Predictor:
 
         try:
             positions = shared_positions(self._assistants, name, record.id, version, ids, seconds)
-        except RefusedError as error:
+        except (RefusedError, InvalidMessageError) as error:
             return error
         if positions is None:
             return LocalModelError(f"did not answer within {seconds:g} s")
@@ -204,16 +215,29 @@ class Predictor:
         method = TaskTerms.model_validate(record.terms).alignment
         fields, arrays = asking.ids(ids, method, self._service.configuration)
         fields |= {"track": request.track, "rounds": list(request.rounds)}
-        return prepare(Message("predict", record.id, version, f"predict {uuid4().hex}", fields, arrays))
+        return prepare(
+            Message(
+                "predict",
+                record.id,
+                version,
+                f"predict {self._session} {next(self._numbers)}",
+                fields,
+                arrays,
+            )
+        )
 
-    def _own_values(self, answer: Any, asking: Asking, n_rows: int) -> Any:
+    def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
+        """What the label holder's own organization says."""
+        name, rows = self._service.configuration.name, None if own_rows is None else str(own_rows)
         try:
-            message: Message = answer.result()
+            message = self._service.answer(
+                Asked(name, encoded.message, encoded.data, encoded.digest, True, rows)
+            ).message
         except WorkFailedError as error:
             return LocalModelError(error.failure.inside)
         except Exception as error:
-            return LocalModelError(describe(error, self._service.configuration.name).inside)
-        return _spread(message, asking, n_rows)
+            return LocalModelError(describe(error, name).inside)
+        return _spread(message, asking, shape)
 
 
 def _absent(state: State, record: TaskRecord, name: str) -> LocalModelError:
@@ -221,7 +245,7 @@ def _absent(state: State, record: TaskRecord, name: str) -> LocalModelError:
     return LocalModelError("is not connected" if status == "invited" else f"has {status}")
 
 
-def _values(pending: Pending, asking: Asking, n_rows: int, seconds: float) -> Any:
+def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> Any:
     if pending.answer is None:
         return LocalModelError(f"did not answer within {seconds:g} s")
     message = pending.answer.message
@@ -234,11 +258,11 @@ def _values(pending: Pending, asking: Asking, n_rows: int, seconds: float) -> An
         tokens[known], asked.fields["kind"], asked.fields["method"]
     ):
         return InvalidReplyError("answered for other rows, or in another order")
-    return _spread(message, asking, n_rows)
+    return _spread(message, asking, shape)
 
 
-def _spread(message: Message, asking: Asking, n_rows: int) -> Any:
-    """Values of all rows, NaN where the organization does not know one."""
+def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
+    """Values of all rows, of this shape, NaN where the organization does not know one."""
     if message.kind != "predicted":
         return InvalidReplyError(f"answered with {message.kind}")
     known, values = message.arrays["known"] == 1, message.arrays["values"]
@@ -246,9 +270,11 @@ def _spread(message: Message, asking: Asking, n_rows: int) -> Any:
         return InvalidReplyError(
             f"answered for {values.shape[1]} of {len(known)} rows, asked about {len(asking.positions)}"
         )
-    if len(known) == n_rows and known.all():
+    if values.shape[::2] != shape[::2]:  # of no row at all, any number of rounds would need no bytes
+        return InvalidReplyError(f"answered with shape {values.shape}, expected {shape}")
+    if len(known) == shape[1] and known.all():
         return values
-    spread = np.full((values.shape[0], n_rows, values.shape[2]), np.nan, dtype=np.float32)
+    spread = np.full(shape, np.nan, dtype=np.float32)
     spread[:, asking.positions[known]] = values
     return spread
 

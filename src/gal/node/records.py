@@ -56,11 +56,13 @@ class Records:
             "sent", peer=stream.peer, kind=message.kind, task=message.task, bytes=encoded.data.size
         )
 
-    def refused(self, peer: str, code: str, why: str) -> None:
-        """Something that came was refused."""
-        self.audit.append("in", "refused", peer=peer, note=f"{code}: {why}"[:500])
+    def refused(self, peer: str, code: str, why: str, inside: str = "") -> None:
+        """Something that came was refused; ``inside`` may quote this organization's data and is only for its log."""
+        # A peer's own words may be in it, and a terminal would obey some characters.
+        note = "".join(one if one.isprintable() else "?" for one in f"{code}: {why}"[:500])
+        self.audit.append("in", "refused", peer=peer, note=note)
         self.metrics.refused(code)
-        self.log.warning("refused", peer=peer, code=code, why=why)
+        self.log.warning("refused", peer=peer, code=code, why=inside or why)
 
     def own(self, what: str, task: str = "", note: str = "") -> None:
         """Something that was done here, such as forgetting a task."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gal.errors import InvalidInputError, TaskError
+from gal.errors import InvalidInputError, RefusedError, TaskError
 from gal.node.audit import AuditLog, utc_now
 from gal.node.configuration import NodeConfiguration, read_configuration
 from gal.node.invitations import TaskTerms, read_invitation, write_invitation
@@ -52,8 +52,9 @@ def invite(
     **choices: Any,
 ) -> TaskTerms:
     """Open a task of one's own, and write its invitation."""
-    from gal.node.tasks import new_task
+    from gal.node.tasks import check_options, new_task
 
+    check_options(options)
     with opened(home) as records:
         if any(task.name == name for task in records.state.tasks("label holder")):
             raise TaskError(f"there is a task {name!r} already: choose another name, or gal forget {name}")
@@ -87,6 +88,13 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
 def join(home: Path, terms: TaskTerms, peer: str) -> None:
     """Accept the terms."""
     with opened(home) as records:
+        known = records.state.get_task(terms.task)
+        if known is not None and (known.role, known.label_holder) != ("organization", peer):
+            raise RefusedError(
+                "other-task",
+                f"{peer}'s invitation has the id of the task {known.name!r} of {known.label_holder}: it would change that task's "
+                f"terms. Ask {peer} for a new invitation",
+            )
         made = utc_now().isoformat(timespec="seconds")
         record = TaskRecord(
             terms.task, terms.name, "organization", peer, terms.model_dump(mode="json"), made=made

@@ -26,7 +26,7 @@ from gal.node.metrics import Metrics
 from gal.node.policy import Limits
 from gal.node.state import Answer, State, TaskRecord
 from gal.node.worker import Worker
-from gal.protocol import Message, decode
+from gal.protocol import Encoded, Message, prepare, restore
 
 
 class Asked(NamedTuple):
@@ -59,8 +59,8 @@ class Service:
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def answer(self, asked: Asked) -> Message:
-        """The answer to a request; RefusedError where it may not be asked, WorkFailedError where computing fails."""
+    def answer(self, asked: Asked) -> Encoded:
+        """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
         handlers = {
             "begin": self._begin,
             "blind": self._blind,
@@ -95,25 +95,33 @@ class Service:
 
     # Beginning
 
-    def _begin(self, asked: Asked, task: TaskRecord) -> Message:
+    def _begin(self, asked: Asked, task: TaskRecord) -> Encoded:
         message = asked.message
         known = self.state.version(task.id, message.version)
-        folder = self.state.folder(task.id, message.version)
         if known is not None:
-            return self._begun_before(asked, task, known, folder)
+            return self._begun_before(asked, task, known, self.state.folder(task.id, message.version))
         self._check_begin(asked, task)
+        folder = self.state.folder(task.id, message.version)
         result, answer = self.worker("begin", asked.data, folder=folder, peer=asked.peer, own=asked.own)
-        begun = decode(answer)
-        facts = self._facts(asked, begun) | {"kinds": result["kinds"]}
+        begun = restore(answer)
+        facts = self._facts(asked, begun.message) | {"kinds": result["kinds"]}
+        self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, "begun", facts)
         self.log.info(
             "begun", peer=asked.peer, task=task.name, version=message.version, rows=result["n_rows"]
         )
         return begun
 
-    def _begun_before(self, asked: Asked, task: TaskRecord, known: dict[str, Any], folder: Path) -> Message:
+    def _end_earlier(self, task: TaskRecord, version: int) -> None:
+        """Who begins a new version has ended the others, also if word of that did not arrive."""
+        for number, facts in self.state.versions(task.id).items():
+            if number < version and facts["status"] == "begun":
+                self.state.put_version(task.id, number, "finished", facts)
+                self.clean(task.id, number)
+
+    def _begun_before(self, asked: Asked, task: TaskRecord, known: dict[str, Any], folder: Path) -> Encoded:
         if known["status"] == "begun" and known.get("request") == asked.digest:
-            return decode((folder / "begun.arrow").read_bytes())
+            return restore((folder / "begun.arrow").read_bytes())
         raise RefusedError(
             "already-begun",
             f"{self.configuration.name} has already begun version {asked.message.version} of {task.name!r} with other rows: "
@@ -165,16 +173,16 @@ class Service:
             "begun": self._clock().isoformat(timespec="seconds"),
         }
 
-    def _blind(self, asked: Asked, task: TaskRecord) -> Message:
+    def _blind(self, asked: Asked, task: TaskRecord) -> Encoded:
         """A step of a private set intersection: before a version begins, or (charged as predictions) after its end."""
         if TaskTerms.model_validate(task.terms).alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         facts = self.state.version(task.id, asked.message.version)
         if facts is None:
-            self.limits.check_begin(self.configuration.policy.min_rows, asked.message.version)
+            self.limits.check_begin(asked.message.fields["n_rows"], asked.message.version)
         elif asked.message.fields["step"] == "response":
             self._charge(asked, asked.message.fields["n_rows"])
-        return decode(self.worker("blind", asked.data, peer=asked.peer)[1])
+        return restore(self.worker("blind", asked.data, peer=asked.peer)[1])
 
     def _charge(self, asked: Asked, n_rows: int) -> None:
         """Charge rows to the label holder's budget of the day; refused where it is spent."""
@@ -186,7 +194,7 @@ class Service:
 
     # Rounds
 
-    def _fit(self, asked: Asked, task: TaskRecord) -> Message:
+    def _fit(self, asked: Asked, task: TaskRecord) -> Encoded:
         message, fields = asked.message, asked.message.fields
         facts = self._version(asked, task, "begun")
         track, round, part = (
@@ -219,6 +227,8 @@ class Service:
             track, round, part, asked.digest, answer, result["answer_digest"], model, result["model_digest"]
         )
         self.state.put_answer(task.id, message.version, record, moving=result["moving"])
+        if result["moving"] and model is not None and previous is not None:
+            (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
         self.log.info(
             "fitted",
             peer=asked.peer,
@@ -232,7 +242,7 @@ class Service:
         self.metrics.fitted(result["seconds"])
         return self._stored(folder, record)
 
-    def _answered_before(self, asked: Asked, task: TaskRecord, known: Answer, folder: Path) -> Message | None:
+    def _answered_before(self, asked: Asked, task: TaskRecord, known: Answer, folder: Path) -> Encoded | None:
         """The stored answer; None where its file was lost, and it has to be computed again."""
         if known.request != asked.digest:
             raise RefusedError(
@@ -243,15 +253,18 @@ class Service:
         data = read_whole(folder / known.answer, known.answer_digest)
         model = known.model is None or read_whole(folder / known.model, known.model_digest or "") is not None
         if data is not None and model:
-            return decode(data)
+            return restore(data, known.answer_digest)
         self.state.drop_answer(task.id, asked.message.version, known)
         return None
 
-    def _stored(self, folder: Path, record: Answer) -> Message:
-        data = read_whole(folder / record.answer, record.answer_digest)
-        if data is None:
-            raise RefusedError("disk", f"{self.configuration.name} could not read back what it had stored")
-        return decode(data)
+    def _stored(self, folder: Path, record: Answer) -> Encoded:
+        """What the worker has just written, and taken the digest of."""
+        try:
+            data = (folder / record.answer).read_bytes()
+        except OSError as error:
+            said = f"{self.configuration.name} could not read back what it had stored"
+            raise RefusedError("disk", said) from error
+        return restore(data, record.answer_digest)
 
     def _previous(self, task: str, version: int, track: str, round: int) -> tuple[str, str] | None:
         """File and digest of the model of the last round before this one."""
@@ -307,8 +320,8 @@ class Service:
             raise RefusedError(
                 "not-finite", f"round {round}: the residual for {name} has NaN or infinite values"
             )
-        if not asked.own:
-            self.limits.check_fit(n_fit, round)
+        if not asked.own:  # a row without weight is not fitted: weighing all but a few away would be probing
+            self.limits.check_fit(n_fit if weight is None else int((weight > 0).sum()), round)
 
     def _models(self, asked: Asked, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
@@ -322,20 +335,27 @@ class Service:
             if one.round in wanted and one.model is not None and one.model_digest is not None
         ]
 
-    def _revisit(self, asked: Asked, task: TaskRecord) -> Message:
-        self._version(asked, task, "begun")
-        folder = self.state.folder(task.id, asked.message.version)
-        return decode(self.worker("revisit", asked.data, folder=folder, models=self._models(asked, task))[1])
-
-    # Prediction and end
-
-    def _predict(self, asked: Asked, task: TaskRecord) -> Message:
-        facts = self._version(asked, task, "begun", "finished")
-        n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
-        if max(asked.message.fields["rounds"]) > facts["rounds"]:
+    def _check_rounds(self, asked: Asked, task: TaskRecord, facts: dict[str, Any]) -> None:
+        """Each round once, and only those that there can be: the answer grows with them."""
+        rounds = asked.message.fields["rounds"]
+        if max(rounds) > facts["rounds"]:
             raise RefusedError(
                 "too-many-rounds", f"{task.name!r} has {facts['rounds']} rounds at {self.configuration.name}"
             )
+        if len(set(rounds)) < len(rounds):
+            raise RefusedError("repeated-rounds", "the same round is asked for more than once")
+
+    def _revisit(self, asked: Asked, task: TaskRecord) -> Encoded:
+        self._check_rounds(asked, task, self._version(asked, task, "begun"))
+        folder = self.state.folder(task.id, asked.message.version)
+        return restore(self.worker("revisit", asked.data, folder=folder, models=self._models(asked, task))[1])
+
+    # Prediction and end
+
+    def _predict(self, asked: Asked, task: TaskRecord) -> Encoded:
+        facts = self._version(asked, task, "begun", "finished")
+        n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
+        self._check_rounds(asked, task, facts)
         self._charge(asked, n_rows)
         _, answer = self.worker(
             "predict",
@@ -349,9 +369,9 @@ class Service:
             kinds=facts["kinds"],
         )
         self.metrics.predicted(asked.peer, n_rows)
-        return decode(answer)
+        return restore(answer)
 
-    def _end(self, asked: Asked, task: TaskRecord) -> Message:
+    def _end(self, asked: Asked, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
         message, kept = asked.message, asked.message.fields["kept"]
         facts = self.state.version(task.id, message.version)
@@ -359,7 +379,8 @@ class Service:
             self.state.put_version(task.id, message.version, "finished" if kept else "abandoned", facts)
             self.log.info("ended", peer=asked.peer, task=task.name, version=message.version, kept=kept)
             self.clean(task.id, message.version)
-        return Message("done", message.task, message.version, message.request, {"answers": asked.digest})
+        done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
+        return prepare(done)
 
     def clean(self, task: str, version: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
@@ -373,10 +394,9 @@ class Service:
             if path.is_file() and path.name not in needed:
                 path.unlink(missing_ok=True)
 
-    def forget(self, task: TaskRecord) -> None:
-        """Delete everything that is held of a task; the audit log keeps that it was there."""
-        with self._locks[task.id]:
-            folder = self.state.home / "tasks" / task.id
+    def let_go(self, task: str) -> None:
+        """A task was forgotten by a command: nothing of it may stay in memory, nor be written once more."""
+        with self._locks[task]:
+            folder = self.state.home / "tasks" / task
             self.worker("forget", folder=folder)
             shutil.rmtree(folder, ignore_errors=True)
-            self.state.forget(task.id)

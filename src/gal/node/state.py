@@ -135,10 +135,11 @@ class State:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
+                db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # SQLite has rolled back by itself after some errors, such as a full disk
+                    db.execute("ROLLBACK")
                 raise
-            db.execute("COMMIT")
         except sqlite3.Error as error:
             raise NodeError(
                 f"{self.path}: {error}. Nothing was changed; if the disk is full, make room and try again"
@@ -270,6 +271,16 @@ class State:
             db.execute(
                 "INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)", (task, version, role, status, text)
             )
+
+    def finish_version(self, task: str, version: int, facts: Mapping[str, Any]) -> None:
+        """An own version is learned, and predicts from now on: both or neither."""
+        text = json.dumps({key: value for key, value in facts.items() if key != "status"})
+        with self.transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)",
+                (task, version, "label holder", "finished", text),
+            )
+            db.execute("UPDATE tasks SET active = ? WHERE id = ?", (version, task))
 
     # The organization's answers
 

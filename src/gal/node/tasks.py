@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds
 from gal.core.losses import REGRESSION_LOSSES
 from gal.core.task import Task
-from gal.errors import InvalidInputError, InvalidOptionError, TaskError
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.configuration import NodeConfiguration
 from gal.node.data import labels_of, read_source
 from gal.node.files import write_whole
@@ -98,7 +98,14 @@ def new_task(
     if configuration.name in members:
         raise InvalidInputError(f"{configuration.name!r} is this organization itself: it takes part anyway")
     kept = {"kind": kind, "seed": seed, "options": {"closing": False} | options}
-    task = _task(configuration, kept, read_labelled(configuration), [*members, configuration.name])
+    check_options(options)
+    try:
+        task = _task(configuration, kept, read_labelled(configuration), [*members, configuration.name])
+    except (TypeError, ValueError) as error:
+        if isinstance(error, GALError):
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
     rows = task.rows
     terms = TaskTerms(
         task=uuid4().hex,
@@ -127,6 +134,14 @@ def new_task(
     return record, terms
 
 
+def check_options(options: Mapping[str, Any]) -> None:
+    """Whether there are such options at all."""
+    known = [one.name for one in fields(Options) if one.name != "closing"]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
+
+
 def _task(
     configuration: NodeConfiguration,
     kept: Mapping[str, Any],
@@ -144,6 +159,23 @@ def _task(
         moving=moving,
         seed=kept["seed"],
     )
+
+
+def check_terms(configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows) -> None:
+    """Whether the rows of today can be learned under the terms that everybody agreed to."""
+    task = _task(configuration, record.options, rows, [record.label_holder])
+    terms = TaskTerms.model_validate(record.terms)
+    needed = {
+        "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
+        "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
+        "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
+    }
+    for what, (now, agreed, beyond) in needed.items():
+        if beyond:
+            raise TaskError(
+                f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were agreed: {now} {what}, "
+                f"agreed were {agreed}. Open a new task for them: gal invite"
+            )
 
 
 @dataclass(frozen=True)

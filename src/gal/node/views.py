@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, NodeError
 
 NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
 """How the files begin."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An array (n, d) of float64 whose rows come block by block."""
+
+    shape: tuple[int, int]
+    rows: Iterator[NDArray[np.float64]]
 
 
 def save_view(view: Any, path: Path) -> None:
@@ -52,7 +63,12 @@ def load_view(path: Path) -> Any:
 
 
 def _write(view: Any, file: IO[bytes]) -> None:
-    if isinstance(view, np.ndarray):
+    if isinstance(view, Blocks):
+        facts = {"descr": "<f8", "fortran_order": False, "shape": view.shape}
+        np.lib.format.write_array_header_1_0(file, facts)
+        for block in view.rows:
+            file.write(np.ascontiguousarray(block, dtype="<f8").data)
+    elif isinstance(view, np.ndarray):
         np.save(file, view, allow_pickle=False)
     else:
         _write_frame(view, file)

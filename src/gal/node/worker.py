@@ -19,6 +19,12 @@ from gal.node.failures import Failure
 
 Result = tuple[dict[str, Any], bytes]
 
+FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""So that what was used can be given back: a table that was read once would otherwise stay beside the view."""
+
+ENDED = "worker-ended"
+"""The word for a process that was killed, or crashed."""
+
 
 class WorkFailedError(NodeError):
     """A command failed; ``failure`` says it for inside and outside."""
@@ -47,7 +53,18 @@ class Worker:
             self._ensure()
 
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
-        """Run a command and wait for its result; WorkFailedError where it failed."""
+        """Run a command and wait for its result; WorkFailedError where it failed.
+
+        One whose process was killed meanwhile is run once more in a new one: each leaves whole files, or none.
+        """
+        result, content = self._run(do, data, command)
+        if result.get("failure", {}).get("code") == ENDED and not self._closed:
+            result, content = self._run(do, data, command)
+        if "failure" in result:
+            raise WorkFailedError(Failure(**result["failure"]))
+        return result, content
+
+    def _run(self, do: str, data: Any, command: dict[str, Any]) -> Result:
         with self._lock:
             connection = self._ensure()
             self._next += 1
@@ -60,10 +77,7 @@ class Worker:
                 connection.send_bytes(data)
         except OSError:  # it has just ended; the reader says why
             pass
-        result, content = future.result()
-        if "failure" in result:
-            raise WorkFailedError(Failure(**result["failure"]))
-        return result, content
+        return future.result()
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -95,7 +109,7 @@ class Worker:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=FRUGAL | os.environ | {"PYTHONUNBUFFERED": "1"},
             )
             theirs.close()
             self._connection = Connection(ours.detach())
@@ -133,7 +147,7 @@ def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
         return Failure("cpu-limit", said, f"{said}: raise policy.fit_cpu_seconds, or choose a faster model")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     return Failure(
-        "worker-ended",
+        ENDED,
         f"{name} could not compute this: its own log says why",
         f"the process that computes ended with {how}; it is started again for the next request",
     )

@@ -1,6 +1,6 @@
 """The protocol: what travels between nodes, as bytes that are checked before they are used."""
 
-from gal.protocol.codec import Encoded, decode, digest, encode, prepare
+from gal.protocol.codec import Encoded, decode, digest, encode, prepare, restore
 from gal.protocol.frames import FRAME, Assembler, split
 from gal.protocol.messages import KINDS, Kind, Message
 from gal.protocol.names import check_name, is_name
@@ -21,5 +21,6 @@ __all__ = [
     "encode",
     "is_name",
     "prepare",
+    "restore",
     "split",
 ]

@@ -80,6 +80,11 @@ def prepare(message: Message) -> Encoded:
     return Encoded(message, data, digest(data))
 
 
+def restore(data: Any, known: str | None = None) -> Encoded:
+    """An encoded message from its bytes, without encoding it again; ``known`` is their digest, if it was taken."""
+    return Encoded(decode(data), pa.py_buffer(data), digest(data) if known is None else known)
+
+
 def decode(data: Any, largest: int = 1 << 40) -> Message:
     """The message in these bytes, its arrays as read-only views of them; InvalidMessageError says what is wrong."""
     try:

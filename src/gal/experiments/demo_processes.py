@@ -1,0 +1,148 @@
+"""Processes of the demo: each runs in the folder of its organization, and all of them end with the demo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gal.errors import NodeError
+
+Say = Callable[[str], None]
+QUIET = {
+    **{"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "160"},
+    **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    **{"no_proxy": "127.0.0.1", "no_grpc_proxy": "127.0.0.1"},
+}
+"""Plain text; as many threads for computing as the check in one process has; and no proxy on the way to oneself."""
+
+LOG = "serve.log"
+
+
+class Processes:
+    """Starts commands of gal for organizations; ``program`` is the command line up to the folders."""
+
+    def __init__(self, program: Sequence[str], homes: Mapping[str, Path]) -> None:
+        self._program, self.homes = list(program), dict(homes)
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._ending = False
+        # All read this pipe and nobody writes: it ends when this process does, however that ends.
+        self._lifeline, self._held = os.pipe()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill_all()
+        os.close(self._lifeline)
+        os.close(self._held)
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[str]:
+        """Start a command that goes on; what it says goes to a file in its folder."""
+        with (self.homes[name] / LOG).open("a", encoding="utf-8") as log:
+            return self._open(name, command, stdout=log, stderr=subprocess.STDOUT)
+
+    def run(self, name: str, *command: str, say: Say | None = None) -> str:
+        """What a command prints, once it is done; ``say`` is told its progress, line by line."""
+        process = self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self.finish(name, process, command, say)
+
+    def begin(self, name: str, *command: str) -> subprocess.Popen[str]:
+        """Start a command whose output ``finish`` waits for."""
+        return self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def finish(
+        self, name: str, process: subprocess.Popen[str], command: Sequence[str], say: Say | None = None
+    ) -> str:
+        """Wait for a command to end, and return what it printed; NodeError where it failed."""
+        told: list[str] = []
+        listener = threading.Thread(target=_listen, args=(process.stderr, told, say), daemon=True)
+        listener.start()
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        listener.join()
+        code = process.wait()
+        with self._lock:
+            self._running.discard(process)
+        process.stdout.close()
+        if code != 0:
+            why = "\n".join(told[-5:]) or f"exit status {code}"
+            raise NodeError(f"'gal {' '.join(command)}' failed at {name}: {why}")
+        return printed
+
+    def together(self, commands: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, list[str]]:
+        """Run each organization's commands in order, all organizations side by side; what they printed."""
+        with ThreadPoolExecutor(len(commands)) as pool:
+            jobs = {name: pool.submit(self._in_order, name, ordered) for name, ordered in commands.items()}
+            try:
+                return {name: job.result() for name, job in jobs.items()}
+            except BaseException:
+                self.kill_all()  # the pool waits for its threads, and these for their processes
+                raise
+
+    def _in_order(self, name: str, commands: Sequence[Sequence[str]]) -> list[str]:
+        return [self.run(name, *command) for command in commands]
+
+    def signal(self, process: subprocess.Popen[str], number: signal.Signals) -> None:
+        """Send a signal to a process and to what it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        if number == signal.SIGKILL:
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+
+    def end(self, processes: Sequence[subprocess.Popen[str]], seconds: float = 20) -> None:
+        """End processes cleanly, as systemd would: SIGTERM, and SIGKILL where that does not help."""
+        for process in processes:
+            with suppress(ProcessLookupError):
+                process.terminate()
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+            self.signal(process, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """End everything that still runs, and start nothing any more."""
+        with self._lock:
+            self._ending = True
+            running = list(self._running)
+        for process in running:
+            self.signal(process, signal.SIGKILL)
+
+    def _open(self, name: str, command: Sequence[str], **streams: object) -> subprocess.Popen[str]:
+        home = self.homes[name]
+        others = [str(other) for one, other in self.homes.items() if one != name]
+        with self._lock:  # nothing may start between the end of all and the end of the demo
+            if self._ending:
+                raise NodeError(f"the demo is ending: 'gal {' '.join(command)}' was not started at {name}")
+            process: subprocess.Popen[str] = subprocess.Popen(
+                [*self._program, str(home), *others, "--", *command],
+                cwd=home,
+                stdin=self._lifeline,
+                env=os.environ | QUIET | {"GAL_HOME": str(home)},  # whatever the caller has in it
+                start_new_session=True,
+                text=True,
+                **streams,  # type: ignore[call-overload]
+            )
+            self._running.add(process)
+        return process
+
+
+def _listen(stream: object, told: list[str], say: Say | None) -> None:
+    for line in stream:  # type: ignore[attr-defined]
+        if line.strip():
+            told.append(line.strip())
+            if say is not None:
+                say(line.strip())
+    stream.close()  # type: ignore[attr-defined]

@@ -1,0 +1,456 @@
+"""What goes wrong among real nodes, and what the label holder and the organizations then see: one scenario each."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc")
+
+from real_nodes import HOLDER, TASK, Network, Running, text_of, until
+
+from gal.errors import LinkLostError, NodeError
+from gal.node.audit import AuditLog
+from gal.node.configuration import read_configuration
+from gal.node.invitations import TaskTerms
+from gal.node.local_work import LocalWork
+from gal.node.registering import leave, remove
+from gal.protocol import Message, decode, prepare
+from gal.transport import CardFolder, Stream, dial, load_identity
+
+ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
+"""Options with which a round is one fit at each organization."""
+
+YEARS = str(9 * 365 * 24 * 3600)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Network]]:
+    """Makes networks that end with the test."""
+    made: list[Network] = []
+
+    def one(**choices: Any) -> Network:
+        made.append(Network(tmp_path / str(len(made)), **{"options": ONE_FIT} | choices).__enter__())
+        return made[-1]
+
+    yield one
+    for network in made:
+        network.__exit__()
+
+
+def serving(network: Network, **environment: str) -> Network:
+    """All nodes of a network run."""
+    network.serve(*network.names, **environment)
+    return network
+
+
+# Ended by people
+
+
+def ended_well(one: Running, status: int) -> None:
+    assert one.end() == status
+    assert "Traceback" not in one.said()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_learning_cleanly_and_it_can_be_resumed(
+    make: Callable[..., Network], number: signal.Signals
+) -> None:
+    network = make(paced=[HOLDER])
+    network.serve(*network.organizations)
+    network.allow(HOLDER, 2)
+    learning = network.start(HOLDER, "learn", TASK)
+    until(lambda: network.answered("lab") == [1, 2, 3], "round 3")
+    learning.process.send_signal(number)
+    ended_well(learning, 130)
+    assert f"gal learn {TASK} --resume" in learning.said()
+    network.allow(HOLDER)
+    again = network.start(HOLDER, "learn", TASK, "--resume")
+    ended_well(again, 0)
+    network.serve(HOLDER)
+    network.check_same()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_node_cleanly_in_the_middle_of_a_fit(
+    make: Callable[..., Network], number: signal.Signals
+) -> None:
+    network = serving(make(paced=["lab"]))
+    learning = network.beside(network.learn)
+    until(lambda: network.answered("hospital") == [1], "round 1")
+    assert network.kill("lab", number) == 0
+    ended_well(network.running["lab"], 0)
+    network.allow("lab")
+    network.serve("lab")
+    assert learning.result()["missed"] == {}
+    network.check_same()
+
+
+def test_ctrl_c_ends_what_a_running_node_learns_and_the_node_goes_on(make: Callable[..., Network]) -> None:
+    network = serving(make(paced=["lab"]))
+    learning = network.start(HOLDER, "learn", TASK)
+    until(lambda: network.answered("hospital") == [1], "round 1")
+    learning.process.send_signal(signal.SIGINT)
+    ended_well(learning, 130)
+    assert f"gal learn {TASK} --resume" in learning.said()
+    network.allow("lab")
+    network.learn(resume=True)
+    network.check_same()
+    assert network.dead() == []
+
+
+def test_ending_the_label_holders_node_ends_learning_with_a_sentence(make: Callable[..., Network]) -> None:
+    network = serving(make(paced=[HOLDER]))
+    learning = network.start(HOLDER, "learn", TASK)
+    until(lambda: network.answered("lab") == [1], "round 1")
+    assert network.kill(HOLDER, signal.SIGTERM) == 0
+    ended_well(learning, 130)
+    assert "--resume" in learning.said()
+    network.allow(HOLDER)
+    network.serve(HOLDER)
+    network.learn(resume=True)
+    network.check_same()
+
+
+# Late, gone, stopped
+
+
+def test_who_is_late_is_named_and_takes_part_again(make: Callable[..., Network]) -> None:
+    network = serving(make(paced=[HOLDER, "lab"]))
+    network.allow(HOLDER, 2)
+    network.allow("lab", 1)
+    learning = network.beside(lambda: network.learn(deadline=1.5))
+    network.until_round(2)
+    assert network.missed()[1] == {}
+    assert network.missed()[2] == {"lab": "failed: did not answer within 1.5 s"}
+    network.allow("lab")
+    until(lambda: network.answered("lab")[:2] == [1, 2], "the late answer")
+    network.allow(HOLDER)
+    assert learning.result()["missed"] == {"lab": [2]}
+    assert network.missed()[4] == {}
+    assert network.predictions()["degraded"] == 0
+    network.check_audits()
+
+
+def test_a_node_that_hangs_is_missed_and_takes_part_again(make: Callable[..., Network]) -> None:
+    network = serving(make(paced=[HOLDER]))
+    network.allow(HOLDER, 1)
+    learning = network.beside(lambda: network.learn(deadline=1.5))
+    network.until_round(1)
+    network.running["lab"].process.send_signal(signal.SIGSTOP)
+    network.allow(HOLDER, 3)
+    network.until_round(3)
+    assert "lab" in network.missed()[3]
+    network.running["lab"].process.send_signal(signal.SIGCONT)
+    until(lambda: 3 in network.answered("lab") or 4 in network.answered("lab"), "the lab to go on")
+    network.allow(HOLDER)
+    learning.result()
+    assert network.missed()[4] == {}
+    network.check_audits()
+
+
+def test_who_leaves_in_the_middle_is_not_waited_for_any_more(make: Callable[..., Network]) -> None:
+    network = serving(make(paced=[HOLDER, "lab"]))
+    network.allow(HOLDER, 2)
+    network.allow("lab", 1)
+    learning = network.beside(network.learn)
+    until(lambda: network.answered("hospital") == [1, 2], "round 2")
+    leave(network.home("lab"), TASK)
+    network.until_round(2)
+    network.allow(HOLDER)
+    assert learning.result()["missed"] == {"lab": [2, 3, 4]}
+    assert network.missed()[4]["lab"] == "failed: has left of its own accord"
+    said = network.predictions()
+    assert (said["missing"], said["degraded"]) == (
+        {"lab": "failed: has left of its own accord"},
+        network.n_rows,
+    )
+    network.check_audits()
+
+
+def test_who_is_removed_in_the_middle_is_not_waited_for_any_more(make: Callable[..., Network]) -> None:
+    network = serving(make(paced=["lab"]))
+    network.allow("lab", 1)
+    learning = network.beside(network.learn)
+    until(lambda: network.answered("hospital") == [1, 2], "round 2")
+    remove(network.home(HOLDER), TASK, ["lab"])
+    network.until_round(2)
+    network.allow("lab")
+    assert learning.result()["missed"] == {"lab": [2, 3, 4]}
+    assert "removed" in network.missed()[4]["lab"]
+    network.check_audits()
+
+
+def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
+    make: Callable[..., Network],
+) -> None:
+    network = serving(make(paced=[HOLDER]))
+    network.allow(HOLDER, 1)
+    learning = network.beside(lambda: network.learn(deadline=1.0, quorum=3))
+    network.until_round(1)
+    network.kill("lab")
+    network.allow(HOLDER)
+    with pytest.raises(NodeError, match=r"the quorum is 3; no answer from lab.*--resume"):
+        learning.result()
+    network.serve("lab")
+    network.learn(resume=True)
+    network.check_same()
+
+
+# Messages that come twice, or late
+
+
+class HandMade:
+    """An organization that answers as it should, and then does as a test wants."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        home = network.home(name)
+        self.work = LocalWork(read_configuration(home))
+        self.folder = network.root / "by hand"
+        self.folder.mkdir()
+        cards = CardFolder(home / "cards")
+        card = cards.get(HOLDER)
+        assert card is not None
+        identity = load_identity(home, name)
+        self.stream: Stream = dial(
+            card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=10
+        )
+        [task] = network.state(name).tasks()
+        terms = TaskTerms.model_validate(task.terms).digest
+        self.send(Message("joined", fields={"tasks": [{"task": task.id, "terms": terms, "moving": False}]}))
+
+    def send(self, message: Message) -> None:
+        self.stream.send(prepare(message))
+
+    def run(self, answer: Callable[[Message, Message], None]) -> None:
+        """Hand every request with its right answer to the test, until the label holder ends the stream."""
+        try:
+            while True:
+                received = self.stream.receive()
+                if received.message.kind != "refusal":
+                    right = self.right(received.message, bytes(received.data), received.digest)
+                    answer(received.message, right)
+        except LinkLostError:
+            pass
+        finally:
+            self.stream.close()
+
+    def right(self, message: Message, data: bytes, digest: str) -> Message:
+        if message.kind == "begin":
+            return decode(self.work.begin(data, self.folder, HOLDER, own=False).answer)
+        if message.kind == "fit":
+            self.work.fit(data, self.folder, "answer.arrow", f"model-{message.fields['round']}.gal", None)
+            return decode((self.folder / "answer.arrow").read_bytes())
+        return Message("done", message.task, message.version, message.request, {"answers": digest})
+
+
+def other(message: Message) -> Message:
+    """The same answer with other values."""
+    arrays = {name: 2 * values for name, values in message.arrays.items()}
+    return Message(message.kind, message.task, message.version, message.request, message.fields, arrays)
+
+
+def test_an_answer_counts_once_and_only_while_it_is_asked_for(make: Callable[..., Network]) -> None:
+    network = make()
+    network.serve(HOLDER, "hospital")
+    lab = HandMade(network, "lab")
+    kept: list[Message] = []
+
+    def answer(asked: Message, right: Message) -> None:
+        if asked.kind == "fit" and asked.fields["round"] == 2 and asked.version == 2:
+            kept.append(right)
+            return
+        lab.send(right)
+        lab.send(right)
+        if asked.kind == "fit":
+            lab.send(other(right))
+            for one in kept:
+                lab.send(one)
+
+    by_hand = network.beside(lambda: lab.run(answer))
+    assert network.learn()["missed"] == {}
+    expected, _ = network.expected()
+    assert text_of(network.ensemble()) == text_of(expected)
+    assert network.learn(deadline=1.5)["missed"] == {"lab": [2]}
+    with AuditLog(network.home(HOLDER) / "state.sqlite") as audit:
+        late = [one for one in audit.entries(peer="lab") if one.kind == "refused"]
+        assert len(late) >= 2 * network.rounds
+        assert all("answers nothing that is open" in one.note for one in late)
+        assert audit.verify().cuts == ()
+    network.kill(HOLDER, signal.SIGTERM)
+    by_hand.result()
+
+
+# Clocks, disks, rows
+
+
+def test_clocks_may_differ_by_years(make: Callable[..., Network]) -> None:
+    network = make()
+    network.serve(HOLDER)
+    network.serve("lab", GAL_CLOCK=YEARS)
+    network.serve("hospital", GAL_CLOCK="-" + YEARS)
+    assert network.learn()["missed"] == {}
+    network.check_same()
+    with (
+        AuditLog(network.home("lab") / "state.sqlite") as ahead,
+        AuditLog(network.home("hospital") / "state.sqlite") as behind,
+    ):
+        assert ahead.entries()[-1].time > "2034"
+        assert behind.entries()[-1].time < "2020"
+
+
+def test_a_full_disk_at_an_organization_is_named_and_it_takes_part_again(
+    make: Callable[..., Network],
+) -> None:
+    network = make(paced=[HOLDER])
+    flag = network.root / "full"
+    network.serve(HOLDER, "hospital")
+    network.serve("lab", GAL_FULL_DISK=str(flag))
+    network.allow(HOLDER, 1)
+    learning = network.beside(network.learn)
+    network.until_round(1)
+    until(lambda: network.answered("lab") == [1, 2], "round 2")
+    flag.touch()
+    network.allow(HOLDER, 2)
+    until(lambda: network.answered("hospital") == [1, 2, 3], "round 3")
+    until(lambda: "disk" in network.running["lab"].said(), "the lab to run out of disk")
+    flag.unlink()
+    network.allow(HOLDER)
+    assert learning.result()["missed"] == {"lab": [3]}
+    assert network.missed()[3]["lab"].startswith("failed: refused (disk): lab cannot read or write")
+    network.check_audits()
+
+
+@pytest.mark.parametrize("content", ["", "the database, too"])
+def test_a_full_disk_at_the_label_holder_stops_learning_and_it_can_be_resumed(
+    make: Callable[..., Network], content: str
+) -> None:
+    network = make(paced=["lab"])
+    flag = network.root / "full"
+    network.serve(HOLDER, GAL_FULL_DISK=str(flag))
+    network.serve(*network.organizations)
+    network.allow("lab", 2)
+    learning = network.beside(lambda: network.learn(deadline=4.0))
+    network.until_round(2)
+    flag.write_text(content, encoding="ascii")
+    network.allow("lab")
+    with pytest.raises(NodeError, match=r"(?i)no space|disk"):
+        learning.result()
+    flag.unlink()
+    network.learn(resume=True)
+    network.check_same()
+
+
+def may_mount() -> bool:
+    """Whether this process may make a small disk; where not, full disks are only simulated."""
+    found = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text("ascii"), re.M)
+    return found is not None and bool(int(found[1], 16) >> 21 & 1)
+
+
+class SmallDisk:
+    """A disk of 16 megabytes that can be filled to the last byte, and emptied again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(path)], check=True)
+
+    def fill(self) -> None:
+        with (self.path / "ballast").open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"0" * 4096):
+                pass
+
+    def make_room(self) -> None:
+        (self.path / "ballast").unlink()
+
+    def close(self) -> None:
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+
+
+if sys.platform == "linux" and may_mount():
+
+    @pytest.fixture
+    def small_disks(tmp_path: Path) -> Iterator[Callable[[str], SmallDisk]]:
+        """Makes somebody's home in the first network of the test a small disk."""
+        made: list[SmallDisk] = []
+
+        def one(name: str) -> SmallDisk:
+            made.append(SmallDisk(tmp_path / "0" / name))
+            return made[-1]
+
+        yield one
+        for disk in made:
+            disk.close()
+
+    @pytest.mark.slow
+    def test_a_disk_that_is_really_full_at_an_organization(
+        small_disks: Callable[[str], SmallDisk], make: Callable[..., Network]
+    ) -> None:
+        disk = small_disks("lab")
+        network = serving(make(paced=[HOLDER], rounds=8))
+        network.allow(HOLDER, 1)
+        learning = network.beside(lambda: network.learn(deadline=2.0))
+        network.until_round(1)
+        until(lambda: network.answered("lab") == [1, 2], "round 2")
+        disk.fill()
+        network.allow(HOLDER, 5)
+        network.until_round(5)
+        assert "lab" in network.missed()[5]
+        disk.make_room()
+        until(lambda: "lab" in network.ask("status")["connected"], "the lab")
+        until(lambda: 6 in network.answered("lab") or 7 in network.answered("lab"), "the lab to go on")
+        network.allow(HOLDER)
+        learning.result()
+        assert network.missed()[8] == {}
+        network.check_audits()
+
+    @pytest.mark.slow
+    def test_a_disk_that_is_really_full_at_the_label_holder(
+        small_disks: Callable[[str], SmallDisk], make: Callable[..., Network]
+    ) -> None:
+        disk = small_disks(HOLDER)
+        network = serving(make(paced=["lab"], rounds=8))
+        network.allow("lab", 2)
+        learning = network.beside(lambda: network.learn(deadline=20.0))
+        network.until_round(2)
+        disk.fill()
+        network.allow("lab")
+        with pytest.raises(NodeError, match=r"(?i)no space|disk"):
+            learning.result()
+        disk.make_room()
+        network.learn(resume=True)
+        network.check_same()
+
+
+def test_rows_that_one_organization_does_not_know_are_counted(make: Callable[..., Network]) -> None:
+    network = serving(make(unknown={"lab": 15}))
+    facts = network.learn()
+    assert facts["unknown_rows"] == {"clinic": 0, "hospital": 0, "lab": 15}
+    said = network.predictions()
+    assert (said["unknown"], said["missing"], said["degraded"]) == ({"lab": 15}, {}, 15)
+    assert [row["id"] for row in said["rows"] if row["degraded"]] == list(range(1000, 1015))
+
+
+def test_a_task_is_learned_again_on_new_rows_compared_and_rolled_back(make: Callable[..., Network]) -> None:
+    network = serving(make(n_rows=60))
+    network.learn()
+    before = network.predictions()
+    network.n_rows = 90
+    network.write_rows()
+    network.learn()
+    network.check_same(2)
+    rows = network.root / f"{HOLDER}.csv"
+    scores = network.ask("compare", versions=[1, 2], rows=str(rows), seconds=20.0, join=20.0)["scores"]
+    assert float(scores["2"]["r2"]) > float(scores["1"]["r2"]) > 0.5
+    assert network.start(HOLDER, "rollback", TASK, "1").end() == 0
+    now = network.predictions()
+    assert now["version"] == 1
+    assert now["rows"][:60] == before["rows"]

@@ -1,0 +1,488 @@
+"""A label holder who asks for more than was agreed: refused by name, written down, and others are served as before."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hostile import (
+    NOBODY,
+    Asker,
+    Network,
+    Peer,
+    asker,
+    eventually,
+    files_below,
+    listening,
+    network,
+    opened,
+    raw,
+)
+
+from gal.errors import IdentityError, InvalidInputError, LinkLostError, RefusedError
+from gal.node import registering
+from gal.node.invitations import Invited, TaskTerms, write_invitation
+from gal.node.links import Link
+from gal.protocol import Message, encode
+from gal.transport import Received
+
+POLICY = "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day = 300\n"
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with network(tmp_path_factory.mktemp("label holder"), lab={"more": POLICY}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def link(net: Network) -> Iterator[Peer]:
+    """Mallory's stream from the lab."""
+    with listening(net.mallory) as came:
+        asker(net, "first")
+        peer = came.get(timeout=30)
+        peer.wait_for(lambda one: one.kind == "joined", "joined")
+        yield peer
+
+
+@pytest.fixture
+def task(net: Network, link: Peer, request: pytest.FixtureRequest) -> Asker:
+    """A fresh task of mallory's that the lab has joined."""
+    return asker(net, f"task-{os.urandom(4).hex()}", **getattr(request, "param", {}))
+
+
+N = 60
+FEW = np.arange(10, dtype=np.int64) + 1000
+
+
+def test_what_was_not_agreed_is_not_asked(net: Network, link: Peer) -> None:
+    stranger = asker(net, "stranger", join=False)
+    since = net.mark("lab")
+    for message in (stranger.begin(), stranger.fit(), stranger.predict(), stranger.revisit(), stranger.end()):
+        assert link.refused(message) == "not-joined"
+    assert net.refusals("lab", since) == ["not-joined"] * 5
+
+
+@pytest.mark.parametrize(
+    ("code", "arrays", "fields"),
+    [
+        ("other-terms", {}, {"rounds": 4}),
+        ("other-terms", {}, {"n_outputs": 2}),
+        ("other-terms", {}, {"terms": NOBODY}),
+        ("other-terms", {}, {"method": "hashed"}),
+        ("other-terms", {"folds": np.arange(N, dtype=np.int32) % 5}, {}),
+        ("other-terms", {"parts": np.arange(N, dtype=np.int32) % 5}, {}),
+        ("alignment", {"fit": np.ones(N - 1, dtype=np.uint8)}, {}),
+        ("alignment", {"fit": np.zeros(N, dtype=np.uint8)}, {}),
+        ("alignment", {"fit": np.full(N, 2, dtype=np.uint8)}, {}),
+        ("alignment", {"folds": np.full(N, -5, dtype=np.int32)}, {}),
+        ("alignment", {"parts": np.full(N, -1, dtype=np.int32)}, {}),
+        ("alignment", {"integers": np.zeros(N, dtype=np.int64)}, {}),
+        ("alignment", {"integers": np.arange(N, dtype=np.int64)}, {}),
+        ("alignment", {"integers": None, "texts": np.array(["a"] * N, dtype=object)}, {}),
+        ("alignment", {"texts": np.array(["a"] * N, dtype=object)}, {}),
+        ("alignment", {"integers": None}, {}),
+        ("alignment", {"integers": None, "texts": np.array(list("ab"), dtype=object)}, {"kind": "text"}),
+    ],
+)
+def test_beginning_otherwise_than_agreed_is_refused(
+    link: Peer, task: Asker, code: str, arrays: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    assert link.refused(task.begin(arrays=arrays, **fields)) == code
+
+
+def test_small_groups_are_not_probed(link: Peer, task: Asker, net: Network) -> None:
+    ones = np.ones(10, dtype=np.uint8)
+    assert link.refused(task.begin(arrays={"integers": FEW, "fit": ones})) == "too-few-rows"
+    # Many rows, most of which the lab does not know:
+    ids, many = np.r_[FEW, np.arange(500) + 10**6], np.ones(510, dtype=np.uint8)
+    assert link.refused(task.begin(arrays={"integers": ids, "fit": many})) == "too-few-rows"
+    # All known, but few to be fitted, by their roles or by their weights:
+    fit = np.zeros(N, dtype=np.uint8)
+    fit[:10] = 1
+    assert link.ask(task.begin(arrays={"fit": fit})).kind == "begun"
+    assert link.refused(task.fit(residual=np.ones((10, 1)))) == "too-few-rows"
+    assert link.ask(task.begin(version=2)).kind == "begun"
+    assert link.refused(task.fit(version=2, weight=fit.astype(np.float64))) == "too-few-rows"
+
+
+def test_versions_and_rows_have_limits(link: Peer, task: Asker, net: Network) -> None:
+    assert link.refused(task.begin(version=5)) == "too-many-versions"
+    assert link.refused(task.begin(version=1_000_000)) == "too-many-versions"
+    assert not (net.lab.home / "tasks" / task.terms.task).exists()
+    asked = {"integers": np.arange(60_000, dtype=np.int64), "fit": np.ones(60_000, dtype=np.uint8)}
+    begun = link.ask(task.begin(arrays=asked))  # it knows 60 of them
+    assert begun.fields["n_rows"] == N
+
+
+def test_beginning_again_with_other_rows_is_refused(link: Peer, task: Asker) -> None:
+    first = link.ask(task.begin())
+    assert link.ask(task.begin()).fields == first.fields
+    assert link.refused(task.begin(arrays={"integers": task.ids[::-1]})) == "already-begun"
+    assert link.refused(task.begin(seed=1)) == "already-begun"
+
+
+NAN, INF = np.full((N, 1), np.nan), np.full((N, 1), np.inf)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        ("wrong-shape", {"residual": np.ones((N - 1, 1))}),
+        ("wrong-shape", {"residual": np.ones((0, 1))}),
+        ("wrong-shape", {"residual": np.ones((N, 2))}),
+        ("wrong-shape", {"residual": np.ones((N, 0))}),
+        ("not-finite", {"residual": NAN}),
+        ("not-finite", {"residual": INF}),
+        ("not-finite", {"residual": -INF}),
+        ("wrong-shape", {"weight": np.full(N, -1.0)}),
+        ("wrong-shape", {"weight": np.full(N, np.nan)}),
+        ("wrong-shape", {"weight": np.full(N, np.inf)}),
+        ("wrong-shape", {"weight": np.ones(N + 1)}),
+        ("too-few-rows", {"weight": np.zeros(N)}),
+        ("other-rows", {"rows": NOBODY}),
+        ("not-yours", {"track": "alone"}),
+        ("too-many-rounds", {"round": 4}),
+        ("too-many-rounds", {"round": 1_000_000}),
+        ("other-terms", {"part": 0}),
+        ("not-begun", {"version": 2}),
+        ("not-begun", {"version": 0}),
+    ],
+)
+def test_residuals_that_cannot_be_are_refused(
+    net: Network, link: Peer, begun: Asker, code: str, fields: dict[str, Any]
+) -> None:
+    since = net.mark("lab")
+    assert link.refused(begun.fit(**fields)) == code
+    assert net.refusals("lab", since) == [code]
+
+
+@pytest.fixture(scope="module")
+def begun(net: Network, link: Peer) -> Asker:
+    """A task whose first version is begun, and nothing more."""
+    made = asker(net, "begun")
+    assert link.ask(made.begin()).kind == "begun"
+    return made
+
+
+def test_a_round_is_answered_once(link: Peer, task: Asker) -> None:
+    link.ask(task.begin())
+    fitted = link.ask(task.fit())
+    again = link.ask(task.fit())
+    assert np.array_equal(fitted.arrays["fitted"], again.arrays["fitted"])
+    assert link.refused(task.fit(residual=np.ones((N, 1)))) == "already-answered"
+
+
+def test_predictions_have_a_budget(net: Network, link: Peer, task: Asker) -> None:
+    """300 rows a day in this file's policy, for all of mallory's tasks together."""
+    link.ask(task.begin())
+    link.ask(task.fit())
+    assert link.ask(task.predict(request="a")).kind == "predicted"
+    assert link.refused(task.predict(rounds=[1, 1], request="b")) == "repeated-rounds"
+    assert link.refused(task.predict(rounds=[4], request="c")) == "too-many-rounds"
+    assert link.refused(task.predict(track="alone", request="d")) == "not-yours"
+    assert link.refused(task.predict(np.arange(241) + 1000, request="e")) == "budget-spent"
+    unknown = link.ask(task.predict(np.arange(240) + 10**6, request="f"))
+    assert unknown.arrays["known"].sum() == 0
+    assert link.refused(task.predict(np.arange(1) + 1000, request="g")) == "budget-spent"
+
+
+def test_revisits_ask_for_rounds_that_there_are(link: Peer, task: Asker) -> None:
+    link.ask(task.begin())
+    link.ask(task.fit())
+    assert link.ask(task.revisit()).kind == "predicted"
+    assert link.refused(task.revisit(rounds=list(range(1, 100_000)))) == "too-many-rounds"
+    assert link.refused(task.revisit(rounds=[1] * 100_000)) == "repeated-rounds"
+    assert link.refused(task.revisit(rows=NOBODY)) == "other-rows"
+
+
+def test_an_ended_version_is_not_fitted_any_more(link: Peer, task: Asker) -> None:
+    link.ask(task.begin())
+    link.ask(task.fit())
+    assert link.ask(task.end(kept=0)).kind == "done"
+    assert link.refused(task.fit(round=2)) == "ended"
+    assert link.refused(task.predict()) == "ended"
+    assert link.refused(task.begin()) == "already-begun"
+
+
+def test_another_label_holders_task_is_not_touched(net: Network, link: Peer) -> None:
+    """The clinic's task, its id and its terms known to mallory: as if it were mallory's own."""
+    net.invite("of-the-clinic", net.lab)
+    net.learn("of-the-clinic")
+    terms = TaskTerms.model_validate(net.nodes["lab"].state.find_task("of-the-clinic").terms)
+    stolen = Asker(terms, net.data["clinic"]["id"].to_numpy())
+    messages = (stolen.begin(version=2), stolen.fit(), stolen.predict(), stolen.revisit(), stolen.end(kept=0))
+    assert [link.refused(message) for message in messages] == ["not-joined"] * 5
+    assert net.nodes["lab"].state.version(terms.task, 1) is not None
+
+
+def test_an_invitation_with_the_id_of_anothers_task_is_not_joined(net: Network, tmp_path: Path) -> None:
+    """Otherwise mallory could change what the lab agreed to with the clinic, and the clinic's own tasks."""
+    terms = net.invite("precious", net.lab)
+    forged = terms.model_copy(
+        update={
+            "fingerprint": net.mallory.identity.fingerprint,
+            "rounds": 3,
+            "label_holder": "mallory",
+            "organizations": tuple(
+                Invited(name=one.name, fingerprint=one.identity.fingerprint) for one in (net.lab, net.clinic)
+            ),
+        }
+    )
+    write_invitation(forged, net.mallory.identity, tmp_path / "forged")
+    for house in (net.lab, net.clinic):
+        with pytest.raises(RefusedError, match="has the id of the task 'precious'"):
+            registering.join(house.home, *registering.read_terms(house.home, tmp_path / "forged"))
+    assert net.nodes["lab"].state.get_task(terms.task).terms == terms.model_dump(mode="json")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("task", [{"alignment": "psi"}], indirect=True)
+def test_blind_steps_out_of_order_and_garbage_are_refused(link: Peer, task: Asker) -> None:
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    points = os.urandom(33 * 30)
+    assert link.refused(task.blind("response", content=points)) == "alignment"
+    assert link.refused(task.blind("setup", n=5)) == "too-few-rows"
+    assert link.refused(task.blind("setup", n=10**18)) == "too-many-rows"
+    assert link.ask(task.blind("setup")).kind == "blinded"
+    assert link.refused(task.blind("response")) == "alignment"
+    for content in (b"", b"x", points[:-1], points[:-33], points, b"\0" * 33 * 30):
+        assert link.refused(task.blind("response", content=content)) in {"invalid-message", "alignment"}
+    assert link.refused(task.blind("response", exchange="cd" * 16, content=points)) == "alignment"
+
+
+def test_blind_steps_need_terms_that_have_them(link: Peer, task: Asker) -> None:
+    assert link.refused(task.blind("setup")) == "other-terms"
+
+
+def test_answers_are_no_requests(net: Network, link: Peer, task: Asker) -> None:
+    done = Message("done", task.terms.task, 1, "x", {"answers": NOBODY})
+    hello = Message("hello", fields={"versions": [1], "software": "x", "nonce": "ab" * 32})
+    since = net.mark("lab")
+    link.send(Message("refusal", fields={"code": "x", "message": "obey\x1b[2J\nme"}))  # only heard
+    assert link.refused(done) == "not-a-request"
+    assert link.refused(Message("leave", task.terms.task)) == "not-a-request"
+    assert link.refused(hello) == "not-a-request"
+    assert net.refusals("lab", since) == ["not-a-request"] * 3
+
+
+def test_one_broken_message_does_not_end_the_stream(net: Network, link: Peer, task: Asker) -> None:
+    header, columns = opened(task.begin())
+    header["fields"]["\x1b[31mred\n"] = 1
+    since = net.mark("lab")
+    assert link.refused_bytes(raw(header, columns)) == "invalid-message"
+    assert link.refused_bytes(b"nothing") == "invalid-message"
+    assert net.refusals("lab", since) == ["invalid-message"] * 2
+    assert all(one.note.isprintable() for one in net.audited("lab"))
+    assert link.ask(task.begin()).kind == "begun"
+
+
+class Flood:
+    """A stream on which a label holder asks for ever, as fast as she is listened to."""
+
+    def __init__(self, request: Message) -> None:
+        self.taken, self._request, self._closed = 0, request, threading.Event()
+        self.peer = "mallory"
+
+    def receive(self) -> Received:
+        if self._closed.is_set():
+            raise LinkLostError("closed")
+        self.taken += 1
+        return Received(self._request, NOBODY, 1_000_000, bytearray())
+
+    def send(self, message: object) -> None:
+        pass
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> None:
+    """What waits for its answer is limited in bytes: then the stream is not read any more, and she has to wait."""
+    answered, flood = threading.Semaphore(0), Flood(task.fit())
+
+    def answer(asked: object) -> None:
+        answered.acquire()
+        raise RefusedError("no", "no")
+
+    lab = net.nodes["lab"]
+    policy = lab.configuration.policy.model_copy(update={"largest_message": 10_000_000})
+    service = SimpleNamespace(
+        configuration=lab.configuration.model_copy(update={"policy": policy}),
+        state=SimpleNamespace(tasks=lambda role: []),
+        worker=lambda do: ({"moving": False}, b""),
+        answer=answer,
+    )
+    records = replace(lab.records, audit=SimpleNamespace(append=lambda *all, **more: None))  # type: ignore[arg-type]
+    link = Link("mallory", service, records, lambda peer: flood)  # type: ignore[arg-type, return-value]
+    try:
+        eventually(lambda: flood.taken >= 10, "ten requests of a megabyte wait")
+        time.sleep(0.3)  # time in which an unbounded queue takes thousands
+        assert flood.taken <= 11
+        for _ in range(5):
+            answered.release()
+        eventually(lambda: flood.taken >= 15, "it reads on when it has answered")
+        time.sleep(0.3)
+        assert flood.taken <= 16
+    finally:
+        answered.release(1000)
+        link.close()
+
+
+def test_it_still_works_for_others(net: Network, link: Peer) -> None:
+    """Last in this file: after all of the above, the clinic learns with the lab, to the same bits."""
+    before = files_below(net.root)
+    net.invite("afterwards", net.lab)
+    assert net.learn("afterwards") == net.in_process("clinic", "lab")
+    assert "afterwards.invitation" in files_below(net.root) - before
+    assert {path.split(os.sep)[0] for path in before if os.sep in path} == {"clinic", "lab", "mallory"}
+
+
+# What leaves
+
+
+LEAKY = '''
+class Model:
+    """Fails, and says on what."""
+
+    def fit(self, view, residual, **more):
+        raise ValueError(f"cannot fit {view.head(3).to_dict() if hasattr(view, 'head') else view[:3].tolist()}")
+
+    def predict(self, view):
+        raise ValueError(f"cannot predict {view}")
+'''
+SECRETS = ("SECRET-ID-7", "SECRET-VALUE-123", "424242")
+
+
+def secret_rows() -> pd.DataFrame:
+    ids = [f"SECRET-ID-{one}" for one in range(60)]
+    return pd.DataFrame({"id": ids, "code": ["SECRET-VALUE-123", "other"] * 30, "amount": [424242.5] * 60})
+
+
+def test_no_failure_tells_what_the_data_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The local model fails and quotes rows; then the source is broken in ways whose errors quote cells."""
+    (tmp_path / "leaky.py").write_text(LEAKY, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        network(tmp_path / "net", lab={"model": 'use = "leaky:Model"'}) as net,
+        listening(net.mallory) as came,
+    ):
+        rows = net.lab.home / "rows.csv"
+        table = secret_rows()
+        table.to_csv(rows, index=False)
+        task = asker(net, "curious")
+        peer = came.get(timeout=30)
+        texts = table["id"].to_numpy(dtype=object)
+        asked = {"integers": None, "texts": texts}
+        begun = peer.ask(task.begin(arrays=asked, kind="text"))
+        assert begun.kind == "begun"
+        assert peer.refused(task.fit(rows=begun.fields["rows"])) == "model-failed"
+        broken = {
+            "twice": pd.concat([table, table.iloc[7:8]]),
+            "gap": table.assign(id=table["id"].where(table.index != 5)),
+            "no column": table.drop(columns="id"),
+            "no rows": table.iloc[:0],
+            "new column": table.assign(more="SECRET-VALUE-123"),
+        }
+        for version, source in enumerate(broken.values(), start=2):
+            source.to_csv(rows, index=False)
+            peer.ask(task.begin(version=version, arrays=asked, kind="text"))
+        rows.write_bytes(b'id,code,amount\n"SECRET-ID-7,\xff\xfe,"\n')
+        assert peer.ask(task.begin(version=9, arrays=asked, kind="text")).kind == "refusal"
+        rows.unlink()
+        assert peer.ask(task.begin(version=10, arrays=asked, kind="text")).kind == "refusal"
+        left = [bytes(encode(message)) for message in peer.inbox]
+        entries = [str(one) for one in net.audited("lab")]
+    assert len(left) > 8
+    assert all(secret.encode() not in message for message in left for secret in SECRETS)
+    assert all(secret not in entry for entry in entries for secret in SECRETS)
+    assert (
+        "SECRET-VALUE-123" in capfd.readouterr().err
+    )  # at home it is said, otherwise nothing was tried here
+
+
+# Invitations
+
+
+def write(net: Network, path: Path, **changes: Any) -> TaskTerms:
+    terms = asker(net, "unsigned", join=False).terms.model_copy(update=changes)
+    write_invitation(terms, net.mallory.identity, path)
+    return terms
+
+
+def test_altered_terms_are_refused(net: Network, tmp_path: Path) -> None:
+    write(net, path := tmp_path / "one")
+    path.write_text(path.read_text().replace('"rounds": 3', '"rounds": 2'))
+    with pytest.raises(IdentityError, match="not signed by mallory"):
+        registering.read_terms(net.lab.home, path)
+
+
+def test_terms_signed_by_somebody_else_are_refused(net: Network, tmp_path: Path) -> None:
+    write(net, path := tmp_path / "one", fingerprint=net.clinic.identity.fingerprint, label_holder="clinic")
+    with pytest.raises(IdentityError, match="not signed by clinic"):
+        registering.read_terms(net.lab.home, path)
+    write(net, path, fingerprint=NOBODY)
+    with pytest.raises(IdentityError, match="card is not known"):
+        registering.read_terms(net.lab.home, path)
+
+
+def test_who_is_not_invited_cannot_join(net: Network, tmp_path: Path) -> None:
+    write(net, path := tmp_path / "one", organizations=(Invited(name="lab", fingerprint=NOBODY),))
+    with pytest.raises(RefusedError, match="does not invite") as refused:
+        registering.read_terms(net.lab.home, path)
+    assert refused.value.code == "not-invited"
+
+
+def test_more_rounds_than_the_policy_allows_cannot_be_joined(net: Network, tmp_path: Path) -> None:
+    write(net, path := tmp_path / "one", rounds=4)
+    with pytest.raises(RefusedError, match="at most 3 rounds"):
+        registering.read_terms(net.lab.home, path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        "null",
+        '{"terms": 1, "signature": ""}',
+        '{"terms": {}, "signature": "!"}',
+        "[" * 100_000,
+        '{"terms": {"task": "../../x"}, "signature": ""}',
+        "\x00" * 100,
+        "x" * (2 << 20),
+    ],
+    ids=str,
+)
+def test_garbage_is_no_invitation(net: Network, tmp_path: Path, text: str) -> None:
+    (path := tmp_path / "one").write_text(text)
+    with pytest.raises(InvalidInputError):
+        registering.read_terms(net.lab.home, path)
+
+
+def test_a_folder_or_nothing_is_no_invitation(net: Network, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InvalidInputError):
+            registering.read_terms(net.lab.home, path)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", "a" * 65, "a\nb", ".hidden", "täsk"])
+def test_names_that_are_paths_are_refused(net: Network, tmp_path: Path, name: str) -> None:
+    terms = asker(net, "unsigned", join=False).terms
+    for changed in ({"name": name}, {"label_holder": name}, {"task": name}):
+        path = tmp_path / "one"
+        write_invitation(terms.model_copy(update=changed), net.mallory.identity, path)
+        with pytest.raises(InvalidInputError):
+            registering.read_terms(net.lab.home, path)

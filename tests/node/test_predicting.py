@@ -1,0 +1,218 @@
+"""Prediction over nodes: files with and without own columns, and everybody who may not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
+
+import gal
+from gal.core.state import Ensemble
+from gal.errors import GALError, InvalidInputError, TaskError
+
+OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Numbers, and a column of text that looks like numbers but for one value."""
+    made = numbers(80)
+    codes = np.array(["7", "08", "x"])[np.arange(80) % 3]
+    made["clinic"].insert(1, "code", codes)
+    made["clinic"][LABEL] += np.where(codes == "08", 3.0, 0.0)
+    return made
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    models = {"clinic": 'use = "tabular"'}
+    more = {"ward": "[policy]\npredictions_per_day = 5000\n"}
+    with running(Network(tmp_path_factory.mktemp("net"), tables(), models=models, more=more)) as made:
+        made.invite("risk", **OPTIONS)
+        made.learn("risk")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def expected(network: Network) -> dict[int, float]:
+    """Predictions in process, by id."""
+    ensemble, members = network.in_process(**OPTIONS)
+    return dict(
+        zip(network.tables["clinic"][ROW_ID], gal.predict(ensemble, members).output[:, 0], strict=True)
+    )
+
+
+def predict(network: Network, path: Path, table: pd.DataFrame, **how: Any) -> dict[str, Any]:
+    table.to_csv(path / "new.csv", index=False)
+    return network.holder.predict_file("risk", path / "new.csv", **{"join": 20.0} | how)
+
+
+def by_id(found: dict[str, Any]) -> dict[Any, Any]:
+    return {row["id"]: row["prediction"] for row in found["rows"]}
+
+
+def test_ids_only(network: Network, tmp_path: Path, expected: dict[int, float]) -> None:
+    ids = network.tables["clinic"][[ROW_ID]].sample(frac=0.5, random_state=1)
+    found = predict(network, tmp_path, ids)
+    assert by_id(found) == {one: expected[one] for one in ids[ROW_ID]}
+    assert (found["degraded"], found["missing"], found["unknown"]) == (0, {}, {})
+
+
+def test_own_columns_in_any_order_among_others(
+    network: Network, tmp_path: Path, expected: dict[int, float]
+) -> None:
+    table = network.tables["clinic"].drop(columns=[LABEL])
+    table["comment"] = "of no interest"
+    table = table[["comment", "clinic_b", ROW_ID, "clinic_a", "code"]].iloc[10:30]
+    assert by_id(predict(network, tmp_path, table)) == {one: expected[one] for one in table[ROW_ID]}
+
+
+def test_the_file_wins_over_the_source(network: Network, tmp_path: Path, expected: dict[int, float]) -> None:
+    table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:10].assign(clinic_a=5.0)
+    found = by_id(predict(network, tmp_path, table))
+    assert all(found[one] != expected[one] for one in table[ROW_ID])
+
+
+@pytest.mark.parametrize("code", ["7", "08", None, "new"])
+def test_text_stays_text(network: Network, tmp_path: Path, code: str | None) -> None:
+    """A column of one value that looks like a number, or of none, is the text that it was in learning."""
+    rows = network.tables["clinic"].iloc[:6].assign(code=code)
+    found = by_id(predict(network, tmp_path, rows.drop(columns=[LABEL])))
+    ensemble, members = network.in_process(**OPTIONS)
+    order = rows[ROW_ID]
+    views = {one.name: view_by_hand(network.tables[one.name].set_index(ROW_ID).loc[order]) for one in members}
+    rows = rows.assign(code=rows["code"].astype(object))
+    views["clinic"] = view_by_hand(rows.drop(columns=[ROW_ID]))
+    assert [found[one] for one in order] == gal.predict(ensemble, members, views).output[:, 0].tolist()
+
+
+def test_text_where_numbers_were(network: Network, tmp_path: Path) -> None:
+    table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:5].assign(clinic_a="high")
+    found = predict(network, tmp_path, table)
+    assert set(found["missing"]) == {"clinic"}
+    assert "'clinic_a' was number" in found["missing"]["clinic"]
+
+
+def test_some_own_columns_are_not_enough(network: Network, tmp_path: Path) -> None:
+    table = network.tables["clinic"][[ROW_ID, "clinic_a", "code"]]
+    with pytest.raises(InvalidInputError, match=r"lacks clinic_b: give all of them, or none"):
+        predict(network, tmp_path, table)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (pd.DataFrame({ROW_ID: [1000, 1001, 1000]}), "1000"),
+        (pd.DataFrame({ROW_ID: [1000, None, 1002]}), "1 row has no id"),
+        (pd.DataFrame({ROW_ID: [1000.5, 1001.0]}), "whole"),
+        (pd.DataFrame({"patient": [1000]}), "no column 'id'"),
+        (pd.DataFrame({ROW_ID: []}), "no rows"),
+        (pd.DataFrame({ROW_ID: [1000], "ID": [3]}), "upper and lower case"),
+    ],
+    ids=["twice", "missing", "not whole", "no ids", "no rows", "two columns"],
+)
+def test_files_that_cannot_be_used(network: Network, tmp_path: Path, table: pd.DataFrame, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        predict(network, tmp_path, table)
+
+
+def test_ids_of_another_kind(network: Network, tmp_path: Path) -> None:
+    found = predict(network, tmp_path, pd.DataFrame({ROW_ID: ["a", "b"]}))
+    assert set(found["missing"]) == {"clinic", "lab", "ward"}
+    assert found["degraded"] == 2
+
+
+def test_no_file(network: Network, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="there is no file"):
+        network.holder.predict_file("risk", tmp_path / "gone.csv")
+
+
+def test_rows_nobody_knows(network: Network, tmp_path: Path) -> None:
+    found = predict(network, tmp_path, pd.DataFrame({ROW_ID: [1, 2, 1005]}))
+    assert found["unknown"] == {"clinic": 2, "lab": 2, "ward": 2}
+    assert [row["degraded"] for row in found["rows"]] == [True, True, False]
+    first, second, known = (row["prediction"] for row in found["rows"])
+    assert first == second != known
+    assert np.isfinite([first, known]).all()
+
+
+def test_one_row_that_nobody_knows(network: Network, tmp_path: Path) -> None:
+    found = predict(network, tmp_path, pd.DataFrame({ROW_ID: [1]}))
+    assert (found["missing"], found["degraded"]) == ({}, 1)
+    assert found["unknown"] == {"clinic": 1, "lab": 1, "ward": 1}
+
+
+def test_new_rows_with_own_columns_only(network: Network, tmp_path: Path) -> None:
+    table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:4].assign(**{ROW_ID: [1, 2, 3, 4]})
+    found = predict(network, tmp_path, table)
+    assert found["unknown"] == {"lab": 4, "ward": 4}
+    assert found["degraded"] == 4
+
+
+def test_unknown_tasks_and_versions(network: Network, tmp_path: Path) -> None:
+    ids = network.tables["clinic"][[ROW_ID]]
+    with pytest.raises(TaskError, match="no finished version 7: gal learn risk"):
+        predict(network, tmp_path, ids, version=7)
+    with pytest.raises(TaskError, match=r"no own task is called 'rsk'; there are: risk"):
+        network.holder.predict_file("rsk", tmp_path / "new.csv")
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(network: Network, tmp_path: Path) -> None:
+    network.tables["clinic"][[ROW_ID]].to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(GALError, match="gone"):
+        network.holder.predict_file("risk", tmp_path / "new.csv", tmp_path / "gone" / "out.csv")
+
+
+def stood_in(network: Network, ensemble: Ensemble, members: list[Any], absent: str) -> list[float]:
+    views = {one.name: one.view for one in members if one.name != absent}
+    return [float(one) for one in gal.predict(ensemble, members, views).output[:, 0]]
+
+
+def test_one_that_refuses_is_named(network: Network, tmp_path: Path) -> None:
+    ids = network.tables["clinic"][[ROW_ID]]
+    limit = network.nodes["ward"].configuration.policy.predictions_per_day
+    day = network.nodes["ward"].service._clock().date().isoformat()
+    network.nodes["ward"].state.spend_predictions("clinic", day, 4000, limit)
+    for _ in range(30):
+        found = predict(network, tmp_path, ids)
+        if found["missing"]:
+            break
+    assert set(found["missing"]) == {"ward"}
+    assert "refused (budget-spent): ward predicts at most 5000 rows a day" in found["missing"]["ward"]
+    assert found["degraded"] == len(ids)
+    ensemble, members = network.in_process(**OPTIONS)
+    expected = stood_in(network, ensemble, members, "ward")
+    assert [row["prediction"] for row in found["rows"]] == expected
+
+
+def test_one_that_is_not_connected_is_named(network: Network, tmp_path: Path) -> None:
+    ids = network.tables["clinic"][[ROW_ID]]
+    network.stop("lab")
+    try:
+        found = predict(network, tmp_path, ids, join=0.0)
+        assert "is not connected" in found["missing"]["lab"]
+        assert found["degraded"] == len(ids)
+    finally:
+        network.start("lab")
+    network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
+    assert "lab" not in predict(network, tmp_path, ids)["missing"]
+
+
+def test_one_whose_card_is_gone(network: Network, tmp_path: Path) -> None:
+    from gal.transport import CardFolder, read_card
+
+    ids = network.tables["clinic"][[ROW_ID]].iloc[:3]
+    cards = CardFolder(network.root / "clinic" / "cards")
+    card = read_card(network.root / "clinic" / "cards" / "lab.card")
+    cards.remove("lab")
+    found = predict(network, tmp_path, ids, join=0.0, seconds=1.0)
+    assert "lab" in found["missing"]
+    cards.add(card)
+    network.stop("lab")
+    network.start("lab")
+    network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
+    assert "lab" not in predict(network, tmp_path, ids)["missing"]
