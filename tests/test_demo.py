@@ -320,6 +320,7 @@ def test_nothing_is_left_when_the_demo_is_interrupted(tmp_path: Path, number: si
                 break
         assert processes_about(folder)
         process.send_signal(number)
+        process.stderr.read()  # to its end: it still has something to say
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     until = time.monotonic() + 60
     while processes_about(folder) and time.monotonic() < until:

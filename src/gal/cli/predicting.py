@@ -67,7 +67,7 @@ def predict(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _tell(facts, Console(highlight=False, soft_wrap=True))
+        _tell(facts)
 
 
 def run(folder: Path, what: str, arguments: Mapping[str, Any], waiting: str) -> Any:
@@ -106,10 +106,9 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
         do(folder, "endpoint", arguments, on_event=tell, stopping=stopping, log=open_log(folder, "error"))
 
 
-def _tell(facts: Mapping[str, Any], out: Console) -> None:
+def _tell(facts: Mapping[str, Any]) -> None:
     for row in facts.get("rows", []):
-        mark = "  [yellow]degraded[/]" if row["degraded"] else ""
-        out.print(f"{escape(str(row['id']))}\t{escape(str(row['prediction']))}{mark}")
+        typer.echo(f"{row['id']}\t{row['prediction']}" + ("\tdegraded" if row["degraded"] else ""))
     where = f" in {facts['written']}" if "written" in facts else ""
     said = Console(stderr=True, highlight=False, soft_wrap=True)
     said.print(

@@ -165,6 +165,10 @@ def _error(said: Mapping[str, str]) -> GALError:
     kind = getattr(errors, said["type"], NodeError)
     if kind is errors.RefusedError:
         return errors.RefusedError("refused", said["message"])
-    if not (isinstance(kind, type) and issubclass(kind, GALError)) or kind is errors.MissingExtraError:
+    if kind is errors.MissingExtraError:
+        missing = errors.MissingExtraError("", "", "")
+        missing.args = (said["message"],)
+        return missing
+    if not (isinstance(kind, type) and issubclass(kind, GALError)):
         return NodeError(said["message"])
     return kind(said["message"])

@@ -97,7 +97,9 @@ class LabelHolder:
         rows = read_labelled(self.node.configuration)
         check_terms(self.node.configuration, record, rows)
         folder = self.node.state.folder(record.id, version, HOLDER)
-        VersionFiles(folder).write(rows, moving)
+        members = self.node.state.members(record.id)
+        invited = [name for name, status in members.items() if status == "invited"]
+        VersionFiles(folder).write(rows, [*invited, self.node.name], moving)
         facts = {"n_rows": len(rows.ids), "n_without_label": rows.n_without, "started": _now()}
         self.node.state.put_version(record.id, version, "begun", facts, HOLDER)
         return version
@@ -141,9 +143,8 @@ class LabelHolder:
         on_event: Event,
         stopping: threading.Event,
     ) -> Learning:
-        members = self.node.state.members(record.id)
         folder = self.node.state.folder(record.id, version, HOLDER)
-        task, rows, _ = version_task(self.node.configuration, record, folder, [*members, self.node.name])
+        task, rows, _ = version_task(self.node.configuration, record, folder)
         return Learning(
             record,
             version,
@@ -161,7 +162,7 @@ class LabelHolder:
         """Remember what was learned, and tell everybody that this version is over."""
         record, version, state = learning.record, learning.version, self.node.state
         folder = state.folder(record.id, version, HOLDER)
-        _, _, labels = version_task(self.node.configuration, record, folder, learning.task.organizations)
+        _, _, labels = version_task(self.node.configuration, record, folder)
         facts = dict(state.version(record.id, version, HOLDER) or {}) | {
             "status": "finished",
             "ensemble": plain(ensemble),

@@ -24,6 +24,7 @@ from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.errors import (
     AlignmentError,
+    AlignmentError,
     InvalidReplyError,
     LearningInterruptedError,
     LocalModelError,
@@ -223,7 +224,12 @@ class Learning:
 
     def _begin_now(self, names: Sequence[str], seconds: float) -> None:
         """Before the first round: one that refuses must be sorted out by people."""
-        refused = self._begin(names, seconds)
+        try:
+            refused = self._begin(names, seconds)
+        except AlignmentError as error:
+            raise TaskError(
+                f"{error} Then gal learn {self.record.name} --resume, or go on without it: gal remove {self.record.name} NAME"
+            ) from error
         if refused:
             raise TaskError(
                 "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())

@@ -164,9 +164,12 @@ class Predictor:
         if own in request.organizations:  # while the others compute
             encoded = prepared.get(id(everything)) or self._message(record, version, request, ids, everything)
             replies[own] = self._own_values(encoded, own_rows, everything, shape)
-        self._assistants.wait_for(
-            lambda: all(one.done.is_set() for one in pendings.values()), until - time.monotonic()
-        )
+
+        def answered_or_gone() -> bool:
+            waiting = {name for name, one in pendings.items() if not one.done.is_set()}
+            return not waiting or not waiting & set(self._assistants.present(record.id))
+
+        self._assistants.wait_for(answered_or_gone, until - time.monotonic())
         self._assistants.give_up(pendings.values())
         for name, pending in pendings.items():
             asking = askings[name]

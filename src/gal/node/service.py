@@ -28,6 +28,9 @@ from gal.node.state import Answer, State, TaskRecord
 from gal.node.worker import Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
+EXCHANGES = 10
+"""Private set intersections before a version begins, at most."""
+
 
 class Asked(NamedTuple):
     """A request as it arrived."""
@@ -58,6 +61,7 @@ class Service:
         self.limits = Limits(configuration.name, configuration.policy)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._exchanges: dict[tuple[str, int], set[str]] = defaultdict(set)
 
     def answer(self, asked: Asked) -> Encoded:
         """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
@@ -180,9 +184,21 @@ class Service:
         facts = self.state.version(task.id, asked.message.version)
         if facts is None:
             self.limits.check_begin(asked.message.fields["n_rows"], asked.message.version)
+            self._count_exchange(asked, task)
         elif asked.message.fields["step"] == "response":
             self._charge(asked, asked.message.fields["n_rows"])
         return restore(self.worker("blind", asked.data, peer=asked.peer)[1])
+
+    def _count_exchange(self, asked: Asked, task: TaskRecord) -> None:
+        """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
+        exchanges = self._exchanges[task.id, asked.message.version]
+        exchanges.add(asked.message.fields["exchange"])
+        if len(exchanges) > EXCHANGES:
+            raise RefusedError(
+                "too-many-exchanges",
+                f"{self.configuration.name} takes part in at most {EXCHANGES} private set intersections before a version begins: "
+                "learn a new version",
+            )
 
     def _charge(self, asked: Asked, n_rows: int) -> None:
         """Charge rows to the label holder's budget of the day; refused where it is spent."""

@@ -137,7 +137,9 @@ class State:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                if db.in_transaction:  # SQLite has rolled back by itself after some errors, such as a full disk
+                if (
+                    db.in_transaction
+                ):  # SQLite has rolled back by itself after some errors, such as a full disk
                     db.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:

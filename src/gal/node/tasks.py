@@ -184,12 +184,13 @@ class VersionFiles:
 
     folder: Path
 
-    def write(self, rows: LabelledRows, moving: Sequence[str]) -> None:
-        """Keep ids, labels and whose models move."""
-        columns = {"ids": pa.array(rows.ids.values.tolist()), "y": pa.array(rows.y.tolist())}
+    def write(self, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]) -> None:
+        """Keep ids, labels, who takes part and whose models move."""
+        columns = {"ids": pa.array(rows.ids.values), "y": pa.array(rows.y)}
         facts = {
             "kind": rows.ids.kind,
             "dtype": rows.y.dtype.str,
+            "organizations": list(organizations),
             "moving": list(moving),
             "n_without": rows.n_without,
         }
@@ -199,23 +200,23 @@ class VersionFiles:
             writer.write_table(table)
         write_whole(self.folder / "labels.arrow", sink.getvalue())
 
-    def read(self) -> tuple[LabelledRows, list[str]]:
-        """Read them back."""
+    def read(self) -> tuple[LabelledRows, list[str], list[str]]:
+        """Read them back: rows, organizations, and whose models move."""
         try:
             table = pa.ipc.open_file(pa.py_buffer((self.folder / "labels.arrow").read_bytes())).read_all()
         except (OSError, pa.ArrowException) as error:
             raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
         facts = json.loads(table.schema.metadata[b"gal"])
-        values = table.column("ids").to_pylist()
-        ids = np.array(values, dtype=np.int64 if facts["kind"] == "integer" else object)
-        y = np.array(table.column("y").to_pylist(), dtype=np.dtype(facts["dtype"]))
-        return LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"]), facts["moving"]
+        ids = table.column("ids").to_numpy().astype(np.int64 if facts["kind"] == "integer" else object)
+        y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))
+        rows = LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"])
+        return rows, facts["organizations"], facts["moving"]
 
 
 def version_task(
-    configuration: NodeConfiguration, record: TaskRecord, folder: Path, organizations: Sequence[str]
+    configuration: NodeConfiguration, record: TaskRecord, folder: Path
 ) -> tuple[Task, LabelledRows, Labels]:
     """The engine's task of a version, from its files."""
-    rows, moving = VersionFiles(folder).read()
+    rows, organizations, moving = VersionFiles(folder).read()
     task = _task(configuration, record.options, rows, organizations, moving)
     return task, rows, labels_for(rows.y, record.options["kind"], Options(**record.options["options"]))

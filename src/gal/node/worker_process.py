@@ -50,6 +50,7 @@ class Commands:
 
     def fit(self, command: dict[str, Any], data: bytes) -> Result:
         previous = command["previous"]
+        self.work.version(Path(command["folder"]))  # reading and importing is no part of the fit
         limit_fit(
             0 if command["own"] else self.policy.fit_cpu_seconds,
             0 if command["own"] else self.policy.fit_memory,

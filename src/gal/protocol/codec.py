@@ -239,7 +239,7 @@ def check_fields(kind: str, fields: Any) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise InvalidMessageError(f"{kind}: {place:.60}: {first['msg']:.200}") from None
+        raise InvalidMessageError(f"{kind}: {place!r:.60}: {first['msg']!s:.200}") from None
 
 
 def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
