@@ -56,7 +56,7 @@ def serving(network: Network, **environment: str) -> Network:
 
 
 def ended_well(one: Running, status: int) -> None:
-    assert one.end() == status
+    assert one.end() == status, one.said()
     assert "Traceback" not in one.said()
 
 

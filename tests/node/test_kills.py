@@ -140,7 +140,7 @@ def test_gal_learn_is_killed_and_resumed(tmp_path: Path) -> None:
         network.serve(*network.organizations)
         dooms = ["node.file:3", "node.commit-after:6", "node.send:5", "worker.fit:2"]
         first = network.start(HOLDER, "learn", TASK, doom=dooms[0])
-        assert first.end() == -9
+        assert first.end() == -9, first.said()
         for doom in dooms[1:3]:
             assert network.start(HOLDER, "learn", TASK, "--resume", doom=doom).end() == -9
         last = network.start(HOLDER, "learn", TASK, "--resume", doom=dooms[3])

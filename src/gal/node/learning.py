@@ -24,7 +24,6 @@ from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.errors import (
     AlignmentError,
-    AlignmentError,
     InvalidReplyError,
     LearningInterruptedError,
     LocalModelError,
