@@ -36,6 +36,20 @@ class LabelHolder:
         self.node = node
         self.predictor = Predictor(node.state, node.service, node.assistants)
         self._learning = threading.Lock()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Delete what a crash after the end of a version left of it: its labels and replies."""
+        state = self.node.state
+        for record in state.tasks(HOLDER):
+            for version, facts in state.versions(record.id, HOLDER).items():
+                if facts["status"] != "begun":
+                    self._drop_files(record, version)
+
+    def _drop_files(self, record: TaskRecord, version: int) -> None:
+        self.node.state.drop_replies(record.id, version)
+        for path in self.node.state.folder(record.id, version, HOLDER).iterdir():
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Predict no more."""
@@ -175,9 +189,7 @@ class LabelHolder:
         }
         state.finish_version(record.id, version, facts)
         self._end(learning, ensemble)
-        state.drop_replies(record.id, version)
-        for path in folder.iterdir():
-            path.unlink(missing_ok=True)
+        self._drop_files(record, version)
         return version_facts(record, version, facts)
 
     def _end(self, learning: Learning, ensemble: Ensemble) -> None:
@@ -201,9 +213,7 @@ class LabelHolder:
         state = self.node.state
         facts = state.version(record.id, version, HOLDER) or {}
         state.put_version(record.id, version, "abandoned", facts, HOLDER)
-        state.drop_replies(record.id, version)
-        for path in state.folder(record.id, version, HOLDER).iterdir():
-            path.unlink(missing_ok=True)
+        self._drop_files(record, version)
 
     # Prediction
 

@@ -7,6 +7,7 @@ functions) of scikit-learn, of what it stands on and of GAL, and what the reader
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ def write_archive(
             f"this model cannot be saved: {error}. Without pickle, classes and functions among its local "
             "models, losses and parameters are stored by name: move them to an importable module."
         ) from error
-    draft = target.with_name(target.name + ".part")
+    draft = target.with_name(f"{target.name}.{os.getpid()}.part")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("gal.json", text)
         archive.writestr("models.skops", models)
