@@ -167,7 +167,7 @@ def _error(said: Mapping[str, str]) -> GALError:
         return errors.RefusedError("refused", said["message"])
     if kind is errors.MissingExtraError:
         missing = errors.MissingExtraError("", "", "")
-        missing.args = (said["message"],)
+        missing.msg = said["message"]
         return missing
     if not (isinstance(kind, type) and issubclass(kind, GALError)):
         return NodeError(said["message"])

@@ -226,7 +226,7 @@ class Learning:
         try:
             refused = self._begin(names, seconds)
         except AlignmentError as error:
-            raise TaskError(
+            raise AlignmentError(
                 f"{error} Then gal learn {self.record.name} --resume, or go on without it: gal remove {self.record.name} NAME"
             ) from error
         if refused:
