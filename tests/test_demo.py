@@ -1,4 +1,4 @@
-"""The demo: its parts, and (slow) the whole of it with real processes, a kill, and Ctrl-C."""
+"""The demo: its parts, the whole of it with real processes and a kill, and (slow) Ctrl-C."""
 
 from __future__ import annotations
 
@@ -274,7 +274,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder, json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_the_demo(kept: tuple[Path, dict[str, Any]]) -> None:
     folder, facts = kept
     assert facts["alone"] + 0.1 < facts["assisted"]
@@ -294,7 +293,6 @@ def test_the_demo(kept: tuple[Path, dict[str, Any]]) -> None:
     assert str(folder) == facts["folder"]
 
 
-@pytest.mark.slow
 def test_what_the_demo_keeps_can_be_looked_at(kept: tuple[Path, dict[str, Any]]) -> None:
     folder, facts = kept
     for name in PARTS:

@@ -81,6 +81,9 @@ class Commands:
         return {}, b""
 
 
+SMALL = 2000
+"""Bytes of a request to predict a few rows."""
+
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
 
 
@@ -123,6 +126,9 @@ class Server:
                 except (EOFError, OSError):
                     os._exit(0)  # also out of the middle of a fit
                 method: Callable[..., Result] = getattr(self._commands, command["do"])
+                if command["do"] == "predict" and len(data) < SMALL:  # sooner done than handed over
+                    self._answer(method, command, data)
+                    continue
                 pool = fits if command["do"] in ONE_AT_A_TIME else others
                 pool.submit(self._answer, method, command, data)
 
