@@ -11,6 +11,7 @@
     ├── LocalModelError                        one organization's local model failed
     │   └── UnsupportedLocalLossError          ... because it cannot minimise the local loss asked of it
     ├── InvalidReplyError                      an organization answered with something unusable
+    ├── NoAnswerError                          an organization did not answer; the message says why
     ├── NobodyAnsweredError                    no organization gave a usable answer in a round
     ├── NothingLearnedError                    learning ended before its first round was finished
     ├── StoredModelError                       a saved model cannot be read
@@ -20,6 +21,7 @@
     │   ├── IdentityError                      a key, certificate or card cannot be used or is not known
     │   ├── InvalidMessageError                what arrived is not a valid message
     │   ├── RefusedError                       the other side, or the own policy, refused; has a code
+    │   ├── NodeRunsError                      another process already runs this node
     │   ├── LinkLostError                      the stream to a peer ended
     │   ├── AlignmentError (also InvalidInputError)       rows cannot be aligned
     │   ├── TaskError                          a task is unknown or in the wrong state
@@ -69,6 +71,10 @@ class InvalidReplyError(GALError):
     """An organization answered with something unusable; it is left out of the round."""
 
 
+class NoAnswerError(GALError):
+    """An organization did not answer; the message says why, as in "did not answer within 5 s"."""
+
+
 class NobodyAnsweredError(GALError):
     """No organization gave a usable answer in a round."""
 
@@ -114,6 +120,10 @@ class RefusedError(NodeError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NodeRunsError(NodeError):
+    """Another process already runs this node."""
 
 
 class LinkLostError(NodeError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,12 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from gal.node import doctor
+from gal.node.configuration import read_configuration
 from gal.node.control import ControlServer
 from gal.node.doctor import Finding, examine
 from gal.node.founding import found_node
+from gal.node.trial import try_model
+from gal.node.views import load_view
 from gal.transport import CardFolder, Identity, Listener, card_of, make_identity, read_card
 
 ROWS = "id,age,town,y\n" + "".join(f"{row},{row % 7},{'ab'[row % 2]},{row % 2}\n" for row in range(30))
@@ -26,6 +31,22 @@ ROWS = "id,age,town,y\n" + "".join(f"{row},{row % 7},{'ab'[row % 2]},{row % 2}\n
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
+
+
+RUN_TRIAL = doctor.run_trial
+
+
+@pytest.fixture(autouse=True)
+def tried_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are tried in this process: a new one takes seconds to import."""
+
+    def here(home: Path, view: Path, result: Path) -> int:
+        rows = load_view(view)
+        found = try_model(read_configuration(home), rows)
+        result.write_text(json.dumps(asdict(found)))
+        return 0
+
+    monkeypatch.setattr(doctor, "run_trial", here)
 
 
 @pytest.fixture
@@ -287,3 +308,20 @@ def test_what_it_stumbles_over_is_a_finding(home: Path, monkeypatch: pytest.Monk
     broken = [one for one in examine(home) if "RuntimeError: it broke" in one.said]
     assert len(broken) == 8
     assert all(one.ok is False for one in broken)
+
+
+def test_a_model_that_ends_its_process_is_a_finding(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "run_trial", RUN_TRIAL)
+    folder = home.parent / "models"
+    folder.mkdir()
+    (folder / "brutal.py").write_text(
+        "import os\nfrom sklearn.linear_model import Ridge\n\n"
+        "class Brutal(Ridge):\n    def fit(self, X, y):\n        print('going')\n        os._exit(7)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    text = (home / "node.toml").read_text()
+    (home / "node.toml").write_text(text.replace('use = "tabular"', 'use = "brutal:Brutal"'))
+    [finding] = [one for one in examine(home) if one.what == "model"]
+    assert finding.ok is False
+    assert "status 7" in finding.said
+    assert "fit_memory" in finding.fix

@@ -14,9 +14,10 @@ import pytest
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
 import gal
-from gal.errors import LearningInterruptedError, NodeError, TaskError
+from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
+from gal.node.invitations import TaskTerms
 from gal.node.learning import Patience
-from gal.node.registering import forget
+from gal.node.registering import forget, invite, join, leave, read_terms
 from gal.node.state import TaskRecord
 
 MODELS = {"clinic": 'use = "linear"', "lab": 'use = "tabular"', "ward": 'use = "ridge"'}
@@ -434,3 +435,53 @@ def test_two_label_holders_help_each_other(tmp_path: Path) -> None:
         for name, record in records.items():
             expected = network.in_process(holder=name, rounds=3)[0]
             assert exact(network.ensemble(record)) == exact(expected)
+
+
+def test_who_had_left_is_invited_again_and_takes_part_in_the_next_version(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60))
+    with running(network):
+        record = network.invite("risk", rounds=2)
+        network.wait_until_joined(record)
+        network.learn("risk")
+        clinic = network.nodes["clinic"]
+        leave(tmp_path / "lab", "risk")
+        assert clinic.assistants.wait_for(
+            lambda: clinic.state.members(record.id)["lab"].startswith("left"), 20.0
+        )
+        assert network.learn("risk")["version"] == 2
+        path = tmp_path / "again.invitation"
+        terms = invite(tmp_path / "clinic", "risk", ["lab"], path, options={})
+        assert (terms.task, terms.digest) == (record.id, TaskTerms.model_validate(record.terms).digest)
+        join(tmp_path / "lab", *read_terms(tmp_path / "lab", path))
+        network.wait_until_joined(record)
+        network.learn("risk")
+    with running(network):
+        assert set(network.ensemble(record, 2).organizations) == {"clinic", "ward"}
+        assert set(network.ensemble(record, 3).organizations) == {"clinic", "lab", "ward"}
+
+
+def test_what_an_organization_cannot_take_in_is_its_refusal(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60), more={"lab": '[policy]\nlargest_message = "1kB"\n'})
+    with running(network):
+        record = network.invite("risk", rounds=2)
+        network.wait_until_joined(record)
+        with pytest.raises(TaskError, match=r"lab refuses to begin.*at most 1,000 are taken"):
+            network.learn("risk")
+
+
+def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60), more={"lab": "[policy]\nmin_rows = 50\n"})
+    with running(network):
+        record = network.invite("risk", rounds=2, fitted="out-of-fold", n_folds=2)
+        network.wait_until_joined(record)
+        network.learn("risk", patience=Patience(join=20.0, deadline=60.0, quorum=1))
+        missed = network.ensemble(record).rounds[0].left_out
+    assert "too-few-rows" in missed["lab"]
+
+
+def test_a_quorum_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60))
+    with running(network):
+        network.invite("risk", rounds=2)
+        with pytest.raises(InvalidOptionError, match="--quorum 9 can never be reached"):
+            network.learn("risk", patience=Patience(join=20.0, deadline=60.0, quorum=9))

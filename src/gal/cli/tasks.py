@@ -33,7 +33,10 @@ def invite(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask organizations for help with a task: writes an invitation, signed, to send to them."""
+    """Ask organizations for help with a task: writes an invitation, signed, to send to them.
+
+    For a task that is there already: invites more organizations, or again, under the terms it has.
+    """
     from gal.node.configuration import home_of
     from gal.node.registering import invite as register
 

@@ -36,7 +36,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
         table.add_row(
             f"{number}{mark}",
             facts["status"] if facts["status"] != "begun" else "interrupted or learning",
-            escape(str(facts.get("finished", ""))),
+            str(facts.get("finished", ""))[:16].replace("T", " "),
             f"{facts['n_rows']:,}",
             str(facts.get("rounds", "")),
             _number(facts.get("train_loss")),
@@ -71,6 +71,8 @@ def compare(
         known = records.state.versions(record.id, "label holder")
     finished = [number for number, facts in known.items() if facts["status"] == "finished"]
     chosen = version or finished[-2:]
+    if not finished:
+        raise TaskError(f"{task!r} has no finished version yet: gal learn {task}")
     if not chosen or not set(chosen) <= set(finished):
         raise TaskError(
             f"finished versions of {task!r} are: {', '.join(map(str, finished)) or 'none'}; asked for {chosen}"

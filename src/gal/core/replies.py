@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from gal.core.requests import FitRequest, PredictRequest
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.errors import NobodyAnsweredError
+from gal.errors import NoAnswerError, NobodyAnsweredError
 
 Floats32 = NDArray[np.float32]
 Reply = ArrayLike | Exception
@@ -125,6 +125,8 @@ def read_reply(
     """The reply as float32 of this shape, or None and what is wrong with it."""
     if reply is None:
         return None, "did not answer"
+    if isinstance(reply, NoAnswerError):
+        return None, str(reply)
     if isinstance(reply, Exception):
         return None, f"failed: {reply}"
     try:

@@ -83,11 +83,11 @@ class Assistants:
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so, looking whenever anything changes; False where time ran out."""
         until = time.monotonic() + seconds
-        while not ready():
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
-            with self._changed:
+        with self._changed:  # held while looking: what changes meanwhile is not missed
+            while not ready():
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
                 self._changed.wait(min(left, 0.5))
         return True
 
@@ -169,8 +169,8 @@ class Assistants:
                 self._senders.pop(stream).shutdown(wait=False, cancel_futures=True)
                 if self._streams.get(stream.peer) is stream:
                     del self._streams[stream.peer]
-                    self._records.metrics.connected(stream.peer, False)
                 self._changed.notify_all()
+            self._records.metrics.connected(stream.peer, False)
 
     def _take(self, stream: Stream) -> None:
         try:
@@ -250,11 +250,26 @@ class Assistants:
                 self._records.log.warning(
                     "told", peer=stream.peer, code=message.fields["code"], why=message.fields["message"]
                 )
+                if message.fields["code"] == "invalid-message":
+                    self._fail_open(stream, received)
             else:
                 self._records.refused(
                     stream.peer, "not-asked", f"{message.kind} {message.request} answers nothing that is open"
                 )
             return
+        self._settle(pending, stream, received)
+
+    def _fail_open(self, stream: Stream, received: Received) -> None:
+        """An organization could not take what it was sent, such as a message too large, and cannot say which."""
+        with self._changed:
+            open_ones = [one for one in self._pending.values() if one.through is stream]
+            for pending in open_ones:
+                del self._pending[pending.key]
+        for pending in open_ones:
+            self._settle(pending, stream, received)
+
+    def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
+        message = received.message
         try:
             if pending.on_answer is not None:
                 pending.on_answer(received)

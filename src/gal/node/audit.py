@@ -294,7 +294,11 @@ class AuditLog:
     def _read_head(self) -> _Head | None:
         """The kept head; None where there is no such file; a head that fits nothing where it is unreadable."""
         try:
-            words = self.head_path.read_text(encoding="ascii").split()
+            file = os.open(self.head_path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                words = os.pread(file, 1000, 0).decode("ascii").split()
+            finally:
+                os.close(file)
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):

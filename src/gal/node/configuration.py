@@ -305,7 +305,7 @@ REST_TEXT = """
 [policy]
 # accept = ["bank"]                # who may ask; default: everybody whose invitation you joined
 # max_rounds = 50                  # of one learning
-# max_rows = 10_000_000            # of one request
+# max_rows = 10_000_000            # of one learning or prediction
 # min_rows = 20                    # fewest rows that are fitted: no probing of small groups
 # max_versions = 100               # learnings of one task
 # fit_cpu_seconds = 3600           # of one fit

@@ -6,13 +6,16 @@ opened for a moment and label holders are greeted, where this node does not run.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +27,6 @@ import numpy as np
 from gal.errors import GALError, LinkLostError
 from gal.node.configuration import FILE, NodeConfiguration, read_configuration, split_address
 from gal.node.control import running_node
-from gal.registry import make_model
 
 SECONDS = 3.0
 """How long a label holder has to answer."""
@@ -162,38 +164,27 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
 
 
 def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
-    """Whether the local model can be made, and learns from rows like ours."""
-    from gal.organization import Organization
+    """Whether the local model can be made, and learns from rows like ours: tried in a process of its own, with its limits."""
+    from gal.node.views import save_view
 
-    name, chosen = configuration.name, configuration.model
-    try:
-        model = make_model(name, chosen.use, chosen.options)
-        view = _made_up_view(table)
-        organization = Organization(name, view, model, local_loss=chosen.local_loss)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fitted = _fitted(organization)
-    except GALError as error:
-        fix = f"correct [model] in {FILE}; tabular takes missing values and text"
-        yield Finding("model", False, str(error), fix)
-        return
-    if fitted.shape != (ROWS, 1) or not np.isfinite(fitted).all():
-        said = f"{chosen.use} answers {ROWS} rows with shape {fitted.shape} or with NaN"
-        yield Finding("model", False, said, "gal.models.check_local_model(model) tells more")
-        return
-    yield Finding("model", True, f"{chosen.use} can be made and fits {ROWS} made-up rows")
+    with tempfile.TemporaryDirectory(prefix="gal-doctor-") as folder:
+        view, result = Path(folder) / "view", Path(folder) / "result.json"
+        save_view(_made_up_view(table), view)
+        status = run_trial(configuration.home, view, result)
+        if result.exists():
+            yield Finding(**json.loads(result.read_text(encoding="utf-8")))
+            return
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    said = f"{configuration.model.use} ended the process that tried it ({how}) within its limits of time and memory"
+    yield Finding(
+        "model", False, said, f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
+    )
 
 
-def _fitted(organization: Any) -> Any:
-    """What the local model makes of a made-up residual, asked in the way of a round; shape (ROWS, 1)."""
-    from gal.core.requests import FitRequest, Terms
-    from gal.core.rows import Rows
-
-    residual = np.random.default_rng(0).normal(size=(ROWS, 1)).astype(np.float32)
-    everyone = np.arange(ROWS)
-    rows = Rows(n=ROWS, fit=everyone, search=everyone, validation=everyone[:0])
-    terms = Terms(rows, n_outputs=1, rounds=1, seed=0)
-    return organization.fit(FitRequest(1, residual, (organization.name,)), terms)
+def run_trial(home: Path, view: Path, result: Path) -> int:
+    """Try the model in a process of its own; its exit status."""
+    command = [sys.executable, "-m", "gal.node.trial", str(home), str(view), str(result)]
+    return subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode
 
 
 def _made_up_view(table: Any) -> Any:

@@ -112,6 +112,11 @@ class Endpoint:
                 if record is None:
                     raise TaskError(f"the task {self._record.name!r} was forgotten")
                 found = self._holder.predictor.predict(record, ids, own_rows=own_rows, seconds=self._seconds)
+            own = self._holder.node.name
+            if own_rows is not None and own in found.missing:
+                raise InvalidInputError(
+                    f"the values of these rows cannot be used: {own} {found.missing[own]}"
+                )
             return 200, prediction_facts(found) | {"predictions": prediction_rows(ids.values.tolist(), found)}
         except InvalidInputError as error:
             return 400, {"error": str(error)}

@@ -13,6 +13,7 @@ from gal.errors import (
     MissingExtraError,
     NodeError,
     RefusedError,
+    StoredModelError,
 )
 
 
@@ -29,6 +30,7 @@ class Failure(NamedTuple):
 
 SAID = {
     AlignmentError: ("alignment", "cannot use its row ids"),
+    StoredModelError: ("model-failed", "could not read or write its local model"),
     LocalModelError: ("model-failed", "could not compute this with its local model"),
     MissingExtraError: ("not-installed", "lacks an optional part that this needs"),
     InvalidMessageError: ("invalid-message", "could not read what was sent"),

@@ -52,12 +52,16 @@ class TaskTerms(BaseModel):
 
     @property
     def digest(self) -> str:
-        """What both sides know these terms by."""
-        return "sha256:" + hashlib.sha256(self.canonical()).hexdigest()
+        """What both sides know these terms by: all that is asked of an organization.
+
+        Who else is invited and with which key the invitation is signed may change later, without everybody joining anew.
+        """
+        asked = self.model_dump(mode="json", exclude={"organizations", "fingerprint", "made"})
+        return "sha256:" + hashlib.sha256(_canonical(asked)).hexdigest()
 
     def canonical(self) -> bytes:
         """The terms as bytes that are the same everywhere: what is signed."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+        return _canonical(self.model_dump(mode="json"))
 
     def sentences(self) -> list[str]:
         """The terms in plain words, for the operator of an organization."""
@@ -83,6 +87,10 @@ class TaskTerms(BaseModel):
             "Privacy: none is promised for the residuals that you receive; your fitted values leave as they are, unless your "
             "policy rounds them.",
         ]
+
+
+def _canonical(facts: Any) -> bytes:
+    return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
 
 def write_invitation(terms: TaskTerms, identity: Identity, path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gal.core.state import Ensemble, plain
-from gal.errors import InvalidInputError, LearningInterruptedError, TaskError
+from gal.errors import InvalidInputError, InvalidOptionError, LearningInterruptedError, TaskError
 from gal.node.data import columns_in, labels_of, read_ids
 from gal.node.learning import Learning, Patience
 from gal.node.node import Node
@@ -73,6 +73,7 @@ class LabelHolder:
             raise TaskError("this node is learning already: wait until it is done")
         try:
             patience = patience or Patience()
+            self._check_quorum(record, patience)
             version = self._version(record, resume, anew, patience, on_event, stopping)
             started = time.perf_counter()
             learning = self._prepare(record, version, patience, on_event, stopping)
@@ -80,6 +81,13 @@ class LabelHolder:
             return self._finish(learning, ensemble, time.perf_counter() - started)
         finally:
             self._learning.release()
+
+    def _check_quorum(self, record: TaskRecord, patience: Patience) -> None:
+        members = [one for one, status in self.node.state.members(record.id).items() if status == "invited"]
+        if patience.quorum > len(members) + 1:
+            raise InvalidOptionError(
+                f"--quorum {patience.quorum} can never be reached: {record.name!r} has {len(members) + 1} organizations, your own included"
+            )
 
     def _version(
         self,
@@ -282,7 +290,8 @@ def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
     said = np.asarray(found.most_probable(), dtype=object if found.classes is not None else np.float64)
     if found.classes is not None:
         return {"accuracy": float(np.mean(said == y)), "degraded": int(found.degraded.sum())}
-    error = float(((y - said) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    spread = float(((y - y.mean()) ** 2).sum())
+    error = float(((y - said) ** 2).sum()) / spread if spread else float("nan")
     return {"r2": 1 - error, "degraded": int(found.degraded.sum())}
 
 

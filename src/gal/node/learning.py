@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from gal.errors import (
     AlignmentError,
     InvalidReplyError,
     LearningInterruptedError,
-    LocalModelError,
+    NoAnswerError,
     NodeError,
     TaskError,
 )
@@ -40,7 +41,7 @@ from gal.node.service import Asked, Service
 from gal.node.state import State, StoredReply, TaskRecord
 from gal.node.tasks import LabelledRows
 from gal.node.worker import WorkFailedError
-from gal.protocol import Encoded, Message, decode, prepare
+from gal.protocol import Encoded, Message, decode, digest, prepare
 from gal.transport import Received
 
 Bools = NDArray[np.bool_]
@@ -87,6 +88,7 @@ class Learning:
     _late: set[str] = field(default_factory=set)
     """Who came after the first round, and is asked which rows it knows."""
     _refused: dict[str, str] = field(default_factory=dict)
+    _over: threading.Event = field(default_factory=threading.Event)
     _own: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="own fits")
     )
@@ -112,6 +114,7 @@ class Learning:
             ensemble: Ensemble = end.value
             return ensemble
         finally:
+            self._over.set()
             self._own.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -168,15 +171,19 @@ class Learning:
             return
         self._tell("waiting", what="to connect", organizations=missing, seconds=self.patience.join)
         until = time.monotonic() + self.patience.join
+        silent: set[str] = set()  # was there, and did not answer within the deadline
         while missing := [name for name in self.others if name not in self.shared]:
             self._check_stopping()
-            here = [name for name in missing if name in self.assistants.present(self.record.id)]
+            present = self.assistants.present(self.record.id)
+            here = [name for name in missing if name in present and name not in silent]
             if here:
-                self._begin_now(here, max(1.0, until - time.monotonic()))
-                continue
-            if time.monotonic() >= until:
+                self._begin_now(here, self.patience.deadline)
+                silent |= set(here) - set(self.shared)
+            elif time.monotonic() >= until:
                 break
-            self.assistants.wait_for(lambda: self._anybody(missing), min(1.0, until - time.monotonic()))
+            else:
+                waited = partial(self._anybody, [name for name in missing if name not in silent])
+                self.assistants.wait_for(waited, min(1.0, until - time.monotonic()))
         self._absent = set(missing)
         needed = self.patience.enough(len(self.others) + 1)
         if len(self.shared) < needed:
@@ -208,8 +215,10 @@ class Learning:
             if asking is not None
         }
         self._tell("waiting", what="to find the shared rows", organizations=list(pendings), seconds=seconds)
-        self._wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
-        self.assistants.give_up(pendings.values())
+        try:
+            self._wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+        finally:
+            self.assistants.give_up(pendings.values())
         refused = {}
         for name, pending in pendings.items():
             answer, asking = pending.answer, askings[name]
@@ -286,6 +295,8 @@ class Learning:
 
     def _keep_begun(self, name: str, asking: Asking, encoded: Encoded, data: Any, begun: Message) -> None:
         """Check that both mean the same rows in the same order, and remember which."""
+        if self._over.is_set():  # it came too late for this version
+            return
         terms = TaskTerms.model_validate(self.record.terms)
         shared = asking.shared(begun, name, self.task.rows)
         asking.check(begun, encoded.message, name, terms.alignment)
@@ -402,12 +413,12 @@ class Learning:
 
         return keep
 
-    def _keep(self, step: int, place: int, name: str, encoded: Encoded, data: Any, digest: str) -> None:
+    def _keep(self, step: int, place: int, name: str, encoded: Encoded, data: Any, known: str) -> None:
         """Write a reply to the disk, and remember that it is there."""
         file = f"reply-{step}-{place}-{name}.arrow"
-        write_whole(self.folder / file, data, digest)
+        write_whole(self.folder / file, data, known)
         self._loaded[step, place, name] = data
-        reply = StoredReply(place, name, encoded.digest, file, digest, None)
+        reply = StoredReply(place, name, encoded.digest, file, known, None)
         self.state.put_reply(self.record.id, self.version, step, reply)
 
     def _await(
@@ -465,18 +476,22 @@ class Learning:
         pendings: Mapping[tuple[int, str], Pending],
     ) -> None:
         """The step is over: who has not answered is missed, for good; too few, and learning waits for people."""
-        answered = {
-            one.organization for one in self.state.replies(self.record.id, self.version, step) if one.file
-        }
+        stored = self.state.replies(self.record.id, self.version, step)
+        answered = {one.organization for one in stored if one.file}
         broken = [one for one in pendings.values() if one.problem]
         if broken:
             raise NodeError(f"{broken[0].problem}. Then: gal learn {self.record.name} --resume")
         needed = self.patience.enough(len(self.others) + 1)
-        silent = sorted({name for _, name in pendings} - answered)
+        silent = {name: self._why_missed(name) for _, name in pendings if name not in answered}
+        silent |= {
+            one.organization: one.problem
+            for one in stored
+            if one.problem and one.organization not in answered
+        }
         if len(answered) < min(needed, len(self.shared)) and len(requests[0].organizations) > 1:
             raise TaskError(
-                f"step {step} ({_what(requests)}): {len(answered)} of {len(self.others) + 1} organizations answered within "
-                f"{self.patience.deadline:g} s, the quorum is {needed}; no answer from {', '.join(silent)}. What came is kept: "
+                f"step {step} ({_what(requests)}): {len(answered)} of {len(self.others) + 1} organizations answered, the quorum is "
+                f"{needed}. {'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. What came is kept: "
                 f"gal learn {self.record.name} --resume"
             )
         here = self.assistants.present(self.record.id)
@@ -504,20 +519,40 @@ class Learning:
     def _values(self, step: int, stored: StoredReply, request: Request) -> Any:
         """What the engine gets for a stored reply: values of all rows, or an error that says what was wrong."""
         if stored.file is None:
-            return LocalModelError(stored.problem or "did not answer")
+            return NoAnswerError(stored.problem or "did not answer")
         data = self._loaded.get((step, stored.place, stored.organization))
         if data is None:
             data = read_whole(self.folder / stored.file, stored.digest or "")
-        if data is None:
-            raise TaskError(
-                f"the reply of {stored.organization} in step {step} is gone or damaged ({stored.file}): this version cannot be "
-                f"resumed; learn a new one: gal learn {self.record.name}"
-            )
         shared = self.shared[stored.organization]
         expected = self._message(step, stored.place, request, stored.organization)
         if stored.request != expected.digest:
             raise self._not_the_same(step)
+        if data is None:
+            data = self._again(step, stored, expected)
         return read_values(decode(data), shared, request, self.task)
+
+    def _again(self, step: int, stored: StoredReply, encoded: Encoded) -> Any:
+        """A reply that counts was lost with the disk: whoever gave it still has it, and says the same again."""
+        name, seconds = stored.organization, self.patience.deadline
+        if name == self.own_name:
+            data: Any = self.service.answer(self.asked(encoded)).data
+        else:
+            self._tell(
+                "waiting", what="for a reply that was lost here", organizations=[name], seconds=seconds
+            )
+            pending = self.assistants.post(name, encoded)
+            try:
+                self._wait(pending.done.is_set, seconds)
+            finally:
+                self.assistants.give_up([pending])
+            data = None if pending.answer is None else pending.answer.data
+        if data is None or digest(data) != stored.digest:
+            raise TaskError(
+                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did not give the same again: "
+                f"learn a new version with gal learn {self.record.name} --anew"
+            )
+        write_whole(self.folder / str(stored.file), data)
+        return data
 
 
 def read_values(message: Message, shared: SharedRows, request: Request, task: Task) -> Any:

@@ -66,6 +66,7 @@ class Link:
         self._telling = threading.Lock()
         self._heard = False
         self._room = Room(service.configuration.policy.largest_message)
+        self._heard = self._replaced = False
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
         self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
@@ -117,10 +118,10 @@ class Link:
                 self._ending.wait(pause)
                 pause = min(2 * pause, LATEST)
                 continue
-            opened, self._heard = time.monotonic(), False
+            opened, self._heard, self._replaced = time.monotonic(), False, False
             self._serve(stream)
             # Streams that end as soon as they are open, without a word, are no reason to dial without a break.
-            if self._heard or time.monotonic() - opened > SOONEST:
+            if (self._heard or time.monotonic() - opened > SOONEST) and not self._replaced:
                 pause = SOONEST
             self._ending.wait(pause)
             pause = min(2 * pause, LATEST)
@@ -136,6 +137,8 @@ class Link:
                 self._take(stream, fits, beside)
         except (NodeError, OSError) as error:
             self.problem = str(error)
+            # A second node with this key: each would end the other's stream for ever.
+            self._replaced = getattr(error, "code", "") == "replaced"
             if not self._ending.is_set():
                 self._records.log.warning("link lost", peer=self.peer, why=str(error))
         finally:
@@ -234,8 +237,8 @@ class Links:
 
     def _look(self) -> None:
         tasks = self._state.tasks()
-        for gone in self._tasks - {task.id for task in tasks}:
-            self._service.let_go(gone)
+        for gone in self._tasks - {task.id for task in tasks}:  # it may have to wait for a fit: not here
+            threading.Thread(target=self._service.let_go, args=(gone,), name="let go", daemon=True).start()
         self._tasks = {task.id for task in tasks}
         wanted = {task.label_holder for task in tasks if task.role == "organization"}
         for peer in wanted - set(self._links):

@@ -42,6 +42,9 @@ from gal.storage import load_models, save_models
 Bools = NDArray[np.bool_]
 KEPT = 4
 """So many versions stay in memory."""
+
+KEPT_MODELS = 500
+"""So many rounds' models stay in memory for predictions."""
 LARGE = 100_000_000
 """Bytes of a table that does not stay in memory beside the view that is fitted."""
 
@@ -291,6 +294,8 @@ class LocalWork:
             )
         found = load_models(path, trusted=self.configuration.model.trusted)
         with self._lock:
+            while len(self._models) >= KEPT_MODELS:
+                self._models.pop(next(iter(self._models)))
             self._models[path, expected] = found
         return found
 

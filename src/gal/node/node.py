@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from gal.errors import IdentityError, NodeError
+from gal import __version__
+from gal.errors import IdentityError, NodeRunsError
 from gal.node.assistants import Assistants
 from gal.node.audit import AuditLog, utc_now
 from gal.node.configuration import NodeConfiguration, read_configuration
@@ -26,7 +27,7 @@ from gal.node.state import State
 from gal.node.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
 
-SOFTWARE = "gal-learn 0.1.0"
+SOFTWARE = f"gal-learn {__version__}"
 
 
 class Node:
@@ -127,6 +128,7 @@ class Node:
         """What only the running process knows."""
         return {
             "organization": self.name,
+            "fingerprint": self.identity.fingerprint,
             "pid": os.getpid(),
             "port": self.port,
             "connected": self.assistants.connected(),
@@ -146,7 +148,7 @@ class held_lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise NodeError(
+            raise NodeRunsError(
                 f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status shows it)"
             ) from error
         return self

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gal.errors import TaskError
+from gal.errors import NodeRunsError, TaskError
 from gal.node.control import ControlServer, Event, Operation, ask_node, running_node
 from gal.node.logs import Log
 from gal.node.node import Node
@@ -78,6 +79,10 @@ def _only_a_label_holder(name: str) -> Operation:
     return refuse
 
 
+STARTING = 20.0
+"""Seconds that a node may take from its start until it listens to commands."""
+
+
 @contextmanager
 def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Operation]]]:
     """A running node that takes commands."""
@@ -105,14 +110,23 @@ def do(
     stopping: threading.Event,
     log: Log,
 ) -> Any:
-    """Have the running node do something, or start one for as long as it takes."""
-    with running_node(home) as connection:
-        if connection is not None:
-            hang_up = threading.Thread(target=_hang_up, args=(connection, stopping), daemon=True)
-            hang_up.start()
-            return ask_node(connection, what, arguments, on_event)
-    with serving(home, log) as (_, known):
-        return known[what](arguments, on_event, stopping)
+    """Have the running node do something, or start one for as long as it takes.
+
+    A node that has just been started takes a few seconds until it listens to commands.
+    """
+    until = time.monotonic() + STARTING
+    while True:
+        with running_node(home) as connection:
+            if connection is not None:
+                hang_up = threading.Thread(target=_hang_up, args=(connection, stopping), daemon=True)
+                hang_up.start()
+                return ask_node(connection, what, arguments, on_event)
+        try:
+            with serving(home, log) as (_, known):
+                return known[what](arguments, on_event, stopping)
+        except NodeRunsError:
+            if time.monotonic() > until or stopping.wait(0.3):
+                raise
 
 
 def _hang_up(connection: Any, stopping: threading.Event) -> None:

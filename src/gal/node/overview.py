@@ -28,6 +28,10 @@ def overview(home: Path) -> dict[str, Any]:
         fingerprint = load_identity(home, configuration.name).fingerprint
     except GALError as error:
         fingerprint = f"(no usable key: {error})"
+    if live is not None and live["fingerprint"] != fingerprint:
+        fingerprint = (
+            f"{live['fingerprint']} (the running node's; restart it to use the new key {fingerprint})"
+        )
     return {
         "organization": configuration.name,
         "fingerprint": fingerprint,

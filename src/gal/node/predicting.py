@@ -23,7 +23,14 @@ from gal.core.prediction import final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble, ensemble_of
-from gal.errors import InvalidMessageError, InvalidReplyError, LocalModelError, RefusedError, TaskError
+from gal.errors import (
+    InvalidMessageError,
+    InvalidReplyError,
+    LocalModelError,
+    NoAnswerError,
+    RefusedError,
+    TaskError,
+)
 from gal.node.assistants import Assistants, Pending
 from gal.node.failures import describe
 from gal.node.invitations import TaskTerms
@@ -209,7 +216,7 @@ class Predictor:
         except (RefusedError, InvalidMessageError) as error:
             return error
         if positions is None:
-            return LocalModelError(f"did not answer within {seconds:g} s")
+            return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
         return Asking(positions)
 
     def _message(
@@ -243,17 +250,17 @@ class Predictor:
         return _spread(message, asking, shape)
 
 
-def _absent(state: State, record: TaskRecord, name: str) -> LocalModelError:
+def _absent(state: State, record: TaskRecord, name: str) -> NoAnswerError:
     status = state.members(record.id).get(name, "invited")
-    return LocalModelError("is not connected" if status == "invited" else f"has {status}")
+    return NoAnswerError("is not connected" if status == "invited" else f"has {status}")
 
 
 def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> Any:
     if pending.answer is None:
-        return LocalModelError(f"did not answer within {seconds:g} s")
+        return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
     message = pending.answer.message
     if message.kind == "refusal":
-        return LocalModelError(f"refused ({message.fields['code']}): {message.fields['message']}")
+        return NoAnswerError(f"refused ({message.fields['code']}): {message.fields['message']}")
     asked = pending.encoded.message
     [tokens] = asked.arrays.values()
     known = message.arrays["known"] == 1 if message.kind == "predicted" else np.zeros(0, dtype=np.bool_)

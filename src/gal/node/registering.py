@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gal.errors import InvalidInputError, RefusedError, TaskError
+from gal.errors import InvalidInputError, RefusedError
 from gal.node.audit import AuditLog, utc_now
 from gal.node.configuration import NodeConfiguration, read_configuration
 from gal.node.invitations import TaskTerms, read_invitation, write_invitation
@@ -57,7 +57,7 @@ def invite(
     check_options(options)
     with opened(home) as records:
         if any(task.name == name for task in records.state.tasks("label holder")):
-            raise TaskError(f"there is a task {name!r} already: choose another name, or gal forget {name}")
+            return _invite_again(records, name, organizations, path)
         made = utc_now().isoformat(timespec="seconds")
         record, terms = new_task(
             records.configuration,
@@ -73,6 +73,23 @@ def invite(
         records.state.add_task(record, dict.fromkeys(organizations, "invited"))
         records.audit.append("own", "invited", task=terms.task, note=f"{name}: {', '.join(organizations)}")
         return terms
+
+
+def _invite_again(records: Records, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
+    """A new invitation to a task that is there already, for more organizations, or for those with a new key or that had left."""
+    from gal.node.tasks import invited
+
+    task = records.state.find_task(name, "label holder")
+    members = records.state.members(task.id)
+    still = [one for one, status in members.items() if status == "invited"]
+    everybody = invited(records.configuration.name, records.cards, [*dict.fromkeys([*still, *organizations])])
+    old = TaskTerms.model_validate(task.terms)
+    terms = old.model_copy(update={"organizations": everybody, "fingerprint": records.identity.fingerprint})
+    write_invitation(terms, records.identity, path)
+    again = replace(task, terms=terms.model_dump(mode="json"))
+    records.state.add_task(again, dict.fromkeys(organizations, "invited"))
+    records.audit.append("own", "invited", task=task.id, note=f"{name}, again: {', '.join(organizations)}")
+    return terms
 
 
 def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:

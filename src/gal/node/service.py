@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,11 @@ from gal.node.state import Answer, State, TaskRecord
 from gal.node.worker import Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
-EXCHANGES = 10
-"""Private set intersections before a version begins, at most."""
+EXCHANGES = 20
+"""Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
+
+LEAST_WEIGHT = 1e-6
+"""A row with a smaller share of the largest weight counts as not fitted."""
 
 
 class Asked(NamedTuple):
@@ -61,7 +64,6 @@ class Service:
         self.limits = Limits(configuration.name, configuration.policy)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._exchanges: dict[tuple[str, int], set[str]] = defaultdict(set)
 
     def answer(self, asked: Asked) -> Encoded:
         """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
@@ -170,6 +172,7 @@ class Service:
             "rows": begun.fields["rows"],
             "n_rows": begun.fields["n_rows"],
             "n_fit": int((arrays["fit"][known] == 1).sum()),
+            "fewest": _fewest(arrays, known),
             "without": [int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
             "n_outputs": fields["n_outputs"],
             "rounds": fields["rounds"],
@@ -191,13 +194,14 @@ class Service:
 
     def _count_exchange(self, asked: Asked, task: TaskRecord) -> None:
         """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
-        exchanges = self._exchanges[task.id, asked.message.version]
-        exchanges.add(asked.message.fields["exchange"])
-        if len(exchanges) > EXCHANGES:
+        if asked.message.fields["step"] != "response":
+            return
+        day = self._clock().date().isoformat()
+        if self.state.spend_predictions(f"psi {asked.peer}", day, 1, EXCHANGES) >= EXCHANGES:
             raise RefusedError(
                 "too-many-exchanges",
-                f"{self.configuration.name} takes part in at most {EXCHANGES} private set intersections before a version begins: "
-                "learn a new version",
+                f"{self.configuration.name} takes part in at most {EXCHANGES} private set intersections a day before {task.name!r} "
+                "begins: try again tomorrow",
             )
 
     def _charge(self, asked: Asked, n_rows: int) -> None:
@@ -336,8 +340,11 @@ class Service:
             raise RefusedError(
                 "not-finite", f"round {round}: the residual for {name} has NaN or infinite values"
             )
-        if not asked.own:  # a row without weight is not fitted: weighing all but a few away would be probing
-            self.limits.check_fit(n_fit if weight is None else int((weight > 0).sum()), round)
+        if (
+            not asked.own
+        ):  # a row of hardly any weight is not fitted: weighing all but a few away would be probing
+            counted = n_fit if weight is None else int((weight > LEAST_WEIGHT * weight.max()).sum())
+            self.limits.check_fit(min(counted, facts["fewest"]) if part is None else counted, round)
 
     def _models(self, asked: Asked, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
@@ -372,6 +379,7 @@ class Service:
         facts = self._version(asked, task, "begun", "finished")
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
         self._check_rounds(asked, task, facts)
+        self._check_predicted_rows(asked, task, n_rows)
         self._charge(asked, n_rows)
         _, answer = self.worker(
             "predict",
@@ -386,6 +394,14 @@ class Service:
         )
         self.metrics.predicted(asked.peer, n_rows)
         return restore(answer)
+
+    def _check_predicted_rows(self, asked: Asked, task: TaskRecord, n_rows: int) -> None:
+        agreed, came = TaskTerms.model_validate(task.terms).alignment, asked.message.fields["method"]
+        name, most = self.configuration.name, self.configuration.policy.max_rows
+        if came != agreed:
+            raise RefusedError("other-terms", f"{name} agreed to match rows by {agreed}, not by {came}")
+        if n_rows > most and not asked.own:
+            raise RefusedError("too-many-rows", f"{name} predicts at most {most} rows at once: send fewer")
 
     def _end(self, asked: Asked, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
@@ -416,3 +432,12 @@ class Service:
             folder = self.state.home / "tasks" / task
             self.worker("forget", folder=folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fewest(arrays: Mapping[str, Any], known: Any) -> int:
+    """The fewest rows on which a model of the version is fitted: without one of the folds, where there are any."""
+    fit = arrays["fit"][known] == 1
+    if "folds" not in arrays:
+        return int(fit.sum())
+    sizes = np.bincount(arrays["folds"][known][fit])
+    return int(fit.sum() - sizes.max(initial=0))

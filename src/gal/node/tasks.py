@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gal.alignment import RowIds
 from gal.core.losses import REGRESSION_LOSSES
+from gal.core.rows import Rows
 from gal.core.task import Task
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.configuration import NodeConfiguration
@@ -88,19 +89,12 @@ def new_task(
         raise TaskError(
             f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
         )
-    members = {one: cards.get(one) for one in organizations}
-    unknown = sorted(one for one, card in members.items() if card is None)
-    if unknown or not members:
-        known = ", ".join(sorted(cards.all())) or "none"
-        raise InvalidInputError(
-            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add FILE"
-        )
-    if configuration.name in members:
-        raise InvalidInputError(f"{configuration.name!r} is this organization itself: it takes part anyway")
+    everybody = invited(configuration.name, cards, organizations)
     kept = {"kind": kind, "seed": seed, "options": {"closing": False} | options}
     check_options(options)
     try:
-        task = _task(configuration, kept, read_labelled(configuration), [*members, configuration.name])
+        names = [*(one.name for one in everybody), configuration.name]
+        task = _task(configuration, kept, read_labelled(configuration), names)
     except (TypeError, ValueError) as error:
         if isinstance(error, GALError):
             raise
@@ -113,16 +107,10 @@ def new_task(
         label_holder=configuration.name,
         fingerprint=identity.fingerprint,
         purpose=purpose,
-        organizations=tuple(
-            Invited(name=one, fingerprint=card.fingerprint) for one, card in members.items() if card
-        ),
+        organizations=everybody,
         outputs=task.loss.n_outputs,
         rounds=task.rounds,
-        fitted="out-of-fold"
-        if rows.folds is not None
-        else "in-sample"
-        if len(rows.search) == len(rows.fit)
-        else "held-out",
+        fitted=_fitted(rows),
         folds=rows.n_folds,
         parts=rows.n_parts,
         alignment=alignment,  # type: ignore[arg-type]
@@ -132,6 +120,26 @@ def new_task(
         terms.task, name, "label holder", configuration.name, terms.model_dump(mode="json"), kept, made=made
     )
     return record, terms
+
+
+def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
+    """Whom to invite, by the names of their cards."""
+    members = {one: cards.get(one) for one in organizations}
+    unknown = sorted(one for one, card in members.items() if card is None)
+    if unknown or not members:
+        known = ", ".join(sorted(cards.all())) or "none"
+        raise InvalidInputError(
+            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add FILE"
+        )
+    if own in members:
+        raise InvalidInputError(f"{own!r} is this organization itself: it takes part anyway")
+    return tuple(Invited(name=one, fingerprint=card.fingerprint) for one, card in members.items() if card)
+
+
+def _fitted(rows: Rows) -> Literal["in-sample", "held-out", "out-of-fold"]:
+    if rows.folds is not None:
+        return "out-of-fold"
+    return "in-sample" if len(rows.search) == len(rows.fit) else "held-out"
 
 
 def check_options(options: Mapping[str, Any]) -> None:

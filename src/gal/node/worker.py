@@ -40,7 +40,7 @@ class Worker:
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
         self._lock = threading.Lock()
-        self._waiting: dict[int, Future[Result]] = {}
+        self._waiting: dict[int, tuple[str, Future[Result]]] = {}
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -69,7 +69,7 @@ class Worker:
             connection = self._ensure()
             self._next += 1
             number, future = self._next, Future[Result]()
-            self._waiting[number] = future
+            self._waiting[number] = do, future
         text = json.dumps({"id": number, "do": do} | command, default=str).encode()
         try:
             with self._sending:
@@ -127,16 +127,18 @@ class Worker:
             except (EOFError, OSError):
                 break
             with self._lock:
-                future = self._waiting.pop(result["id"], None)
-            if future is not None:
-                future.set_result((result, content))
+                asked = self._waiting.pop(result["id"], None)
+            if asked is not None:
+                asked[1].set_result((result, content))
         failure = why_ended(process.wait(), self._configuration)
         with self._lock:
             waiting, self._waiting = self._waiting, {}
             self._connection = None
             connection.close()
-        for future in waiting.values():
-            future.set_result(({"failure": failure._asdict()}, b""))
+        for do, future in waiting.values():
+            # Whoever merely was beside a fit that took too long is asked once more.
+            own = failure if do == "fit" or failure.code == ENDED else failure._replace(code=ENDED)
+            future.set_result(({"failure": own._asdict()}, b""))
 
 
 def why_ended(code: int, configuration: NodeConfiguration) -> Failure:

@@ -35,6 +35,8 @@ TYPES: Mapping[str, pa.DataType] = {
 }
 """The only types that travel; each as a list of the only row."""
 
+LISTS = {name: pa.large_list(known) for name, known in TYPES.items()}
+
 
 def encode(message: Message) -> pa.Buffer:
     """The message as bytes; the same message gives the same bytes."""
@@ -130,9 +132,7 @@ def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
     if first.type != "schema" or first.metadata.size > LARGEST_HEADER + (1 << 16):
         raise InvalidMessageError(f"begins with {first.type!r} of {first.metadata.size} bytes, not a schema")
     schema = pa.ipc.read_schema(first)
-    if any(
-        one.type not in [pa.large_list(known) for known in TYPES.values()] or one.metadata for one in schema
-    ):
+    if any(one.type not in LISTS.values() or one.metadata for one in schema):
         raise InvalidMessageError(
             f"a column of a type that does not travel: {[str(t) for t in schema.types]!s:.200}"
         )
@@ -209,9 +209,10 @@ def _announced(name: str, header: dict[str, Any]) -> tuple[str, tuple[int, ...]]
 def _array(
     name: str, column: pa.Array, column_type: pa.DataType, kind: str, shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    if column_type != pa.large_list(TYPES[kind]) or len(column) != 1 or column.null_count:
+    if column_type != LISTS[kind] or len(column) != 1 or column.null_count:
         raise InvalidMessageError(f"array {name!r:.40}: announced as {kind}, came as {column_type}")
-    values = column.flatten()
+    start, end = column.offsets.to_pylist()
+    values = column.values.slice(start, end - start)
     if values.null_count or len(values) != math.prod(shape):
         raise InvalidMessageError(
             f"array {name!r:.40}: {len(values)} values with {values.null_count} gaps for shape {shape}"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -250,4 +252,9 @@ def type_name(array: Array) -> str:
     >>> type_name(np.zeros(2, dtype=np.float32)), type_name(np.array(["a"], dtype=object))
     ('float32', 'str')
     """
-    return "str" if array.dtype.kind == "O" else array.dtype.name
+    return "str" if array.dtype.kind == "O" else _name(array.dtype)
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # numpy makes it anew each time
