@@ -19,6 +19,9 @@ from gal.node.state import State
 from gal.protocol import Encoded, Message, prepare
 from gal.transport import Received, Stream
 
+SMALL = 1 << 16
+"""Bytes of a request that goes out at once where nothing else waits."""
+
 ANSWERS = frozenset({"begun", "blinded", "fitted", "predicted", "done", "refusal"})
 
 
@@ -106,8 +109,13 @@ class Assistants:
         with self._changed:
             self._pending[pending.key] = pending
             stream = self._streams.get(organization)
-            if stream is not None and encoded.message.task in self._joined.get(organization, {}):
+            if stream is None or encoded.message.task not in self._joined.get(organization, {}):
+                return pending
+            if encoded.data.size > SMALL or not stream.is_idle:
                 self._hand_over(stream, pending)
+                return pending
+            pending.through = stream
+        self._send(stream, pending)  # sooner done than handed over, and nothing that could keep us waiting
         return pending
 
     def give_up(self, pendings: Iterable[Pending]) -> None:

@@ -60,6 +60,11 @@ class Outgoing:
             self._changed.notify_all()
             return True
 
+    @property
+    def waits(self) -> bool:
+        """Whether a frame still waits here."""
+        return bool(self._frames)
+
     def finish(self, *, drop: bool = False) -> None:
         """Takes nothing more; what waits is still sent, unless it is dropped."""
         with self._changed:
@@ -121,6 +126,11 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({self.peer!r}, {self.fingerprint!r})"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be sent: a small message would not have to wait."""
+        return not self._sending.locked() and not self.outgoing.waits
 
     def agree(self, version: int, software: str, largest: int) -> None:
         """The greeting is over: from now on messages of up to ``largest`` bytes are taken."""
