@@ -392,16 +392,10 @@ class Nursery:
 
 def import_everything() -> None:
     """What nodes need, before the first of them is made."""
-    import skops.io
+    from gal.node.worker_process import import_storage
 
-    import gal.cli.learning
-    import gal.cli.nodes
-    import gal.node.endpoint
-    import gal.node.label_holder
-    import gal.node.operations
-    import gal.node.worker_process  # noqa: F401
-
-    assert skops.io
+    import_storage()  # without torch, which is not made to be forked
+    assert "torch" not in sys.modules
     assert threading.active_count() == 1, "threads do not live on in a fork"
 
 

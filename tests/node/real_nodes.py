@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 import gal
 from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
+from gal.errors import NodeError
 from gal.models import LinearModel
 from gal.node.audit import AuditLog
 from gal.node.control import running_node
@@ -297,14 +298,22 @@ class Network:
 
     def ask(self, what: str, **arguments: Any) -> Any:
         """Have the label holder's running node do something, over its control socket as commands do."""
-        return do(
-            self.home(HOLDER),
-            what,
-            {"task": TASK} | arguments,
-            on_event=self.events.append,
-            stopping=threading.Event(),
-            log=open_log(self.home(HOLDER), "error"),
-        )
+        try:
+            return do(
+                self.home(HOLDER),
+                what,
+                {"task": TASK} | arguments,
+                on_event=self.events.append,
+                stopping=threading.Event(),
+                log=open_log(self.home(HOLDER), "error"),
+            )
+        except NodeError as error:
+            if "the node ended" not in str(error) or HOLDER not in self.running:
+                raise
+            one = self.running[HOLDER]
+            raise NodeError(
+                f"{error}; its status is {one.process.poll()}, it said: {one.said()[-3000:]}"
+            ) from error
 
     @cached_property
     def events(self) -> list[Mapping[str, Any]]:

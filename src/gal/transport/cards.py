@@ -12,7 +12,6 @@ import json
 import os
 import re
 import threading
-import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -32,9 +31,6 @@ FORMAT = 1
 SUFFIX = ".card"
 LARGEST = 64 * 1024
 """Bytes of a card; with a long chain one needs about a tenth of it."""
-
-FRESH = 0.05
-"""Seconds for which a known key need not be looked up again."""
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 KEYS = {"format", "name", "fingerprint", "address", "certificate", "roots", "replaces"}
@@ -161,7 +157,6 @@ class CardFolder:
         self._on_warning = on_warning
         self._lock = threading.RLock()
         self._seen: object = None
-        self._looked: dict[tuple[str, str], float] = {}
         self._cards: dict[str, Card] = {}
         self._names: dict[str, str] = {}
         self._read: dict[str, tuple[object, Card | str]] = {}
@@ -185,23 +180,13 @@ class CardFolder:
             return None if name is None else (name, self._cards[name])
 
     def is_known(self, name: str, fingerprint: str) -> bool:
-        """Whether this key is, at this moment, that of the card of this name; no where the folder cannot be read.
-
-        Asked with every frame, it looks at the folder at most every 50 ms.
-        """
-        now, seen = time.monotonic(), self._looked.get((name, fingerprint))
-        if seen is not None and now - seen < FRESH:
-            return True
+        """Whether this key is, at this moment, that of the card of this name; no where the folder cannot be read."""
         try:
             known = self.by_fingerprint(fingerprint)
         except IdentityError as error:
             self._warn([str(error)])
             return False
-        if known is None or known[0] != name:
-            self._looked.pop((name, fingerprint), None)
-            return False
-        self._looked[name, fingerprint] = now
-        return True
+        return known is not None and known[0] == name
 
     def roots(self) -> bytes:
         """PEM: what TLS has to trust to meet all of these peers."""
