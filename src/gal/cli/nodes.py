@@ -79,14 +79,19 @@ def init(
         }
         typer.echo(json.dumps(facts))
         return
+    _tell_new(name, folder, identity.fingerprint, str(home or name))
+
+
+def _tell_new(name: str, folder: Path, fingerprint: str, home: str) -> None:
+    """What is in the new folder, and what to do next."""
     out = Console(soft_wrap=True, highlight=False)
     out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")
     out.print(
-        f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is\n               {identity.fingerprint}"
+        f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is\n               {fingerprint}"
     )
     out.print("  node.toml    say where the data is and what this organization allows")
     out.print("  key.pem      stays here")
-    out.print(f"Next: edit node.toml, then [bold]gal doctor --home {escape(str(home or name))}[/]")
+    out.print(f"Next: edit node.toml, then [bold]gal doctor --home {escape(home)}[/]")
 
 
 def doctor(home: Home = None, as_json: AsJson = False) -> None:
