@@ -33,6 +33,8 @@ from gal.organization import Organization, fit_locally, predict_locally, take_ro
 
 T = TypeVar("T")
 Observer = Callable[[Progress], None]
+Listener = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
+"""Told what was asked in a round trip, and every organization's answer to each request."""
 
 
 @dataclass
@@ -140,6 +142,7 @@ def drive_learning(
     progress: Progress | None = None,
     on_round: Observer | None = None,
     traffic: Traffic | None = None,
+    on_message: Listener | None = None,
 ) -> Ensemble:
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds.
 
@@ -150,7 +153,7 @@ def drive_learning(
         for one in members.values():
             one.models.clear()
     try:
-        return _drive(task, members, driver, progress, on_round, traffic)
+        return _drive(task, members, driver, progress, on_round, _listeners(task, traffic, on_message))
     finally:
         for one in members.values():
             one.release()
@@ -162,7 +165,7 @@ def _drive(
     driver: Driver,
     progress: Progress | None,
     on_round: Observer | None,
-    traffic: Traffic | None,
+    listeners: Sequence[Listener],
 ) -> Ensemble:
     reached = progress
 
@@ -178,8 +181,8 @@ def _drive(
         while True:
             try:
                 replies = ask(task, organizations, driver, requests)
-                if traffic is not None:
-                    _count(traffic, task, requests, replies)
+                for listen in listeners:
+                    listen(requests, replies)
             except KeyboardInterrupt:
                 requests = steps.throw(EndLearning())
                 continue
@@ -194,6 +197,11 @@ def _drive(
     if not ensemble.rounds and ensemble.stopped.startswith(ENDED):
         raise NothingLearnedError("learning was interrupted before its first round was finished")
     return ensemble
+
+
+def _listeners(task: Task, traffic: Traffic | None, on_message: Listener | None) -> list[Listener]:
+    counting = [] if traffic is None else [partial(_count, traffic, task)]
+    return [*counting, *([] if on_message is None else [on_message])]
 
 
 def _count(

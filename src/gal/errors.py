@@ -16,6 +16,8 @@
     ├── NothingLearnedError                    learning ended before its first round was finished
     ├── StoredModelError                       a saved model cannot be read
     ├── ExperimentError                        a run of a table failed
+    ├── PrivacyError                           a privacy guarantee cannot be given as asked; nothing was sent
+    │   └── BudgetSpentError                   ... because it would cost more than is left
     ├── NodeError                              something about nodes and the network between them
     │   ├── ConfigurationError (also InvalidInputError)   node.toml cannot be used; with file and line
     │   ├── IdentityError                      a key, certificate or card cannot be used or is not known
@@ -96,6 +98,14 @@ class MissingExtraError(GALError, ImportError):
 
 class ExperimentError(GALError):
     """A run of a table failed; the message says which."""
+
+
+class PrivacyError(GALError):
+    """A privacy guarantee cannot be given as asked; nothing was sent."""
+
+
+class BudgetSpentError(PrivacyError):
+    """A release would cost more privacy than is left; nothing was sent."""
 
 
 class NodeError(GALError):

@@ -39,6 +39,9 @@ from gal.labels import check_class_labels, check_regression_labels
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
 from gal.organization import Organization
+from gal.privacy.protection import check_privacy, check_public, protect, true_labels
+from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.statements import statement
 from gal.progress import show_progress
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import find_models, number_models
@@ -78,9 +81,11 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         patience: int | None = 3,
         plateau: float | None = None,
         preset: str = "default",
+        privacy: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         on_round: Any = None,
+        on_message: Any = None,
         verbose: int = 0,
     ) -> None:
         self.organizations = organizations
@@ -104,50 +109,77 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.patience = patience
         self.plateau = plateau
         self.preset = preset
+        self.privacy = privacy
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.on_round = on_round
+        self.on_message = on_message
         self.verbose = verbose
 
     # --- learning
 
     def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
+        check_public(self.privacy, sample_weight, self.initial)
         members = self._make_organizations(X, options)
         self._loss: Loss = labels.loss
         self.closing_: Closing | None = None
+        self.private_refit_: PrivateRefit | None = None
+        self.privacy_ = statement(self.privacy)
         self._initial = check_initial(self.initial, labels.loss, self._feature_names, int(X.shape[1]))
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         losses = local_losses_by_name(self.local_losses, list(members))
+        seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
-            labels,
+            seen.labels,
             list(members),
-            options,
+            seen.options,
             label_holder=self.label_holder_,
             label_holder_loss=losses[self.label_holder_],
             initial=self._initial.learn(X, self._own_view(X), labels, weight),
             sample_weight=weight,
             moving=[name for name, one in members.items() if one.moves],
+            release=seen.release,
+            private=seen.private,
             seed=seed,
         )
         self.traffic_ = Traffic()
-        self.ensemble_, seconds = self._learn(task, members)
+        if self.on_message is not None:
+            self.task_rows_ = task.rows  # without them nobody could tell which rows a residual is of
+        self.ensemble_, seconds = self._learn(task, members, labels if seen.private else None)
         self._organizations = members
         self._describe(seconds)
         for one in members.values():
             one.finish()
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
 
-    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
-        """Algorithm 1: the ensemble, and the seconds of its rounds; fitted models stay with the members."""
+    def _learn(
+        self, task: Task, members: Mapping[str, Organization], true_labels: Labels | None = None
+    ) -> tuple[Ensemble, list[float]]:
+        """Algorithm 1: the ensemble, and the seconds of its rounds; fitted models stay with the members.
+
+        ``true_labels``, where the task learns from protected ones: for the private refit.
+        """
         clock = Clock(self.on_round)
         with (
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
-            ensemble = drive_learning(task, members, run, on_round=observer, traffic=self.traffic_)
+            ensemble = drive_learning(
+                task, members, run, on_round=observer, traffic=self.traffic_, on_message=self.on_message
+            )
         if task.keep_fitted and ensemble.asked():
             fitted = all_fitted(task, ensemble, clock.reached, members)
+            if true_labels is not None:
+                self.private_refit_ = refit_privately(
+                    true_labels.y,
+                    true_labels.loss,
+                    fitted,
+                    ensemble.coefficients,
+                    task.first_output,
+                    seed=task.seed,
+                )
+                return ensemble, clock.seconds
             own = None if isinstance(self.closing, str | bool) else self.closing
             try:
                 self.closing_ = learn_closing(task, ensemble, fitted, own, self.n_jobs)
@@ -234,7 +266,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             yield self._closed(output, answers) if done == self.n_rounds_ else output
 
     def _closed(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model moves it; not where an answer is missing, which it never met."""
+        """F^T as far as the closing model moves it; not where an answer is missing, which it never met.
+
+        Under a privacy guarantee: what the private refit makes of the same answers.
+        """
+        if self.private_refit_ is not None:
+            return self.private_refit_.output(_by_round(answers, self.n_rounds_))
         if self.closing_ is None or answers.degraded.all():
             return output
         rounds = [
@@ -288,7 +325,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
         part is its deviation from its own average, so a useless one has about 0. Where a closing model
-        takes part, ``closing model`` is what it adds to their sum. With several
+        takes part, ``closing model`` is what it adds to their sum; ``private refit`` likewise. With several
         outputs the columns are pairs (organization, output).
         """
         import pandas as pd
@@ -301,9 +338,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             part -= average
             base += average
         columns = {"base": base, **parts}
-        if self.closing_ is not None:
+        if self.closing_ is not None or self.private_refit_ is not None:
             output = final_output(self.ensemble_, answers, self._first(table))
-            columns["closing model"] = self._closed(output, answers) - output
+            name = "closing model" if self.private_refit_ is None else "private refit"
+            columns[name] = self._closed(output, answers) - output
         index = table.index if is_frame(table) else None
         if self.ensemble_.n_outputs == 1:
             return pd.DataFrame({name: part[:, 0] for name, part in columns.items()}, index=index)
@@ -335,9 +373,15 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         fitted_models = {name: one.models for name, one in self._organizations.items()}
         distinct, places = number_models(fitted_models)
         templates = {name: one.model for name, one in self._organizations.items()}
-        facts = {"class": type(self).__name__, "columns": self.columns_, "label_holder": self.label_holder_}
+        refit = None if self.private_refit_ is None else self.private_refit_.to_json()
+        facts = {
+            "class": type(self).__name__,
+            "columns": self.columns_,
+            "label_holder": self.label_holder_,
+            "private_refit": refit,
+        }
         fitted = {name: value for name, value in vars(self).items() if name in _STORED}
-        parameters = self.get_params(deep=False) | {"on_round": None}
+        parameters = self.get_params(deep=False) | {"on_round": None, "on_message": None}
         objects = {"models": distinct, "places": places, "templates": templates, "fitted": fitted}
         write_archive(path, facts, self.ensemble_, objects | {"parameters": parameters})
 
@@ -353,6 +397,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         loaded.columns_ = facts["columns"]
         loaded.label_holder_ = facts["label_holder"]
         loaded.ensemble_ = ensemble
+        refit = facts.get("private_refit")
+        loaded.private_refit_ = None if refit is None else PrivateRefit.from_json(refit)
         loaded._organizations = {}
         for name, places in objects["places"].items():
             one = Organization(name, np.empty((0, 1)), objects["templates"][name])
@@ -439,11 +485,12 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
         options = _options(self)
+        check_privacy(self.privacy)
         table = self._check_table(X, reset=True)
         target = check_regression_labels(y, int(table.shape[0]))
         self._single_output = target.ndim == 1
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
-        self._fit(table, regression_labels(target, options), options, weight)
+        self._fit(table, true_labels(self.privacy, target, options, regression_labels), options, weight)
         return self
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
@@ -474,10 +521,11 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
         options = _options(self)
+        check_privacy(self.privacy)
         table = self._check_table(X, reset=True)
         target = check_class_labels(y, int(table.shape[0]))
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
-        labels = class_labels(target, options)
+        labels = true_labels(self.privacy, target, options, class_labels)
         self.classes_: NDArray[Any] = np.asarray(labels.classes)
         self._fit(table, labels, options, weight)
         return self
@@ -528,9 +576,14 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 _STORED = frozenset(
     {
         *("classes_", "n_features_in_", "feature_names_in_", "_single_output"),
-        *("_loss", "_initial", "_seconds", "closing_"),
+        *("_loss", "_initial", "_seconds", "closing_", "privacy_"),
     }
 )
+
+
+def _by_round(answers: Answers, rounds: int) -> list[dict[str, NDArray[np.float32]]]:
+    """What every organization that was asked said of each round."""
+    return [{name: values[index] for name, values in answers.values.items()} for index in range(rounds)]
 
 
 def _options(estimator: _GAL) -> Options:

@@ -7,7 +7,7 @@ beyond it. An option that is given always wins over the preset.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gal.closing import check_closing, closes
 from gal.core.line_search import LineSearch, line_search
 from gal.core.losses import AbsoluteError, Loss, classification_loss, regression_loss
+from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
 from gal.core.rows import FittedValues, Rows, assign_rows
 from gal.core.stopping import Stopping
@@ -146,16 +147,25 @@ def make_task(
     initial: Any = "auto",
     sample_weight: Any = None,
     moving: Collection[str] = (),
+    release: Release | None = None,
+    private: bool = False,
     seed: int = 0,
 ) -> Task:
-    """The task that these options describe; ``moving`` names the organizations whose models move."""
+    """The task that these options describe; ``moving`` names the organizations whose models move.
+
+    ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a private refit
+    that judges them on the true labels.
+    """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if _auto(options.weights) else options.weights
     search = ("lbfgs" if options.paper else "exact") if _auto(options.line_search) else options.line_search
     scale = not options.paper if _auto(options.scale_residual) else options.scale_residual
     if not isinstance(scale, bool | np.bool_):
         raise InvalidOptionError(f"scale_residual must be 'auto', True or False, got {scale!r}")
-    rows = make_rows(labels, options, np.random.default_rng(seed), cross_validate=not moving)
+    steered = release is not None and release.steers
+    # Where labels are protected by releases only, even which rows are held out must not follow from them.
+    drawn_by = replace(labels, classes=None) if steered else labels
+    rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     return Task(
         y=labels.y,
@@ -164,7 +174,9 @@ def make_task(
         rows=rows,
         label_holder=label_holder,
         rounds=int(options.rounds),
-        initial=first_output(initial, labels, rows, options, weight),
+        initial=first_output(
+            "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
+        ),
         sample_weight=weight,
         weights=assistance_weights(method, local),
         line_search=line_search(search),
@@ -173,8 +185,10 @@ def make_task(
         else Stopping(options.min_rate, options.patience, options.plateau),
         scale_residual=bool(scale),
         fully_corrective=options.fully_corrective,
-        keep_fitted=_will_close(options, labels, rows, len(organizations)),
+        keep_fitted=private or _will_close(options, labels, rows, len(organizations)),
+        guard=not private,
         moving=tuple(sorted(moving)),
+        release=release,
         seed=seed,
     )
 

@@ -207,7 +207,11 @@ class _AssistedLearning(_GAL):
         every_row = replace(options, fitted="in-sample", validation_fraction=0.0, cross_validation=0)
         super()._fit(X, labels, every_row, sample_weight)
 
-    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
+    def _learn(
+        self, task: Task, members: Mapping[str, Organization], true_labels: Labels | None = None
+    ) -> tuple[Ensemble, list[float]]:
+        if self.privacy is not None or true_labels is not None:
+            raise InvalidOptionError(f"{type(self).__name__} knows no privacy mechanism: use GAL")
         order = [self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)]
         return learn_assisted(
             task, members, order=order, rate=self.rate, last_only=self.last_only, traffic=self.traffic_

@@ -24,9 +24,11 @@ from gal.core.requests import Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.drivers import Driver, InProcess, Traffic, ask, drive_prediction
+from gal.errors import InvalidOptionError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.models import PaperLinear
 from gal.organization import Organization
+from gal.tasks import Labels
 
 Floats = NDArray[np.float64]
 
@@ -156,7 +158,11 @@ class _Late(_GAL):
 
     _average = False
 
-    def _learn(self, task: Task, members: Mapping[str, Organization]) -> tuple[Ensemble, list[float]]:
+    def _learn(
+        self, task: Task, members: Mapping[str, Organization], true_labels: Labels | None = None
+    ) -> tuple[Ensemble, list[float]]:
+        if self.privacy is not None or true_labels is not None:
+            raise InvalidOptionError(f"{type(self).__name__} knows no privacy mechanism: use GAL")
         if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):
             count_labels(self.traffic_, task)
             return learn_layers(task, members, 1 / len(members) if self._average else 1.0)

@@ -24,6 +24,7 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "demo": "gal.cli.demo:demo",
     "simulate": "gal.cli.evaluate:simulate_command",
+    "leakage": "gal.cli.leakage:leakage",
     "bench": "gal.cli.bench:bench",
     "init": "gal.cli.nodes:init",
     "cards": "gal.cli.cards:cards",
@@ -41,6 +42,7 @@ COMMANDS = {
     "remove": "gal.cli.tasks:remove",
     "forget": "gal.cli.tasks:forget",
     "audit": "gal.cli.nodes:audit",
+    "privacy": "gal.cli.privacy:privacy",
 }
 """Where each command is, in the order in which people need them."""
 

@@ -22,6 +22,7 @@ from gal.errors import InvalidInputError, MissingExtraError
 from gal.experiments.bench.cache import Cache
 from gal.experiments.bench.cells import Sources
 from gal.experiments.bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
+from gal.experiments.bench.leaks import percent, to_json
 from gal.experiments.bench.plans import take, write_plan
 from gal.experiments.bench.results import narrow, write_results
 from gal.experiments.bench.runner import Observer, Run, left_to_run, run_tables
@@ -263,7 +264,10 @@ def _shown(run: Run) -> Iterator[Table]:
         for organizations in run.table.organizations:
             here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
             if any(one.final for one in here):
-                yield _one_table(run, here, f"{who(organizations)}, protocol {protocol}: final models")
+                leak = (
+                    ", and the canaries that the best attack guesses" if any(one.leak for one in here) else ""
+                )
+                yield _one_table(run, here, f"{who(organizations)}, protocol {protocol}: final models{leak}")
 
 
 def _one_table(run: Run, figures: Sequence[Figure], title: str) -> Table:
@@ -285,7 +289,8 @@ def _cell(figure: Figure | None) -> str:
         return NOT_RUN
     digits = 3 if figure.metric == "auc" else 1
     spread = f" ({figure.std:.{digits}f})" if len(figure.final) > 1 else ""
-    return f"{figure.mean:.{digits}f}{spread}{MARKS[figure.verdict]}"
+    score = f"{figure.mean:.{digits}f}{spread}{MARKS[figure.verdict]}"
+    return score if figure.leak is None else f"{score}\nleak {percent(figure.leak.canaries)}"
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -305,6 +310,9 @@ def _facts(run: Run) -> dict[str, Any]:
                 "best on test": list(one.best),
                 "paper": None if one.paper is None else [one.paper.mean, one.paper.std],
                 "verdict": one.verdict,
+                "epsilon": one.row.epsilon,
+                "delta": one.row.delta,
+                "leak": None if one.leak is None else to_json(one.leak),
             }
             for one in every_figure(run)
         ],

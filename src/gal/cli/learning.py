@@ -32,6 +32,10 @@ def learn(
         ),
     ] = 0,
     join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 60,
+    measure_leak: Annotated[
+        bool,
+        typer.Option("--measure-leak", help="When it is over, attack what was sent: what did it give away?"),
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,6 +50,7 @@ def learn(
         "task": task,
         "resume": resume,
         "anew": anew,
+        "measure_leak": measure_leak,
         "patience": {"join": join, "deadline": deadline, "quorum": quorum},
     }
     screen = Console(stderr=True, highlight=False)
@@ -59,6 +64,9 @@ def learn(
         typer.echo(json.dumps(facts, indent=2))
     else:
         tell_version(facts, Console(highlight=False))
+        if measure_leak:
+            unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
+            tell_leak(facts.get("leak", unknown), Console(highlight=False))
 
 
 class Watcher:
@@ -91,12 +99,27 @@ def describe(event: Mapping[str, Any]) -> str:
         return f"[yellow]not there, joins when it comes: {escape(', '.join(event['organizations']))}[/]"
     if kind == "refused":
         return f"[yellow]{escape(event['organization'])} does not take part: {escape(event['why'])}[/]"
+    if kind == "privacy":
+        return _privacy(event)
+    if kind == "measuring":
+        return "attacking what was sent, to see what it gave away"
     if kind == "round":
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
         tail = f"  [yellow]missed: {missed}[/]" if missed else ""
         return f"round {event['round']:>2}: loss {event['train_loss']:.6g}, rate {event['rate']:.4g}; weights {weights}{tail}"
     return ""
+
+
+def _privacy(event: Mapping[str, Any]) -> str:
+    """What is about to be told of the labels, said before anything is sent."""
+    from gal.node.label_privacy import in_words
+
+    if event["mechanism"] == "none":
+        return f"[yellow]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
+    delta = f", delta {event['delta']:g}" if event["delta"] else ""
+    cost = f"{event['mechanism']}, epsilon {event['epsilon']:g}{delta}"
+    return f"[green]privacy: {escape(cost)}.[/] {escape(in_words(event))}"
 
 
 def tell_version(facts: Mapping[str, Any], out: Console) -> None:
@@ -109,6 +132,7 @@ def tell_version(facts: Mapping[str, Any], out: Console) -> None:
         out.print(
             "[yellow]On the validation rows the label holder alone was better: assistance is not used.[/]"
         )
+    _tell_privacy(facts, out)
     table = Table("organization", "contribution", "rows it knows", "rounds missed")
     for name, share in facts["contributions"].items():
         missed = facts["missed"].get(name, [])
@@ -123,4 +147,50 @@ def tell_version(facts: Mapping[str, Any], out: Console) -> None:
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
 
 
-__all__ = ["learn"]
+def _tell_privacy(facts: Mapping[str, Any], out: Console) -> None:
+    """What the version told of the labels, and what the private refit made of it; nothing for versions of before."""
+    from gal.cli.tasks import tell_privacy
+
+    if "privacy" not in facts:
+        return
+    tell_privacy(facts["privacy"], out)
+    if facts.get("refitted"):
+        noisy = (
+            ""
+            if facts["privacy"]["mechanism"].endswith("residuals")
+            else "Losses above are on noisy labels. "
+        )
+        out.print(
+            f"{noisy}On the true labels, which stay here, the loss is {facts['public_true_loss']:.6g}, and "
+            f"{facts['private_true_loss']:.6g} after the private refit, which predicts from now on."
+        )
+    elif facts["privacy"]["mechanism"] != "none":
+        why = escape(
+            facts.get("refit_problem", "it would be no better, or there is too little to learn from")
+        )
+        out.print(f"[yellow]Nothing was refitted to the true labels ({why}): the public model predicts.[/]")
+
+
+def tell_leak(leak: Mapping[str, Any], out: Console) -> None:
+    """What attacks on the messages found out."""
+    if "error" in leak:
+        out.print(f"[yellow]{escape(leak['error'])}[/]")
+        return
+    title = f"labels guessed right, of {leak['rows']:,} rows that were sent"
+    table = Table("attack", "with the messages", "without", title=title, title_justify="left")
+    for one in leak["attacks"]:
+        note = f" ({one['note']})" if one["note"] else ""
+        table.add_row(
+            escape(one["name"] + note), *(_share(one["ordinary"][key]) for key in ("with", "without"))
+        )
+    out.print(table)
+    out.print(f"[bold]{escape(leak['verdict'])}[/]")
+
+
+def _share(share: Mapping[str, float]) -> str:
+    if not share["of"]:
+        return ""
+    return f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
+
+
+__all__ = ["learn", "tell_leak", "tell_version"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,36 @@ def invite(
         list[str] | None,
         typer.Option("--option", "-o", help="Any other option, as name=value.", show_default=False),
     ] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(
+            help="What protects your labels: none, randomised-response (classes), laplace-labels, gaussian-labels (numbers), "
+            "laplace-residuals or gaussian-residuals.",
+            show_default="none",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="How much may be learned of a label: smaller is more private.", show_default=False),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="For Gaussian noise, such as 1e-6.", show_default=False)
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="All classes that can occur, as in no,yes; they become public.", show_default=False
+        ),
+    ] = None,
+    lower: Annotated[
+        float | None, typer.Option(help="Public lower bound of labels.", show_default=False)
+    ] = None,
+    upper: Annotated[
+        float | None, typer.Option(help="Public upper bound of labels.", show_default=False)
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="Public bound of residuals that get noise.", show_default="1")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The invitation; default: TASK.invitation here.", show_default=False)
     ] = None,
@@ -44,6 +75,8 @@ def invite(
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {align!r}")
     path = (Path(f"{task}.invitation") if out is None else out).absolute()
     more = dict(_option(text) for text in option or [])
+    given = {"epsilon": epsilon, "delta": delta, "lower": lower, "upper": upper, "clip": clip}
+    chosen = _privacy(home_of(home), task, privacy, classes, given)
     terms = register(
         home_of(home),
         task,
@@ -53,20 +86,65 @@ def invite(
         kind=kind,
         alignment=align,
         seed=seed,
+        privacy=chosen,
         options={"rounds": rounds, "loss": loss} | more,
     )
+    facts = privacy_now(home_of(home), task)
     if as_json:
-        typer.echo(
-            json.dumps({"task": terms.task, "name": task, "invitation": str(path), "terms": terms.digest})
-        )
+        said = {"task": terms.task, "name": task, "invitation": str(path), "terms": terms.digest}
+        typer.echo(json.dumps(said | {"privacy": facts}))
         return
     screen = Console(soft_wrap=True, highlight=False)
+    tell_privacy(facts, screen)
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to {escape(', '.join(organizations))};"
     )
     screen.print(
         f"each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: [bold]gal learn {escape(task)}[/]"
     )
+
+
+def _privacy(
+    home: Path, task: str, mechanism: str | None, classes: str | None, given: Mapping[str, float | None]
+) -> Any:
+    """How the labels are to be protected; for a task that is there already, how they are."""
+    from gal.node.label_privacy import LabelPrivacy, check_installed, classes_from, privacy_of
+    from gal.node.registering import opened
+
+    listed = None if classes is None else classes_from(classes)
+    chosen = LabelPrivacy("none" if mechanism is None else mechanism, classes=listed, **given)
+    with opened(home) as records:
+        there = [one for one in records.state.tasks("label holder") if one.name == task]
+    if not there:
+        check_installed(chosen)
+        return chosen
+    known = privacy_of(there[0].options)
+    if mechanism is not None and chosen != known:
+        raise InvalidInputError(
+            f"the task {task!r} is there already, with privacy {known.mechanism}, and its terms stay as they are: leave --privacy "
+            "out, or open a task of another name"
+        )
+    return known
+
+
+def privacy_now(home: Path, task: str) -> dict[str, Any]:
+    """What protects the labels of a task, what it costs, and what is left today."""
+    from gal.node.configuration import LEDGER
+    from gal.node.label_privacy import privacy_facts, privacy_of
+    from gal.node.registering import opened
+    from gal.privacy.ledger import Ledger
+
+    with opened(home) as records, Ledger(home / LEDGER) as ledger:
+        record = records.state.find_task(task, "label holder")
+        return privacy_facts(ledger, records.configuration, privacy_of(record.options))
+
+
+def tell_privacy(facts: Mapping[str, Any], screen: Console) -> None:
+    """What protects the labels, what it costs and what is left, in plain words."""
+    from gal.node.label_privacy import in_words
+
+    colour = "yellow" if facts["mechanism"] == "none" else "green"
+    screen.print(f"[{colour}]Privacy: {escape(facts['words'])}[/] {escape(in_words(facts))}")
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -146,4 +224,4 @@ def forget(
     Console(soft_wrap=True).print(f"Forgot {escape(task)}: {n_files} files deleted.")
 
 
-__all__ = ["forget", "invite", "join", "leave", "remove"]
+__all__ = ["forget", "invite", "join", "leave", "privacy_now", "remove", "tell_privacy"]

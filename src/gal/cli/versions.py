@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,20 +18,25 @@ from gal.errors import TaskError
 
 def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
+    from gal.cli.tasks import privacy_now, tell_privacy
     from gal.node.configuration import home_of
     from gal.node.registering import opened
     from gal.node.version_facts import version_facts
 
     with opened(home_of(home)) as records:
+        labelled = records.configuration.data is not None and records.configuration.data.label is not None
         record = records.state.find_task(task, "label holder")
         found = {
             number: version_facts(record, number, facts)
             for number, facts in records.state.versions(record.id, "label holder").items()
         }
+    privacy = privacy_now(home_of(home), task) if labelled else None
     if as_json:
-        typer.echo(json.dumps({"active": record.active, "versions": found}, indent=2))
+        typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
-    table = Table("version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss")
+    table = Table(
+        "version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss", "privacy"
+    )
     for number, facts in found.items():
         mark = " [green]active[/]" if number == record.active else ""
         table.add_row(
@@ -41,8 +47,22 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
             str(facts.get("rounds", "")),
             _number(facts.get("train_loss")),
             _number(facts.get("validation_loss")),
+            _privacy(facts),
         )
-    Console(highlight=False).print(table if found else f"No version yet: gal learn {task}")
+    screen = Console(highlight=False)
+    screen.print(table if found else f"No version yet: gal learn {task}")
+    if privacy is not None:
+        tell_privacy(privacy, screen)
+
+
+def _privacy(facts: Mapping[str, Any]) -> str:
+    """Mechanism and cost; versions of before there was any had none."""
+    privacy = facts.get("privacy", {"mechanism": "none"})
+    if privacy["mechanism"] == "none":
+        return "[yellow]none[/]"
+    delta = f", delta {privacy['delta']:g}" if privacy["delta"] else ""
+    refit = ", refitted" if facts.get("refitted") else ""
+    return f"{privacy['mechanism']}, epsilon {privacy['epsilon']:g}{delta}{refit}"
 
 
 def _number(value: Any) -> str:

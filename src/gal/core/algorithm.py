@@ -17,7 +17,7 @@ from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
 from gal.core.revisit import revisit
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import ENDED, advance, at, conclude, fitted_exactly, line_along, residual_and_size, start
+from gal.core.steps import ENDED, advance, at, broadcast, conclude, fitted_exactly, line_along, start
 from gal.core.task import Task
 from gal.core.weights import Fitted
 from gal.errors import InvalidInputError
@@ -42,11 +42,11 @@ def _rounds(
     progress = start(task) if progress is None else progress  # F^0
     why = task.stopping.reason(progress)
     while not why and (t := len(progress.rounds) + 1) <= task.rounds:
-        residual, scale, size = residual_and_size(task, progress.output)  # r_1^t
+        sent, residual, scale, size = broadcast(task, progress.output, t, track, part)  # r_1^t
         if fitted_exactly(task, progress, size):
             return progress, f"round {t}: every row is fitted exactly"
         request = FitRequest(
-            t, at(rows.fit, residual), task.organizations, at(rows.fit, task.sample_weight), track, part
+            t, at(rows.fit, sent), task.organizations, at(rows.fit, task.sample_weight), track, part
         )
         try:
             replies = yield request  # f_m^t(x_m)

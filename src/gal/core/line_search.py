@@ -145,6 +145,20 @@ class ConstantRate:
 
 
 @dataclass(frozen=True)
+class ReleasedStep:
+    """One step from slope and curvature at the start of the line alone: no look at the labels.
+
+    For residuals that were released with noise: the slope is theirs, the curvature the most that the loss can have.
+    """
+
+    def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:  # noqa: ARG002
+        if line.start is None or line.start[1] is None:
+            raise InvalidOptionError("a released step needs a line whose slope is known")
+        slope, curvature = line.start
+        return -slope / curvature if curvature else 0.0
+
+
+@dataclass(frozen=True)
 class LBFGSSearch:
     """The authors' way: L-BFGS from 1 without a line-search condition, then ``min(|eta|, 300)``.
 
@@ -204,6 +218,19 @@ def line_search(method: str | float | LineSearch) -> LineSearch:
             )
         return names[method]
     return method
+
+
+def largest_curvature(loss: Loss) -> float:
+    """The most that the loss of a row curves along a direction of length 1, whatever its label."""
+    if isinstance(loss, SquaredError):
+        return 1.0
+    if isinstance(loss, BinaryLogLoss):
+        return 0.25
+    if isinstance(loss, MultinomialLogLoss):
+        return 0.5
+    raise InvalidOptionError(
+        f"noise on every residual is known for squared error and log loss, not for {loss.name}"
+    )
 
 
 def mean_loss(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
-from gal.core.line_search import Line, mean_loss
+from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import blocks, over_blocks
 from gal.core.requests import Track
@@ -81,6 +81,22 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
     return residual, scale, size
 
 
+def broadcast(
+    task: Task, output: Floats, round: int, track: Track, part: int | None
+) -> tuple[Floats32, Floats32, float, float]:
+    """What is sent, what weights and rate are found with, what both were divided by, and the size of the residual."""
+    release = task.release
+    if release is None or not release.steers:
+        residual, scale, size = residual_and_size(task, output)
+        sent = residual if release is None else release(residual, round, track, part).astype(np.float32)
+        return sent, residual, scale, size
+    noised = release(task.loss.pseudo_residual(task.y, output), round, track, part)
+    size = float(np.sqrt(np.mean(np.square(noised, dtype=np.float64))))
+    scale = size if task.scale_residual and size > 0 else 1.0
+    sent = (noised / scale).astype(np.float32)
+    return sent, sent, scale, size
+
+
 def _fit_weight(task: Task) -> Floats | None:
     """The importance of each row as a fit row; None where all are fit rows and count the same."""
     if len(task.rows.fit) == task.rows.n:
@@ -93,15 +109,18 @@ def _fit_weight(task: Task) -> Floats | None:
 def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, scale: float) -> Line:
     """The line on which the rate is searched, on the search rows.
 
-    For squared error its slope and curvature follow from the inner products that the weights took.
+    For squared error its slope and curvature follow from the inner products that the weights took. Where only
+    released residuals may steer, that is so for every loss, with the most that it can curve.
     """
     rows = task.rows.search
     y, output = at(rows, task.y), at(rows, progress.output)
     line = Line(task.loss, y, output, combine(weights, chosen), chosen.sample_weight)
-    if not isinstance(task.loss, SquaredError):
+    steered = task.release is not None and task.release.steers
+    if not isinstance(task.loss, SquaredError) and not steered:
         return line
     residual, direction = chosen.products.against_residual(weights)
-    return replace(line, start=(-scale * residual / line.mass, direction / line.mass))
+    bend = largest_curvature(task.loss)
+    return replace(line, start=(-scale * residual / line.mass, bend * direction / line.mass))
 
 
 def advance(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.line_search import ExactSearch, LineSearch
+from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
+from gal.core.releases import Release
 from gal.core.requests import Terms
 from gal.core.rows import Rows
 from gal.core.stopping import Stopping
@@ -47,6 +48,8 @@ class Task:
     moving: tuple[str, ...] = ()
     """Organizations whose models move: fitting a round changes what they say of earlier ones, so
     they are asked again after the last round (see ``revisit.py``)."""
+    release: Release | None = None
+    """What leaves instead of the residuals; None: they are sent as they are."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -59,11 +62,13 @@ class Task:
                 f"label holder {self.label_holder!r} is none of the organizations {', '.join(self.organizations)}"
             )
         self._check_moving()
+        self._check_release()
         if self.rounds < 1:
             raise InvalidOptionError(f"rounds must be at least 1, got {self.rounds!r}")
         if len(self.y) != self.rows.n:
             raise InvalidInputError(f"{len(self.y)} labels for {self.rows.n} rows")
-        self.loss.check(self.y)
+        if self.release is None or not self.release.steers:  # that a check fails would tell of the labels
+            self.loss.check(self.y)
         self._check_sample_weight()
         if self.initial is not None and (
             self.initial.shape not in {(1, self.loss.n_outputs), (len(self.y), self.loss.n_outputs)}
@@ -85,6 +90,29 @@ class Task:
             raise InvalidOptionError(
                 f"a cross-validation is not possible with models that move ({', '.join(self.moving)}): pass "
                 "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
+            )
+
+    def _check_release(self) -> None:
+        """Where weights and rates follow from releases, nothing else that is visible may follow from the labels."""
+        if self.release is None or not self.release.steers:
+            return
+        seen = {
+            "validation rows": len(self.rows.validation) > 0,
+            "a cross-validation": self.rows.n_parts > 0,
+            "a comparison with learning alone": self.alone is not None,
+            "fully corrective steps": self.fully_corrective,
+            "models that move": bool(self.moving),
+            "sample weights": self.sample_weight is not None,
+            "an F^0 from the labels": self.initial is None,
+            "stopping at a plateau": self.stopping.plateau is not None,
+            f"the line search {type(self.line_search).__name__}": not isinstance(
+                self.line_search, ReleasedStep
+            ),
+        }
+        found = [what for what, there in seen.items() if there]
+        if found:
+            raise InvalidOptionError(
+                f"with noise on every residual nothing else may tell of the labels, and {', '.join(found)} would"
             )
 
     def _check_sample_weight(self) -> None:

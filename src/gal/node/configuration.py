@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,7 +29,12 @@ from gal.node.toml_lines import told_errors
 from gal.protocol.names import check_name
 from gal.registry import MODELS
 
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Budget
+
 FILE = "node.toml"
+LEDGER = "ledger.sqlite"
+"""In the home folder: what was spent of privacy, by row."""
 
 
 def _named(value: str) -> str:
@@ -88,6 +93,13 @@ def _known_loss(value: str) -> str:
     return value
 
 
+def _epsilon(value: float) -> float:
+    from gal.privacy.costs import check_epsilon
+
+    check_epsilon(value)
+    return value
+
+
 def _inside_home(value: object, info: ValidationInfo) -> object:
     """A path relative to the home folder; an absolute one as it is."""
     if not isinstance(value, str) or not value:
@@ -110,6 +122,9 @@ def _features(value: object) -> object:
 Name = Annotated[str, AfterValidator(_named)]
 FilePath = Annotated[Path, BeforeValidator(_inside_home)]
 Filled = Annotated[str, Field(min_length=1)]
+Epsilon = Annotated[float, AfterValidator(_epsilon)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _Section(BaseModel):
@@ -179,6 +194,92 @@ class Metrics(_Section):
     listen: Annotated[str, _address(0)] | None = None
 
 
+class Privacy(_Section):
+    """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
+
+    label_epsilon: Positive | None = None
+    """For all tasks on the same labels together; None: no limit."""
+    label_delta: Delta = 0.0
+    answer_noise: Literal["none", "laplace", "gaussian"] = "none"
+    answer_clip: Positive | None = None
+    """Public bound of answers: they are cut at +-answer_clip before noise is added."""
+    answer_epsilon: Epsilon | None = None
+    """What one answer about one row costs: its K numbers of one round together."""
+    answer_delta: Delta = 0.0
+    answer_budget_epsilon: Positive | None = None
+    """For all answers about one row, to everybody, together; None: no limit."""
+    answer_budget_delta: Delta = 0.0
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        for budget in ("label", "answer_budget"):
+            if getattr(self, f"{budget}_delta") and getattr(self, f"{budget}_epsilon") is None:
+                raise ValueError(f"{budget}_delta needs {budget}_epsilon")
+        if self.answer_noise == "none":
+            self._check_without_noise()
+        else:
+            self._check_noise()
+        return self
+
+    def _check_without_noise(self) -> None:
+        given = [
+            name for name in type(self).model_fields if name.startswith("answer_") and getattr(self, name)
+        ]
+        useless = [name for name in given if name != "answer_noise"]
+        if useless:
+            raise ValueError(
+                f'{", ".join(useless)} means nothing without answer_noise = "laplace" or "gaussian": an answer without noise costs '
+                "infinitely much"
+            )
+
+    def _check_noise(self) -> None:
+        for needed in ("answer_clip", "answer_epsilon"):
+            if getattr(self, needed) is None:
+                raise ValueError(f'answer_noise = "{self.answer_noise}" needs {needed}')
+        gaussian = self.answer_noise == "gaussian"
+        if gaussian and not self.answer_delta:
+            raise ValueError('answer_noise = "gaussian" needs answer_delta above 0, such as 1e-6')
+        if not gaussian and self.answer_delta:
+            raise ValueError(
+                'answer_noise = "laplace" has no answer_delta: leave it out, or choose "gaussian"'
+            )
+        if gaussian and self.answer_budget_epsilon is not None and not self.answer_budget_delta:
+            raise ValueError(
+                'answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "gaussian", such as 1e-5'
+            )
+        if not self._one_answer_fits():
+            raise ValueError(
+                f"answer_budget_epsilon = {self.answer_budget_epsilon:g} is less than a single answer costs "
+                f"(answer_epsilon = {self.answer_epsilon:g}): nothing could ever be answered"
+            )
+
+    def _one_answer_fits(self) -> bool:
+        if self.answer_budget_epsilon is None or self.answer_epsilon is None:
+            return True
+        # A budget with a larger delta may well have a smaller epsilon.
+        return (
+            self.answer_budget_epsilon >= self.answer_epsilon or self.answer_budget_delta > self.answer_delta
+        )
+
+    @property
+    def label_budget(self) -> Budget | None:
+        """For what leaves about the labels; None: no limit, but everything is in the ledger."""
+        return _budget(self.label_epsilon, self.label_delta)
+
+    @property
+    def answer_budget(self) -> Budget | None:
+        """For all answers about one row together; None: no limit, but everything with noise is in the ledger."""
+        return _budget(self.answer_budget_epsilon, self.answer_budget_delta)
+
+
+def _budget(epsilon: float | None, delta: float) -> Budget | None:
+    if epsilon is None:
+        return None
+    from gal.privacy.ledger import Budget
+
+    return Budget(epsilon, delta)
+
+
 class NodeFile(_Section):
     """What ``node.toml`` may say."""
 
@@ -187,6 +288,7 @@ class NodeFile(_Section):
     model: ModelChoice = ModelChoice()
     listen: Listen | None = None
     policy: Policy = Policy()
+    privacy: Privacy = Privacy()
     network: Network = Network()
     metrics: Metrics = Metrics()
 
@@ -313,6 +415,17 @@ REST_TEXT = """
 # predictions_per_day = 1_000_000  # rows, for each label holder
 # decimals = 6                     # round what is returned; default: not rounded
 # largest_message = "1GB"          # that is taken in
+
+# What others may learn at most. Default: no noise, and no limits; gal privacy shows what was spent.
+# [privacy]
+# label_epsilon = 2.0              # of one row's label, over all tasks of your own together
+# label_delta = 1e-6
+# answer_noise = "gaussian"        # on your answers to others: none, laplace or gaussian
+# answer_clip = 3.0                # answers are cut at +-3 first; residuals have a root mean square of about 1
+# answer_epsilon = 1.0             # of one answer about one row (all its numbers of one round)
+# answer_delta = 1e-6              # with gaussian only
+# answer_budget_epsilon = 20.0     # of all answers about one row together
+# answer_budget_delta = 1e-5
 
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy

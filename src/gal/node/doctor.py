@@ -7,6 +7,7 @@ opened for a moment and label holders are greeted, where this node does not run.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gal.errors import GALError, LinkLostError
+from gal.errors import GALError, LinkLostError, MissingExtraError
 from gal.node.configuration import FILE, NodeConfiguration, read_configuration, split_address
 from gal.node.control import running_node
 
@@ -71,6 +72,7 @@ def examine(home: Path) -> list[Finding]:
     findings += _safely("data", lambda: _data(configuration, table))
     findings += _safely("model", lambda: _model(configuration, table[0] if table else None))
     findings += _safely("secret", lambda: _secret(configuration))
+    findings += _safely("privacy", lambda: _privacy(configuration))
     findings += _safely("key", lambda: _identity(configuration))
     findings += _safely("cards", lambda: _cards(configuration))
     with running_node(home) as running:
@@ -235,6 +237,47 @@ def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield Finding("secret", None, said, f"chmod 600 {data.secret_file}")
     else:
         yield Finding("secret", True, f"{data.secret_file.name!r} holds a secret for keyed hashes")
+
+
+def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether the noise that is asked for can be had, what the budgets allow, and whether there is one for labels."""
+    from gal.node.answer_privacy import check_installed
+
+    chosen = configuration.privacy
+    has_label = configuration.data is not None and configuration.data.label is not None
+    if chosen.answer_noise != "none" or chosen.label_epsilon is not None:
+        try:
+            check_installed()
+        except MissingExtraError as error:
+            yield Finding("privacy", False, str(error), "pip install 'gal-learn[privacy]'")
+            return
+    if chosen.answer_noise != "none":
+        yield Finding("privacy", True, _answers_said(configuration))
+    if chosen.label_epsilon is not None:
+        at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
+        said = f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label; a task without a mechanism is refused"
+        yield Finding("labels", True, said)
+    elif has_label and configuration.listen is not None:  # who cannot be reached has no tasks of its own
+        said = "there is no limit on what leaves about the labels: without a mechanism, every organization of a task can know them"
+        fix = f"set privacy.label_epsilon in {FILE}, and choose a mechanism with gal invite --privacy"
+        yield Finding("labels", None, said, fix)
+
+
+def _answers_said(configuration: NodeConfiguration) -> str:
+    """How much noise there is on an answer, and how many answers about a row the budget allows."""
+    from gal.node.answer_privacy import answer_noise, noise_facts
+
+    facts = noise_facts(configuration)
+    assert facts is not None
+    noise, budget = answer_noise(facts), configuration.privacy.answer_budget
+    spread = noise.scale(1) * (math.sqrt(2) if noise.noise == "laplace" else 1)
+    said = (
+        f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard deviation of {spread:.3g} (what "
+        f"is fitted has a root mean square of about 1); each costs {noise.cost}"
+    )
+    if budget is None:
+        return f"{said}; there is no budget for all answers about a row"
+    return f"{said}; the budget allows {noise.allowed(budget.epsilon, budget.delta)} answers about a row"
 
 
 def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:

@@ -27,6 +27,37 @@ class Invited(BaseModel):
     fingerprint: Digest
 
 
+PROTECTED = {
+    "randomised-response": "each class label was replaced at random with a known probability",
+    "laplace-labels": "Laplace noise was added to each label",
+    "gaussian-labels": "Gaussian noise was added to each label",
+    "laplace-residuals": "Laplace noise is added to every residual",
+    "gaussian-residuals": "Gaussian noise is added to every residual",
+}
+"""Mechanisms that a task can have, and what each does to what organizations receive."""
+
+
+class PromisedPrivacy(BaseModel):
+    """What protects the labels of a task: a mechanism, and what all that is ever sent costs together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    mechanism: Literal[
+        "randomised-response", "laplace-labels", "gaussian-labels", "laplace-residuals", "gaussian-residuals"
+    ]
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def sentence(self) -> str:
+        """The promise in plain words."""
+        cost = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
+        how_often = "each version" if self.mechanism.endswith("residuals") else "once"
+        return (
+            f"the label holder protects her labels with {self.mechanism} ({cost}, {how_often}, for all rounds and all "
+            f"organizations together): {PROTECTED[self.mechanism]}. That bounds what anybody can learn of a single row's "
+            "label from what you receive"
+        )
+
+
 class TaskTerms(BaseModel):
     """What every organization knows of a task before it says yes; all numbers are upper limits."""
 
@@ -46,8 +77,8 @@ class TaskTerms(BaseModel):
     parts: Annotated[int, Field(ge=0, le=1000)] = 0
     """Parts of a cross-validation: so many more fits a round."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
-    privacy: Literal["none"] = "none"
-    """What protects the residuals; "none": they are sent as they are."""
+    privacy: Literal["none"] | PromisedPrivacy = "none"
+    """What protects the label holder's labels in the residuals; "none": they are sent as they are."""
     made: str = ""
 
     @property
@@ -84,9 +115,14 @@ class TaskTerms(BaseModel):
             f"You would fit {self.outputs} number(s) per row in at most {self.rounds} rounds, {fits} fit(s) a round, and "
             f"answer with fitted values; later with predictions.{held}",
             f"Rows are matched by {align}.",
-            "Privacy: none is promised for the residuals that you receive; your fitted values leave as they are, unless your "
-            "policy rounds them.",
+            f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave as they are, "
+            "unless your own node.toml rounds them or adds noise to them.",
         ]
+
+    def _promise(self) -> str:
+        if self.privacy == "none":
+            return "none is promised for the residuals that you receive"
+        return self.privacy.sentence()
 
 
 def _canonical(facts: Any) -> bytes:

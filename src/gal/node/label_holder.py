@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from gal.core.state import Ensemble, plain
-from gal.errors import InvalidInputError, InvalidOptionError, LearningInterruptedError, TaskError
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, LearningInterruptedError, TaskError
 from gal.node.data import columns_in, labels_of, read_ids
+from gal.node.label_guard import LabelGuard, leak_facts, refit_facts, transcript_of
+from gal.node.label_privacy import privacy_facts, privacy_of
 from gal.node.learning import Learning, Patience
 from gal.node.node import Node
 from gal.node.predicting import NodePrediction, Predictor
 from gal.node.state import Role, TaskRecord
-from gal.node.tasks import VersionFiles, check_terms, read_labelled, version_task
+from gal.node.tasks import VersionFiles, check_terms, learning_task, read_labelled, true_labels
 from gal.node.version_facts import version_facts
 from gal.protocol import Message, prepare
 
@@ -35,6 +37,7 @@ class LabelHolder:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.predictor = Predictor(node.state, node.service, node.assistants)
+        self.guard = LabelGuard(node)
         self._learning = threading.Lock()
         self._tidy()
 
@@ -64,21 +67,36 @@ class LabelHolder:
         resume: bool = False,
         anew: bool = False,
         patience: Patience | None = None,
+        measure_leak: bool = False,
         on_event: Event,
         stopping: threading.Event,
     ) -> dict[str, Any]:
-        """Learn a new version of a task, or go on with one that was interrupted; what was found."""
+        """Learn a new version of a task, or go on with one that was interrupted; what was found.
+
+        ``measure_leak``: attack what was sent when it is over, and tell how much that gave away.
+        """
         record = self.node.state.find_task(task, HOLDER)
         if not self._learning.acquire(blocking=False):
             raise TaskError("this node is learning already: wait until it is done")
         try:
             patience = patience or Patience()
             self._check_quorum(record, patience)
-            version = self._version(record, resume, anew, patience, on_event, stopping)
+            opened = self._resumed if resume else self._opened
+            version = opened(record, anew, patience, on_event, stopping)
             started = time.perf_counter()
-            learning = self._prepare(record, version, patience, on_event, stopping)
+            try:
+                learning = self._prepare(record, version, patience, on_event, stopping)
+            except BaseException:
+                if not resume:  # nothing was sent, and nothing is there to resume
+                    self._drop_files(record, version)
+                raise
+            if not resume:
+                self._begin(learning)
+            if measure_leak:
+                learning.transcript = transcript_of(learning.task)
             ensemble = learning.run()
-            return self._finish(learning, ensemble, time.perf_counter() - started)
+            facts = self._finish(learning, ensemble, time.perf_counter() - started)
+            return facts | self._measured(learning)
         finally:
             self._learning.release()
 
@@ -89,24 +107,29 @@ class LabelHolder:
                 f"--quorum {patience.quorum} can never be reached: {record.name!r} has {len(members) + 1} organizations, your own included"
             )
 
-    def _version(
+    def _resumed(self, record: TaskRecord, *_: Any) -> int:
+        """The version to go on with."""
+        open_ones = self._interrupted(record)
+        if not open_ones:
+            raise TaskError(
+                f"there is nothing to resume of {record.name!r}: gal learn {record.name} starts a new version"
+            )
+        return open_ones[-1]
+
+    def _interrupted(self, record: TaskRecord) -> list[int]:
+        versions = self.node.state.versions(record.id, HOLDER)
+        return [number for number, facts in versions.items() if facts["status"] == "begun"]
+
+    def _opened(
         self,
         record: TaskRecord,
-        resume: bool,
         anew: bool,
         patience: Patience,
         on_event: Event,
         stopping: threading.Event,
     ) -> int:
-        """The version to go on with, or a new one."""
-        versions = self.node.state.versions(record.id, HOLDER)
-        open_ones = [number for number, facts in versions.items() if facts["status"] == "begun"]
-        if resume:
-            if not open_ones:
-                raise TaskError(
-                    f"there is nothing to resume of {record.name!r}: gal learn {record.name} starts a new version"
-                )
-            return open_ones[-1]
+        """A new version, whose rows are read and kept; it has begun once its privacy is paid for."""
+        open_ones = self._interrupted(record)
         if open_ones and not anew:
             raise TaskError(
                 f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn {record.name} --resume, or give "
@@ -114,16 +137,14 @@ class LabelHolder:
             )
         for number in open_ones:
             self._abandon(record, number)
-        version = max(versions, default=0) + 1
+        version = max(self.node.state.versions(record.id, HOLDER), default=0) + 1
         moving = self._moving(record, patience, on_event, stopping)
         rows = read_labelled(self.node.configuration)
-        check_terms(self.node.configuration, record, rows)
+        check_terms(self.node.configuration, record, rows, moving)
         folder = self.node.state.folder(record.id, version, HOLDER)
         members = self.node.state.members(record.id)
         invited = [name for name, status in members.items() if status == "invited"]
         VersionFiles(folder).write(rows, [*invited, self.node.name], moving)
-        facts = {"n_rows": len(rows.ids), "n_without_label": rows.n_without, "started": _now()}
-        self.node.state.put_version(record.id, version, "begun", facts, HOLDER)
         return version
 
     def _moving(
@@ -165,26 +186,44 @@ class LabelHolder:
         on_event: Event,
         stopping: threading.Event,
     ) -> Learning:
-        folder = self.node.state.folder(record.id, version, HOLDER)
-        task, rows, _ = version_task(self.node.configuration, record, folder)
+        """Everything that learning needs; what it will tell of the labels is drawn, kept and charged when this returns."""
+        node = self.node
+        rows, organizations, moving = VersionFiles(node.state.folder(record.id, version, HOLDER)).read()
+        labels = true_labels(record.options, rows.y)
+        others = [name for name in organizations if name != node.name]
+        seen = self.guard.protect(record, version, rows.ids, labels, others)
+        task = learning_task(node.configuration, record.options, seen, organizations, moving)
         return Learning(
             record,
             version,
             task,
             rows,
-            self.node.state,
-            self.node.service,
-            self.node.assistants,
+            labels,
+            node.state,
+            node.service,
+            node.assistants,
             patience,
             on_event,
             stopping,
         )
 
+    def _begin(self, learning: Learning) -> None:
+        """From here on the version can be resumed."""
+        privacy = privacy_facts(
+            self.node.ledger, self.node.configuration, privacy_of(learning.record.options)
+        )
+        facts = {
+            "n_rows": len(learning.rows.ids),
+            "n_without_label": learning.rows.n_without,
+            "started": _now(),
+            "privacy": privacy,
+        }
+        self.node.state.put_version(learning.record.id, learning.version, "begun", facts, HOLDER)
+        learning.on_event({"event": "privacy"} | privacy)
+
     def _finish(self, learning: Learning, ensemble: Ensemble, seconds: float) -> dict[str, Any]:
         """Remember what was learned, and tell everybody that this version is over."""
-        record, version, state = learning.record, learning.version, self.node.state
-        folder = state.folder(record.id, version, HOLDER)
-        _, _, labels = version_task(self.node.configuration, record, folder)
+        record, version, state, labels = learning.record, learning.version, self.node.state, learning.labels
         facts = dict(state.version(record.id, version, HOLDER) or {}) | {
             "status": "finished",
             "ensemble": plain(ensemble),
@@ -195,10 +234,28 @@ class LabelHolder:
             "known_rows": {name: shared.n_known for name, shared in learning.shared.items()},
             "unknown_rows": {name: shared.n_unknown for name, shared in learning.shared.items()},
         }
+        if privacy_of(record.options).mechanism != "none":
+            facts |= refit_facts(learning.task, labels, learning.reached, learning.moved, ensemble)
         state.finish_version(record.id, version, facts)
         self._end(learning, ensemble)
         self._drop_files(record, version)
         return version_facts(record, version, facts)
+
+    def _measured(self, learning: Learning) -> dict[str, Any]:
+        """What the messages of a finished version gave away, kept with it; nothing where nobody wanted to know."""
+        record, version, state = learning.record, learning.version, self.node.state
+        if learning.transcript is None:
+            return {}
+        learning.on_event({"event": "measuring"})
+        try:
+            found = leak_facts(
+                learning.transcript, learning.task, learning.labels, privacy_of(record.options)
+            )
+        except GALError as error:  # the version is learned and stays
+            found = {"error": f"the leak could not be measured: {error}"}
+        facts = dict(state.version(record.id, version, HOLDER) or {}) | {"leak": found}
+        state.put_version(record.id, version, "finished", facts, HOLDER)
+        return {"leak": found}
 
     def _end(self, learning: Learning, ensemble: Ensemble) -> None:
         """Tell organizations which rounds are used; one that is not there learns it with the next version."""
@@ -277,7 +334,7 @@ class LabelHolder:
         record = self.node.state.find_task(task, HOLDER)
         _, own_rows = self._rows_of(rows)
         table = read_ids(self.node.configuration, rows, label=True)
-        y = labels_of(table)
+        y = privacy_of(record.options).as_classes(labels_of(table))
         scores = {}
         for version in versions:
             found = self.predictor.predict(record, table.ids, own_rows=own_rows, version=version, **waiting)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.algorithm import learn
-from gal.core.requests import FitRequest, Request
+from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.errors import (
@@ -41,7 +41,9 @@ from gal.node.service import Asked, Service
 from gal.node.state import State, StoredReply, TaskRecord
 from gal.node.tasks import LabelledRows
 from gal.node.worker import WorkFailedError
+from gal.privacy.leakage.transcript import Transcript
 from gal.protocol import Encoded, Message, decode, digest, prepare
+from gal.tasks import Labels
 from gal.transport import Received
 
 Bools = NDArray[np.bool_]
@@ -75,15 +77,24 @@ class Learning:
     record: TaskRecord
     version: int
     task: Task
+    """What the engine sees: with privacy, noisy labels or releases only."""
     rows: LabelledRows
+    labels: Labels
+    """The true ones, for what is done here after the last round; nothing that is sent may look at them."""
     state: State
     service: Service
     assistants: Assistants
     patience: Patience = field(default_factory=Patience)
     on_event: Event = field(default=lambda event: None)  # noqa: ARG005
     stopping: threading.Event = field(default_factory=threading.Event)
+    transcript: Transcript | None = None
+    """Collects what was sent and what came back, for who wants to know what it gives away."""
     shared: dict[str, SharedRows] = field(default_factory=dict)
     """By organization: the rows that it knows."""
+    reached: Progress | None = None
+    """After the last finished round."""
+    moved: dict[str, Any] = field(default_factory=dict)
+    """By organization whose model moves: what it says of all rounds after the last one."""
     _absent: set[str] = field(default_factory=set)
     _late: set[str] = field(default_factory=set)
     """Who came after the first round, and is asked which rows it knows."""
@@ -137,7 +148,9 @@ class Learning:
         self.on_event({"event": event, "task": self.record.name, "version": self.version} | facts)
 
     def _tell_round(self, progress: Progress) -> None:
-        done = progress.rounds[-1]
+        self.reached, done = progress, progress.rounds[-1]
+        if self.transcript is not None:
+            self.transcript.note(progress)
         self._tell(
             "round",
             round=done.round,
@@ -320,6 +333,11 @@ class Learning:
             request = requests[stored.place]
             replies[stored.place][stored.organization] = self._values(step, stored, request)
         self._loaded.clear()
+        if self.transcript is not None:
+            self.transcript(requests, replies)
+        for request, values in zip(requests, replies, strict=True):
+            if isinstance(request, PredictRequest) and request.track == "assisted":
+                self.moved = values
         return list(replies)
 
     def _not_the_same(self, step: int) -> TaskError:

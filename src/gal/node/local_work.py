@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from gal.alignment import (
 from gal.core.requests import FitRequest, Terms
 from gal.errors import AlignmentError, LocalModelError, RefusedError
 from gal.models.adapters import is_moving
+from gal.node.answer_privacy import ROWS, answer_noise, key_bytes
 from gal.node.configuration import NodeConfiguration
 from gal.node.data import Table, check_kinds, read_like, read_source, stamp_of, view_in_blocks, view_of
 from gal.node.files import read_whole, write_whole
@@ -38,6 +39,10 @@ from gal.organization import Organization, predict_locally
 from gal.protocol import Message, decode, digest, encode
 from gal.registry import make_model
 from gal.storage import load_models, save_models
+
+if TYPE_CHECKING:
+    from gal.privacy.answers import AnswerNoise
+    from gal.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]
 KEPT = 4
@@ -56,23 +61,35 @@ class Aligned(NamedTuple):
     n_rows: int
     kinds: dict[str, str]
     """Its columns, and whether each is numbers or text: later rows must have the same."""
+    keys: str | None = None
+    """The digest of the file with the ledger's keys of these rows, where there is one."""
 
 
 class FittedFile(NamedTuple):
     """What a fit left on the disk."""
 
-    answer_digest: str
+    answer_digest: str | None
     model_digest: str | None
     moving: bool
     seconds: float
     """Of the local fit alone: neither messages nor files."""
 
 
+class Predicted(NamedTuple):
+    """Values of rows, as they will be sent."""
+
+    answer: bytes
+    rows: bytes = b""
+    """The ledger's keys of the rows that are known, as a file; empty where there is no noise, and nothing to charge."""
+
+
 class LocalWork:
     """One organization's own data and model, and what it does with requests."""
 
-    def __init__(self, configuration: NodeConfiguration) -> None:
+    def __init__(self, configuration: NodeConfiguration, source: NoiseSource | None = None) -> None:
+        """``source`` of noise; None: the operating system's entropy. One that can be repeated is refused."""
         self.configuration = configuration
+        self._source, self._noises = source, dict[tuple[Any, ...], "AnswerNoise"]()
         self.limits = Limits(configuration.name, configuration.policy)
         self._lock = threading.Lock()
         self._table: tuple[Any, Table] | None = None
@@ -90,6 +107,18 @@ class LocalWork:
     def moves(self) -> bool:
         """Whether the local model is one that moves."""
         return is_moving(self.new_model())
+
+    def noise(self, facts: Mapping[str, Any] | None) -> AnswerNoise | None:
+        """The noise on answers that the node asks for, and charges; None: none."""
+        if facts is None:
+            return None
+        from gal.privacy.noise import SystemNoise
+
+        with self._lock:
+            key = tuple(sorted(facts.items()))
+            if key not in self._noises:
+                self._noises[key] = answer_noise(facts, self._source or SystemNoise())
+            return self._noises[key]
 
     # Rows
 
@@ -133,8 +162,11 @@ class LocalWork:
             check_same_kind(table.ids, fields["kind"], self.configuration.name, peer)
         return table, index.positions(asked), asked
 
-    def begin(self, data: bytes, folder: Path, peer: str, *, own: bool) -> Aligned:
-        """Find the rows, keep a view of those that are known, and answer which they are."""
+    def begin(self, data: bytes, folder: Path, peer: str, *, own: bool, keys: bool = False) -> Aligned:
+        """Find the rows, keep a view of those that are known, and answer which they are.
+
+        ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
+        """
         message = decode(data)
         table, positions, asked = self.known_rows(message, peer)
         known = positions >= 0
@@ -159,6 +191,7 @@ class LocalWork:
                 {"known": known.astype(np.uint8)},
             )
         )
+        left = write_whole(folder / ROWS, key_bytes(table.ids.values[positions[known]])) if keys else None
         write_whole(folder / "begin.arrow", data)
         write_whole(folder / "begun.arrow", answer)
         kinds: dict[str, str] = dict(table.kinds)
@@ -166,7 +199,7 @@ class LocalWork:
         with self._lock:
             self._versions.pop(folder, None)
             self._let_go_of_table()
-        return Aligned(bytes(answer), int(known.sum()), kinds)
+        return Aligned(bytes(answer), int(known.sum()), kinds, left)
 
     def _let_go_of_table(self) -> None:
         """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
@@ -228,11 +261,12 @@ class LocalWork:
         self,
         data: bytes,
         folder: Path,
-        answer: str,
+        answer: str | None,
         model: str | None,
         previous: tuple[str, str] | None,
+        noise: Mapping[str, Any] | None = None,
     ) -> FittedFile:
-        """Fit the residual of a request; leaves the answer and, unless it is None, the model in files."""
+        """Fit the residual of a request; leaves the answer and the model in files, each unless it is None."""
         message = decode(data)
         organization, terms = self.version(folder)
         request = fit_request(message, organization.name)
@@ -240,21 +274,29 @@ class LocalWork:
         started = time.perf_counter()
         values = organization.fit(request, terms)
         seconds = time.perf_counter() - started
-        values, fields = self.limits.rounded(values), message.fields
-        reply = encode(
-            Message(
-                "fitted",
-                message.task,
-                message.version,
-                message.request,
-                {"answers": digest(data), "rows": fields["rows"], "round": fields["round"]},
-                {"fitted": np.ascontiguousarray(values, dtype=np.float32)},
-            )
-        )
-        model_digest = None
+        model_digest, answer_digest = None, None
         if model is not None:
             model_digest = self._save_models(organization, request, folder / model)
-        return FittedFile(write_whole(folder / answer, reply), model_digest, organization.moves, seconds)
+        if answer is not None:
+            answer_digest = write_whole(folder / answer, self._fitted(data, message, values, noise))
+        return FittedFile(answer_digest, model_digest, organization.moves, seconds)
+
+    def _fitted(
+        self, data: bytes, message: Message, values: NDArray[Any], noise: Mapping[str, Any] | None
+    ) -> Any:
+        fields = {
+            "answers": digest(data),
+            "rows": message.fields["rows"],
+            "round": message.fields["round"],
+        }
+        arrays = {"fitted": self._for_others(values, noise)}
+        return encode(Message("fitted", message.task, message.version, message.request, fields, arrays))
+
+    def _for_others(self, values: NDArray[Any], noise: Mapping[str, Any] | None) -> NDArray[np.float32]:
+        """Values as they leave: with noise, where there is any, and rounded."""
+        added = self.noise(noise)
+        noisy = values if added is None else added(values)
+        return np.ascontiguousarray(self.limits.rounded(noisy), dtype=np.float32)
 
     def _go_on_from(
         self, organization: Organization, request: FitRequest, folder: Path, previous: tuple[str, str] | None
@@ -312,15 +354,18 @@ class LocalWork:
         n_outputs: int,
         organization: str,
         kinds: Mapping[str, Any],
-    ) -> bytes:
+        noise: Mapping[str, Any] | None = None,
+    ) -> Predicted:
         """Values of all rounds asked for; ``rows`` is a file of own columns that stand in for the source.
 
         ``organization`` is what the label holder calls this one.
         """
-        message = decode(data)
+        message, keys = decode(data), b""
         if rows is None:
             table, positions, asked = self.known_rows(message, peer)
             known = positions >= 0
+            if noise is not None:
+                keys = key_bytes(table.ids.values[positions[known]])
             check_kinds(table, kinds)
             view = view_of(table, positions[known]) if known.any() else None
         else:
@@ -332,9 +377,15 @@ class LocalWork:
         if view is not None:
             values = predict_locally(organization, view, self._all_stored(folder, models), request, n_outputs)
         order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
-        return self._predictions(data, message, order, known, values)
+        return Predicted(self._predictions(data, message, order, known, values, noise), keys)
 
-    def revisit(self, data: bytes, folder: Path, models: Sequence[tuple[str, str]]) -> bytes:
+    def revisit(
+        self,
+        data: bytes,
+        folder: Path,
+        models: Sequence[tuple[str, str]],
+        noise: Mapping[str, Any] | None = None,
+    ) -> bytes:
         """What the models say now of the task's own rows."""
         message = decode(data)
         organization, terms = self.version(folder)
@@ -342,7 +393,7 @@ class LocalWork:
         organization.models.update(self._all_stored(folder, models))
         values = organization.revisit(predict_request(message, organization.name), terms)
         known = np.ones(values.shape[1], dtype=np.bool_)
-        return self._predictions(data, message, message.fields["rows"], known, values)
+        return self._predictions(data, message, message.fields["rows"], known, values, noise)
 
     def _all_stored(self, folder: Path, models: Sequence[tuple[str, str]]) -> dict[tuple[Any, int], Any]:
         found: dict[tuple[Any, int], Any] = {}
@@ -351,11 +402,17 @@ class LocalWork:
         return found
 
     def _predictions(
-        self, data: bytes, message: Message, order: str, known: Bools, values: NDArray[np.float32]
+        self,
+        data: bytes,
+        message: Message,
+        order: str,
+        known: Bools,
+        values: NDArray[np.float32],
+        noise: Mapping[str, Any] | None,
     ) -> bytes:
         arrays: dict[str, NDArray[Any]] = {
             "known": known.astype(np.uint8),
-            "values": np.ascontiguousarray(self.limits.rounded(values), dtype=np.float32),
+            "values": self._for_others(values, noise),
         }
         fields = {"answers": digest(data), "rows": order}
         return bytes(

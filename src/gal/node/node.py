@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gal import __version__
 from gal.errors import IdentityError, NodeRunsError
 from gal.node.assistants import Assistants
 from gal.node.audit import AuditLog, utc_now
-from gal.node.configuration import NodeConfiguration, read_configuration
+from gal.node.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.files import remove_drafts
 from gal.node.links import Links
 from gal.node.logs import Log, open_log
@@ -26,6 +26,9 @@ from gal.node.service import Service
 from gal.node.state import State
 from gal.node.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Ledger
 
 SOFTWARE = f"gal-learn {__version__}"
 
@@ -48,6 +51,24 @@ class Node:
         self._clock, self._dials = clock, dials
         self._stack = ExitStack()
         self.stopping = threading.Event()
+        self._ledger: Ledger | None = None
+        self._opening = threading.Lock()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent of privacy, by row; opened when it is first needed, closed with the node."""
+        with self._opening:
+            if self._ledger is None:
+                from gal.privacy.ledger import Ledger
+
+                self._ledger = Ledger(self.home / LEDGER)
+            return self._ledger
+
+    def _close_ledger(self) -> None:
+        with self._opening:
+            if self._ledger is not None:
+                self._ledger.close()
+                self._ledger = None
 
     def __enter__(self) -> Self:
         try:
@@ -67,6 +88,7 @@ class Node:
     def _start(self) -> None:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
+        stack.callback(self._close_ledger)
         self.identity: Identity = load_identity(self.home, self.name)
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
         self.state = State(self.home)
@@ -79,7 +101,15 @@ class Node:
         self.records = Records(audit, self.log, metrics)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
-        self.service = Service(configuration, self.state, self.worker, self.log, metrics, self._clock)
+        self.service = Service(
+            configuration,
+            self.state,
+            self.worker,
+            self.log,
+            metrics,
+            self._clock,
+            ledger=lambda: self.ledger,
+        )
         self.assistants = Assistants(self.state, self.records)
         stack.callback(self.assistants.close)
         if configuration.data is not None:

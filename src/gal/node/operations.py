@@ -33,6 +33,7 @@ def operations(holder: LabelHolder) -> dict[str, Operation]:
             resume=arguments["resume"],
             anew=arguments["anew"],
             patience=Patience(**arguments["patience"]),
+            measure_leak=arguments.get("measure_leak", False),
             on_event=tell,
             stopping=either,
         )

@@ -38,6 +38,7 @@ from gal.node.rows import Asking
 from gal.node.service import Asked, Service
 from gal.node.state import State, TaskRecord
 from gal.node.worker import WorkFailedError
+from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
 
 Floats = NDArray[np.float64]
@@ -75,11 +76,11 @@ class Predictor:
     def __init__(self, state: State, service: Service, assistants: Assistants) -> None:
         self._state, self._service, self._assistants = state, service, assistants
         self._session, self._numbers = uuid4().hex, count(1)
-        self._ensembles: dict[tuple[str, int], Ensemble] = {}
+        self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
 
     def close(self) -> None:
         """Let go of what is kept for the next prediction."""
-        self._ensembles = {}
+        self._learned = {}
 
     def predict(
         self,
@@ -101,7 +102,7 @@ class Predictor:
             raise TaskError(
                 f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal learn {record.name}"
             )
-        ensemble = self._ensemble(record.id, chosen, facts)
+        ensemble, refit = self._what_was_learned(record.id, chosen, facts)
         steps = predict(ensemble, len(ids))
         unknown: dict[str, int] = {}
         try:
@@ -115,7 +116,7 @@ class Predictor:
             steps.send(replies)
         except StopIteration as end:
             answers: Answers = end.value
-        output = final_output(ensemble, answers)
+        output = final_output(ensemble, answers) if refit is None else _refitted(ensemble, refit, answers)
         prediction, classes = _prediction(output, facts)
         return NodePrediction(
             output,
@@ -128,14 +129,15 @@ class Predictor:
             chosen,
         )
 
-    def _ensemble(self, task: str, version: int, facts: Mapping[str, Any]) -> Ensemble:
-        """The ensemble of a finished version, which never changes."""
-        found = self._ensembles.get((task, version))
+    def _what_was_learned(
+        self, task: str, version: int, facts: Mapping[str, Any]
+    ) -> tuple[Ensemble, PrivateRefit | None]:
+        """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
+        found = self._learned.get((task, version))
         if found is None:
-            found = ensemble_of(facts["ensemble"])
-            self._ensembles = {
-                (task, version): found
-            }  # one is enough: mostly the active version is asked for
+            refit = facts.get("private_refit")
+            found = ensemble_of(facts["ensemble"]), None if refit is None else PrivateRefit.from_json(refit)
+            self._learned = {(task, version): found}  # one is enough: mostly the active version is asked for
         return found
 
     def _ask(
@@ -287,6 +289,16 @@ def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
     spread = np.full(shape, np.nan, dtype=np.float32)
     spread[:, asking.positions[known]] = values
     return spread
+
+
+def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floats:
+    """What the label holder's private refit makes of the same answers, shape (n, K)."""
+    return refit.output(
+        [
+            {name: values[index] for name, values in answers.values.items()}
+            for index in range(ensemble.n_rounds)
+        ]
+    )
 
 
 def _prediction(output: Floats, facts: Mapping[str, Any]) -> tuple[Floats, Sequence[Any] | None]:

@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gal.errors import RefusedError
+from gal.node.answer_privacy import AnswerGuard, keys_of
 from gal.node.audit import utc_now
 from gal.node.configuration import NodeConfiguration
 from gal.node.files import read_whole
@@ -25,8 +26,11 @@ from gal.node.logs import Log
 from gal.node.metrics import Metrics
 from gal.node.policy import Limits
 from gal.node.state import Answer, State, TaskRecord
-from gal.node.worker import Worker
+from gal.node.worker import Result, Worker
 from gal.protocol import Encoded, Message, prepare, restore
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Ledger
 
 EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
@@ -58,10 +62,13 @@ class Service:
         log: Log,
         metrics: Metrics,
         clock: Callable[[], datetime] = utc_now,
+        ledger: Callable[[], Ledger] | None = None,
     ) -> None:
+        """``ledger`` gives the one that answers with noise are charged to; without noise it is not opened."""
         self.configuration, self.state, self.worker = configuration, state, worker
         self.log, self.metrics, self._clock = log, metrics, clock
         self.limits = Limits(configuration.name, configuration.policy)
+        self.guard = AnswerGuard(configuration, ledger, log)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -108,9 +115,16 @@ class Service:
             return self._begun_before(asked, task, known, self.state.folder(task.id, message.version))
         self._check_begin(asked, task)
         folder = self.state.folder(task.id, message.version)
-        result, answer = self.worker("begin", asked.data, folder=folder, peer=asked.peer, own=asked.own)
+        result, answer = self.worker(
+            "begin",
+            asked.data,
+            folder=folder,
+            peer=asked.peer,
+            own=asked.own,
+            keys=self._noise(asked) is not None,
+        )
         begun = restore(answer)
-        facts = self._facts(asked, begun.message) | {"kinds": result["kinds"]}
+        facts = self._facts(asked, begun.message) | {"kinds": result["kinds"], "keys": result["keys"]}
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, "begun", facts)
         self.log.info(
@@ -212,6 +226,10 @@ class Service:
         before = self.state.spend_predictions(asked.peer, day, n_rows, limit)
         self.limits.check_predict(n_rows, before)
 
+    def _noise(self, asked: Asked) -> dict[str, Any] | None:
+        """The noise on this answer; none on those to oneself."""
+        return None if asked.own else self.guard.facts
+
     # Rounds
 
     def _fit(self, asked: Asked, task: TaskRecord) -> Encoded:
@@ -233,19 +251,24 @@ class Service:
             f"answer-{track}-{round}-{part}.arrow",
             None if part >= 0 else f"model-{track}-{round}.gal",
         )
+        noise = self._noise(asked)
+        # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
+        drawn = None if known is None or noise is None else read_whole(folder / answer, known.answer_digest)
+        if noise is not None and drawn is None:
+            self.guard.charge_version(asked.peer, task, folder, facts.get("keys"))
         previous = self._previous(task.id, message.version, track, round)
         result, _ = self.worker(
             "fit",
             asked.data,
             folder=folder,
-            answer=answer,
+            answer=answer if drawn is None else None,
             model=model,
             previous=previous,
             own=asked.own,
+            noise=noise,
         )
-        record = Answer(
-            track, round, part, asked.digest, answer, result["answer_digest"], model, result["model_digest"]
-        )
+        digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
+        record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])
         self.state.put_answer(task.id, message.version, record, moving=result["moving"])
         if result["moving"] and model is not None and previous is not None:
             (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
@@ -369,19 +392,42 @@ class Service:
             raise RefusedError("repeated-rounds", "the same round is asked for more than once")
 
     def _revisit(self, asked: Asked, task: TaskRecord) -> Encoded:
-        self._check_rounds(asked, task, self._version(asked, task, "begun"))
-        folder = self.state.folder(task.id, asked.message.version)
-        return restore(self.worker("revisit", asked.data, folder=folder, models=self._models(asked, task))[1])
+        facts = self._version(asked, task, "begun")
+        self._check_rounds(asked, task, facts)
+        folder, noise = self.state.folder(task.id, asked.message.version), self._noise(asked)
+        if noise is not None:
+            kept = self.guard.kept(folder, asked.digest)
+            if kept is not None:
+                return kept
+            n_rounds = len(asked.message.fields["rounds"])
+            self.guard.charge_version(asked.peer, task, folder, facts.get("keys"), n_rounds)
+        told = {"folder": folder, "models": self._models(asked, task), "noise": noise}
+        answer = self.worker("revisit", asked.data, **told)[1]
+        return restore(answer) if noise is None else self.guard.keep(folder, asked.digest, answer)
 
     # Prediction and end
 
     def _predict(self, asked: Asked, task: TaskRecord) -> Encoded:
         facts = self._version(asked, task, "begun", "finished")
+        if self._noise(asked) is None:
+            return restore(self._predicted(asked, task, facts)[1])
+        folder = self.state.folder(task.id, asked.message.version)
+        with self.guard.lock(asked.digest):
+            kept = self.guard.kept(folder, asked.digest)
+            if kept is not None:
+                return kept
+            result, content = self._predicted(asked, task, facts)
+            rows, answer = keys_of(content[: result["keys"]]), content[result["keys"] :]
+            self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
+            return self.guard.keep(folder, asked.digest, answer)
+
+    def _predicted(self, asked: Asked, task: TaskRecord, facts: dict[str, Any]) -> Result:
+        """What the models say, with noise on what is for others; not yet charged to the ledger."""
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
         self._check_rounds(asked, task, facts)
         self._check_predicted_rows(asked, task, n_rows)
         self._charge(asked, n_rows)
-        _, answer = self.worker(
+        found = self.worker(
             "predict",
             asked.data,
             folder=self.state.folder(task.id, asked.message.version),
@@ -391,9 +437,10 @@ class Service:
             n_outputs=facts["n_outputs"],
             organization=facts["organization"],
             kinds=facts["kinds"],
+            noise=self._noise(asked),
         )
         self.metrics.predicted(asked.peer, n_rows)
-        return restore(answer)
+        return found
 
     def _check_predicted_rows(self, asked: Asked, task: TaskRecord, n_rows: int) -> None:
         agreed, came = TaskTerms.model_validate(task.terms).alignment, asked.message.fields["method"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -22,7 +22,10 @@ from gal.node.configuration import NodeConfiguration
 from gal.node.data import labels_of, read_source
 from gal.node.files import write_whole
 from gal.node.invitations import Invited, TaskTerms
+from gal.node.label_guard import Recalled
+from gal.node.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
 from gal.node.state import TaskRecord
+from gal.privacy.protection import Protected, protect
 from gal.protocol import check_name
 from gal.tasks import Labels, Options, class_labels, make_task, regression_labels
 from gal.transport import CardFolder, Identity
@@ -80,10 +83,14 @@ def new_task(
     seed: int = 0,
     purpose: str = "",
     alignment: str = "plain",
+    privacy: LabelPrivacy = NO_PRIVACY,
     made: str = "",
     **options: Any,
 ) -> tuple[TaskRecord, TaskTerms]:
-    """A task of this label holder's own, with the terms that go into its invitation."""
+    """A task of this label holder's own, with the terms that go into its invitation.
+
+    With privacy the terms follow from public facts and the number of rows, never from the labels.
+    """
     check_name(name, "a task")
     if configuration.listen is None:
         raise TaskError(
@@ -91,16 +98,22 @@ def new_task(
         )
     everybody = invited(configuration.name, cards, organizations)
     kept = {"kind": kind, "seed": seed, "options": {"closing": False} | options}
+    if privacy.mechanism != "none":
+        kept["privacy"] = privacy.to_json()
     check_options(options)
+    check_allowed(configuration, privacy, name)
     try:
         names = [*(one.name for one in everybody), configuration.name]
-        task = _task(configuration, kept, read_labelled(configuration), names)
+        rows = read_labelled(configuration)
+        if privacy.mechanism != "none":
+            true_labels(kept, rows.y)  # what is wrong with them is said now
+        task = learning_task(configuration, kept, public_labels(kept, rows), names)
     except (TypeError, ValueError) as error:
         if isinstance(error, GALError):
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
-    rows = task.rows
+    roles = task.rows
     terms = TaskTerms(
         task=uuid4().hex,
         name=name,
@@ -110,10 +123,11 @@ def new_task(
         organizations=everybody,
         outputs=task.loss.n_outputs,
         rounds=task.rounds,
-        fitted=_fitted(rows),
-        folds=rows.n_folds,
-        parts=rows.n_parts,
+        fitted=_fitted(roles),
+        folds=roles.n_folds,
+        parts=roles.n_parts,
         alignment=alignment,  # type: ignore[arg-type]
+        privacy=privacy.promised,
         made=made,
     )
     record = TaskRecord(
@@ -150,28 +164,51 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
 
 
-def _task(
+def true_labels(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
+    """Labels and their loss under a task's options; with privacy, read by public facts only."""
+    privacy, options = privacy_of(kept), Options(**kept["options"])
+    if privacy.mechanism == "none":
+        return labels_for(y, kept["kind"], options)
+    return privacy.read(y, kept["kind"], options)
+
+
+def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
+    """What may be known of a task before noise is drawn: with privacy, that of labels which tell nothing."""
+    privacy, options = privacy_of(kept), Options(**kept["options"])
+    made = privacy.made()
+    if made is None:
+        return protect(None, labels_for(rows.y, kept["kind"], options), options, seed=0)
+    labels = privacy.read(privacy.stand_in(len(rows.ids)), kept["kind"], options)
+    return protect(replace(made, source=Recalled(labels.y[:, 0])), labels, options, seed=0)
+
+
+def learning_task(
     configuration: NodeConfiguration,
     kept: Mapping[str, Any],
-    rows: LabelledRows,
+    seen: Protected,
     organizations: Sequence[str],
     moving: Sequence[str] = (),
 ) -> Task:
-    options = Options(**kept["options"])
+    """The engine's task, on what may be seen of the labels."""
     return make_task(
-        labels_for(rows.y, kept["kind"], options),
+        seen.labels,
         organizations,
-        options,
+        seen.options,
         label_holder=configuration.name,
         label_holder_loss=configuration.model.local_loss,
         moving=moving,
+        release=seen.release,
+        private=seen.private,
         seed=kept["seed"],
     )
 
 
-def check_terms(configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows) -> None:
+def check_terms(
+    configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
+) -> None:
     """Whether the rows of today can be learned under the terms that everybody agreed to."""
-    task = _task(configuration, record.options, rows, [record.label_holder])
+    names = sorted({record.label_holder, *moving})
+    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     terms = TaskTerms.model_validate(record.terms)
     needed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
@@ -219,12 +256,3 @@ class VersionFiles:
         y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))
         rows = LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"])
         return rows, facts["organizations"], facts["moving"]
-
-
-def version_task(
-    configuration: NodeConfiguration, record: TaskRecord, folder: Path
-) -> tuple[Task, LabelledRows, Labels]:
-    """The engine's task of a version, from its files."""
-    rows, organizations, moving = VersionFiles(folder).read()
-    task = _task(configuration, record.options, rows, organizations, moving)
-    return task, rows, labels_for(rows.y, record.options["kind"], Options(**record.options["options"]))

@@ -10,11 +10,13 @@ from gal.node.state import TaskRecord
 
 
 def version_facts(record: TaskRecord, version: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A version in plain data: rounds, losses, contributions, who missed what."""
-    said = {key: value for key, value in facts.items() if key != "ensemble"} | {
+    """A version in plain data: rounds, losses, contributions, who missed what, and what it told of the labels."""
+    said = {key: value for key, value in facts.items() if key not in {"ensemble", "private_refit"}} | {
         "task": record.name,
         "version": version,
     }
+    if "private_refit" in facts:
+        said["refitted"] = facts["private_refit"] is not None
     if "ensemble" not in facts:
         return said
     ensemble = ensemble_of(facts["ensemble"])

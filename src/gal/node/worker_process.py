@@ -16,11 +16,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gal.node.configuration import NodeConfiguration, read_configuration
 from gal.node.failures import describe
 from gal.node.local_work import LocalWork
+
+if TYPE_CHECKING:
+    from gal.privacy.noise import NoiseSource
 
 Result = tuple[dict[str, Any], bytes]
 
@@ -28,8 +31,8 @@ Result = tuple[dict[str, Any], bytes]
 class Commands:
     """What can be asked of the process, by name; each takes the command and its bytes."""
 
-    def __init__(self, configuration: NodeConfiguration) -> None:
-        self.work = LocalWork(configuration)
+    def __init__(self, configuration: NodeConfiguration, source: NoiseSource | None = None) -> None:
+        self.work = LocalWork(configuration, source)
         self.policy = configuration.policy
 
     def describe(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
@@ -42,8 +45,10 @@ class Commands:
         return {"n_rows": len(table.ids), "features": list(table.features)}, b""
 
     def begin(self, command: dict[str, Any], data: bytes) -> Result:
-        aligned = self.work.begin(data, Path(command["folder"]), command["peer"], own=command["own"])
-        return {"n_rows": aligned.n_rows, "kinds": aligned.kinds}, aligned.answer
+        told = {"own": command["own"], "keys": command["keys"]}
+        aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **told)
+        facts = {"n_rows": aligned.n_rows, "kinds": aligned.kinds, "keys": aligned.keys}
+        return facts, aligned.answer
 
     def blind(self, command: dict[str, Any], data: bytes) -> Result:
         return {}, self.work.blind(data, command["peer"])
@@ -51,6 +56,7 @@ class Commands:
     def fit(self, command: dict[str, Any], data: bytes) -> Result:
         previous = command["previous"]
         self.work.version(Path(command["folder"]))  # reading and importing is no part of the fit
+        self.work.noise(command["noise"])
         limit_fit(
             0 if command["own"] else self.policy.fit_cpu_seconds,
             0 if command["own"] else self.policy.fit_memory,
@@ -62,6 +68,7 @@ class Commands:
                 command["answer"],
                 command["model"],
                 None if previous is None else (previous[0], previous[1]),
+                command["noise"],
             )
         finally:
             limit_fit(0, 0)
@@ -69,12 +76,14 @@ class Commands:
 
     def predict(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
-        told = {name: command[name] for name in ("peer", "rows", "n_outputs", "organization", "kinds")}
-        return {}, self.work.predict(data, Path(command["folder"]), models, **told)
+        names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
+        told = {name: command[name] for name in names}
+        found = self.work.predict(data, Path(command["folder"]), models, **told)
+        return {"keys": len(found.rows)}, found.rows + found.answer if found.rows else found.answer
 
     def revisit(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
-        return {}, self.work.revisit(data, Path(command["folder"]), models)
+        return {}, self.work.revisit(data, Path(command["folder"]), models, command["noise"])
 
     def forget(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
         self.work.forget(Path(command["folder"]))

@@ -1,9 +1,32 @@
-"""Privacy: what is done to a residual before it leaves the label holder.
+"""Privacy: what may be known of the labels, and of an organization's answers, by whom.
 
-Here so far: the two mechanisms of the GAL paper, for reproducing its tables. Neither gives a
-differential-privacy guarantee.
+Mechanisms with a guarantee (extra ``privacy``): `RandomisedResponse`, `LaplaceLabels` and `GaussianLabels` make a noisy copy
+of the labels once; `LaplaceResiduals` and `GaussianResiduals` noise every residual. The paper's own, `PaperLaplace` and
+`PaperInterval`, are for reproducing its tables and guarantee nothing.
 """
 
+from gal.privacy.costs import Cost
+from gal.privacy.labels import GaussianLabels, LabelMechanism, LaplaceLabels, RandomisedResponse
+from gal.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from gal.privacy.paper import Mechanism, PaperInterval, PaperLaplace
+from gal.privacy.residuals import GaussianResiduals, LaplaceResiduals, ResidualMechanism
+from gal.privacy.statements import Statement, statement
 
-__all__ = ["Mechanism", "PaperInterval", "PaperLaplace"]
+__all__ = [
+    "Cost",
+    "GaussianLabels",
+    "GaussianResiduals",
+    "LabelMechanism",
+    "LaplaceLabels",
+    "LaplaceResiduals",
+    "Mechanism",
+    "NoiseSource",
+    "PaperInterval",
+    "PaperLaplace",
+    "RandomisedResponse",
+    "ResidualMechanism",
+    "SeededNoise",
+    "Statement",
+    "SystemNoise",
+    "statement",
+]

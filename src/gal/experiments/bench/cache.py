@@ -45,8 +45,18 @@ TABULAR_ONLY = (
     "experiments/datasets.py",
     "experiments/partitions.py",
     "experiments/splits.py",
+    "experiments/bench/mechanisms.py",
     "experiments/bench/tabular_cells.py",
 )
+LEAK_ONLY = ("privacy/leakage", "experiments/bench/leak_cells.py")
+"""Sources that decide only what the leak meter finds."""
+NEVER = (
+    "privacy/answers.py",
+    "privacy/ledger.py",
+    "privacy/row_blocks.py",
+    "privacy/statements.py",
+)
+"""Of packages named here, what no run of a table uses but for words: charging, and what nodes do."""
 DEEP_ONLY = (
     "baselines/fusion.py",
     "models/deep",
@@ -62,10 +72,10 @@ DEEP_ONLY = (
 
 
 @cache
-def fingerprint(*, deep: bool = False) -> str:
+def fingerprint(*, deep: bool = False, leak: bool = False) -> str:
     """Digest of the deciding sources and, but for deep runs, of library versions."""
     digest = hashlib.sha256()
-    for path in deciding_files(deep=deep):
+    for path in deciding_files(deep=deep, leak=leak):
         digest.update(path.relative_to(ROOT).as_posix().encode())
         digest.update(_code(path))
     for library in () if deep else ("numpy", "scipy", "scikit-learn"):
@@ -78,10 +88,10 @@ def _code(path: Path) -> bytes:
     return code_text(path.read_text(encoding="utf-8")).encode()
 
 
-def deciding_files(*, deep: bool = False) -> list[Path]:
-    """All sources that decide the outcomes of deep or of other runs, in order."""
-    own = set(_files(DEEP_ONLY if deep else TABULAR_ONLY))
-    common = set(_files(COMMON)) - set(_files(DEEP_ONLY))
+def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
+    """All sources that decide the outcomes of deep or of other runs, or of those whose leak is measured, in order."""
+    own = set(_files(DEEP_ONLY if deep else TABULAR_ONLY)) | set(_files(LEAK_ONLY if leak else ()))
+    common = set(_files(COMMON)) - set(_files((*DEEP_ONLY, *LEAK_ONLY, *NEVER)))
     return sorted(own | common)
 
 
@@ -99,7 +109,7 @@ class Cache:
 
     def path(self, cell: Cell) -> Path:
         """Where this cell's outcome is kept."""
-        text = json.dumps([cell.to_json(), fingerprint(deep=cell.deep)], sort_keys=True)
+        text = json.dumps([cell.to_json(), fingerprint(deep=cell.deep, leak=cell.leak)], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
     def get(self, cell: Cell) -> Outcome | None:

@@ -41,6 +41,12 @@ class Cell:
     sigma: float = 0.0
     metered: bool = False
     rounds: int = ROUNDS
+    privacy: str | None = None
+    """What protects the labels: a name of ``mechanisms.NAMES``."""
+    epsilon: float | None = None
+    delta: float | None = None
+    leak: bool = False
+    """Whether the leak meter attacks what a second fit, with canaries among the labels, sends."""
 
     @property
     def deep(self) -> bool:
@@ -58,6 +64,7 @@ class Cell:
         trees = {"GB": 30.0, "SVM": 2.0}
         rows_and_classes = {"Blob": 10.0, "Wine": 3.0, "Iris": 3.0, "QSAR": 2.0}
         size = 1.0 if isinstance(self.organizations, str) else float(self.organizations)
+        size *= 2 if self.leak else 1
         models = max(trees.get(model, 1.0) for model in self.models)
         return size * models * rows_and_classes.get(self.dataset, 1.0)
 
@@ -69,6 +76,8 @@ class Cell:
         'Wine, 8 organizations, per seed, seed 2: gal GB-SVM'
         >>> Cell("MNIST", 8, "official", 0, disturbance="answers", sigma=5.0, options={"weights": "uniform"}).words
         'MNIST, 8 organizations, official, seed 0: gal Linear, weights=uniform, answers σ=5'
+        >>> Cell("Iris", 4, "per seed", 1, privacy="noisy-labels", epsilon=0.5).words
+        'Iris, 4 organizations, per seed, seed 1: gal Linear, noisy-labels ε=0.5'
         """
         organizations = self.organizations if self.large else f"{self.organizations} organizations"
         learned = [f"{self.method} {'-'.join(self.models)}"]
@@ -78,6 +87,8 @@ class Cell:
         if self.disturbance is not None:
             noisy = self.disturbance in {"answers", "residual"}
             learned.append(f"{self.disturbance} σ={self.sigma:g}" if noisy else self.disturbance)
+        if self.privacy is not None:
+            learned.append(self.privacy if self.epsilon is None else f"{self.privacy} ε={self.epsilon:g}")
         return f"{self.dataset}, {organizations}, {self.protocol}, seed {self.seed}: {', '.join(learned)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -120,6 +131,8 @@ class Outcome:
     stored_bytes, revisit_bytes (of the last pass over a shared body) and peak_device_memory."""
     device: str = ""
     """Of deep runs: what they were computed on, with the version of torch."""
+    leak: dict[str, Any] = field(default_factory=dict)
+    """Where it was measured, what the leak meter found, as ``leak_cells`` writes it."""
 
     @property
     def final(self) -> float:

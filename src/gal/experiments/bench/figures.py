@@ -28,6 +28,7 @@ from gal.experiments.bench.drawing import (
     plain,
     row_of,
 )
+from gal.experiments.bench.leak_figure import drawn_figures, leakage
 from gal.experiments.bench.round_drawing import (
     CONSTANT,
     SEARCHED,
@@ -102,6 +103,9 @@ def _drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figur
                     yield name, partial(noise, noisy, dataset, protocol)
     if improved is not None and _changes(improved):
         yield "improvements", partial(improvements, improved)
+    guaranteed = runs.get("guarantees")
+    if guaranteed is not None and drawn_figures(guaranteed):
+        yield "leakage", partial(leakage, guaranteed)
     yield from deep_figures.drawable(runs)
 
 

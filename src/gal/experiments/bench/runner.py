@@ -5,6 +5,7 @@ Deep cells are run for the data sets named only: what was not run stays blank.
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,7 +15,7 @@ from zipfile import BadZipFile
 
 from joblib import Parallel, delayed, parallel_config
 
-from gal.errors import ExperimentError, GALError, InvalidInputError
+from gal.errors import ExperimentError, GALError, InvalidInputError, MissingExtraError
 from gal.experiments.bench.cache import Cache
 from gal.experiments.bench.cells import Cell, Outcome, Sources
 from gal.experiments.bench.running import run_to_the_end
@@ -81,6 +82,7 @@ def run_tables(
     left = [cell for cell in cells if repr(cell) not in outcomes]
     left = [cell for cell in left if not cell.deep or cell.dataset in deep_sets]
     check_sources(left, sources)
+    check_extras(left)
     total = len(outcomes) + len(left)
     if on_run is not None:
         on_run(len(outcomes), total, "from the cache" if outcomes else "")
@@ -127,6 +129,13 @@ def check_sources(cells: Iterable[Cell], sources: Sources) -> None:
             raise
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise InvalidInputError(f"{cell.words}: its files cannot be read: {error}") from error
+
+
+def check_extras(cells: Iterable[Cell]) -> None:
+    """Say now that a package is missing."""
+    composed = any(cell.delta is not None for cell in cells)
+    if composed and importlib.util.find_spec("dp_accounting") is None:
+        raise MissingExtraError("privacy", "dp-accounting", "noise that is added up over rounds")
 
 
 def _run(cells: Sequence[Cell], sources: Sources, n_jobs: int) -> Iterator[tuple[Cell, Outcome]]:

@@ -20,8 +20,10 @@ from gal.errors import InvalidInputError
 from gal.experiments.bench.cells import ROUNDS, Cell
 from gal.experiments.bench.deep_sets import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL
 from gal.experiments.bench.local_models import MODELS
+from gal.experiments.bench.mechanisms import NAMES
 from gal.experiments.datasets import DATASETS
 from gal.experiments.splits import PROTOCOLS
+from gal.privacy.costs import check_delta, check_epsilon
 
 FOLDER = Path(__file__).parent / "rows"
 FIGURE = re.compile(r"(\d+(?:\.\d+)?)\((\d+(?:\.\d+)?)\)")
@@ -74,6 +76,12 @@ class RowSpec(BaseModel):
     """Those of the table, unless given."""
     disturbance: Disturbance | None = None
     sigma: float = 1.0
+    privacy: str | None = None
+    """A mechanism that protects the labels, by a name of ``mechanisms.NAMES``; not in deep tables."""
+    epsilon: float | None = None
+    delta: float | None = None
+    leak: bool = False
+    """Whether the leak meter attacks what is sent; not in deep tables."""
     metered: bool = False
     seeds: BySize = {}
     """How many, where it is not the table's number."""
@@ -88,6 +96,7 @@ class RowSpec(BaseModel):
     def _known_names(self) -> RowSpec:
         _check("method", [self.method], dict.fromkeys([*METHODS, *DEEP_METHODS]))
         _check("local model", self.models, [*MODELS, *DEEP_MODELS])
+        _check_privacy(self)
         for figures in self.paper.values():
             for text in figures.values():
                 Printed.parse(text)
@@ -144,6 +153,8 @@ class TableSpec(BaseModel):
             _check(
                 f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if self.deep else MODELS
             )
+        for row in self.rows:
+            _check_where(row, deep=self.deep)
         names = {row.name for row in self.rows}
         for row in self.rows:
             strangers = sorted(set(row.choose_among) - names)
@@ -192,6 +203,10 @@ class TableSpec(BaseModel):
                 sigma=row.sigma if row.disturbance is not None else 0.0,
                 metered=row.metered,
                 rounds=self.rounds,
+                privacy=row.privacy,
+                epsilon=row.epsilon,
+                delta=row.delta,
+                leak=row.leak,
             )
             for seed in range(self.seeds_at(row, dataset, organizations))
         ]
@@ -230,6 +245,33 @@ def _check(kind: str, given: Iterable[str], known: Collection[str]) -> None:
     unknown = [name for name in given if name not in known]
     if unknown:
         raise ValueError(f"no {kind} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+
+
+def _check_privacy(row: RowSpec) -> None:
+    """A mechanism has what it needs and nothing else, and only GAL sends what can be protected or attacked."""
+    if row.privacy is not None:
+        _check("privacy mechanism", [row.privacy], NAMES)
+    needed = NAMES[row.privacy] if row.privacy is not None else ()
+    for option in ("epsilon", "delta"):
+        if (getattr(row, option) is not None) != (option in needed):
+            words = "needs" if option in needed else "has no"
+            raise ValueError(f"privacy = {row.privacy!r} {words} {option}")
+    if row.epsilon is not None:
+        check_epsilon(row.epsilon)
+    if row.delta is not None:
+        check_delta(row.delta)
+    if row.method != "gal" and (row.leak or row.privacy is not None):
+        raise ValueError(f"privacy and leak are about what GAL sends, not method {row.method!r}")
+
+
+def _check_where(row: RowSpec, *, deep: bool) -> None:
+    if deep and (row.leak or row.privacy is not None):
+        raise ValueError(f"row {row.name!r}: privacy and leak are for tables that are not deep")
+    if not deep and row.disturbance in {"laplace", "interval"}:
+        raise ValueError(
+            f"row {row.name!r}: in a table that is not deep, say privacy = 'paper-{row.disturbance}' "
+            f"instead of disturbance = {row.disturbance!r}"
+        )
 
 
 def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:

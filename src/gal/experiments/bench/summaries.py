@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from gal.experiments.bench import deep_summaries
+from gal.experiments.bench import deep_summaries, leak_summaries
 from gal.experiments.bench.deep_sets import OFFICIAL
 from gal.experiments.bench.findings import Finding, covered
 from gal.experiments.bench.runner import Run
@@ -23,6 +23,8 @@ def findings(run: Run) -> list[Finding]:
         "skewed": _skewed,
         "scale": _scale,
         "complexity": _complexity,
+        "privacy": leak_summaries.leakage,
+        "guarantees": leak_summaries.guarantees,
         "images": deep_summaries.methods,
         "cases": deep_summaries.methods,
         "images-ablations": deep_summaries.ablations,

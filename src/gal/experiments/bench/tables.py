@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gal.experiments.bench import leaks
 from gal.experiments.bench.cells import Outcome
 from gal.experiments.bench.deep_sets import DEEP_SETS, OFFICIAL
+from gal.experiments.bench.leaks import Leak, leak_of
 from gal.experiments.bench.runner import Run
 from gal.experiments.bench.specs import Printed, RowSpec
 
@@ -62,6 +64,8 @@ class Figure:
     paper: Printed | None
     seeds: int = 0
     """So many were to be run; where there are fewer values, some were not."""
+    leak: Leak | None = None
+    """What the leak meter found, where it was asked."""
 
     @property
     def mean(self) -> float:
@@ -116,6 +120,7 @@ def every_figure(run: Run) -> list[Figure]:
                     best=tuple(one.best for one in outcomes),
                     paper=row.printed(place[0], place[1]),
                     seeds=run.table.seeds_at(row, place[0], place[1]),
+                    leak=leak_of(outcomes),
                 )
             )
     return found
@@ -129,7 +134,9 @@ def to_csv(run: Run) -> str:
         known -= {"peak_memory"}  # processes do many runs there: the peak is none of one run
     facts = sorted(known)
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, *(["device"] if run.table.deep else []), *facts])
+    metered = any(row.leak for row in run.table.rows)
+    extra = [*(["device"] if run.table.deep else []), *(leaks.COLUMNS if metered else ())]
+    writer.writerow([*COLUMNS, *extra, *facts])
     for one in every_figure(run):
         outcomes = run.at(one.row, one.dataset, one.organizations, one.protocol)
         writer.writerow(
@@ -141,6 +148,7 @@ def to_csv(run: Run) -> str:
                 " ".join(f"{score:.6g}" for score in one.final),
                 _each_once(found.chosen for found in outcomes),
                 *([_each_once(found.device for found in outcomes)] if run.table.deep else []),
+                *(leaks.csv_values(one.leak, one.row.epsilon, one.row.delta) if metered else []),
                 *(_mean_fact(outcomes, name) for name in facts),
             ]
         )
@@ -177,7 +185,7 @@ def legend(run: Run) -> str:
         "(of the rounds that the model uses, and the constant before them), which no user could choose"
     )
     official = f" Under *{OFFICIAL}* all seeds have the same training and test rows, the data set's own where it has some; without a standard deviation there is one seed."
-    end = official if run.table.deep else ""
+    end = (official if run.table.deep else "") + _leak_legend(run)
     if not any(row.paper for row in run.table.rows):
         return f"{cell}.{end}"
     ours, theirs = (
@@ -187,6 +195,22 @@ def legend(run: Run) -> str:
         f"{cell}; then the paper's figure. "
         f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger of both standard "
         f"deviations: the final model under the protocol *{ours}*, the best round (what the paper prints) {theirs}.{end}"
+    )
+
+
+def _leak_legend(run: Run) -> str:
+    """What the lines about leaks say; empty where there are none."""
+    sets: dict[float, dict[str, None]] = {}
+    for one in every_figure(run):
+        if one.leak is not None:
+            sets.setdefault(one.leak.chance, {})[one.dataset] = None
+    if not sets:
+        return ""
+    blind = ", ".join(f"{100 * chance:.0f} % ({', '.join(names)})" for chance, names in sorted(sets.items()))
+    return (
+        " *leak*: in a second fit a fifth of the training rows are canaries, whose labels are drawn by chance (numbers: one of "
+        "the two public bounds); this share of them the best attack on what was sent guesses right, over all seeds, with its "
+        f"interval of 95 %. A blind guess is right for {blind}. *allowed*: the most that the guarantee allows."
     )
 
 
@@ -228,6 +252,8 @@ def _cell(figure: Figure | None) -> str:
     if figure.paper is not None:
         mean = f"{figure.paper.mean:.2f}" if figure.metric == "auc" else f"{figure.paper.mean}"
         lines.append(f"paper {mean} ({figure.paper.std}) {MARKS[figure.verdict]}".strip())
+    if figure.leak is not None:
+        lines.append(figure.leak.words)
     return "<br>".join(lines)
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +17,19 @@ from numpy.typing import NDArray
 from gal.baselines import METHODS
 from gal.experiments import metrics
 from gal.experiments.bench.cells import Cell, Outcome, Sources
+from gal.experiments.bench.leak_cells import measured_leak
 from gal.experiments.bench.local_models import local_losses_by_name, models_by_name
+from gal.experiments.bench.mechanisms import mechanism_of
 from gal.experiments.datasets import Dataset, load
-from gal.experiments.disturbances import (
-    MeteredModel,
-    NoiseColumns,
-    NoisyAnswers,
-    NoisyResidual,
-    PrivateResidual,
-    half,
-)
+from gal.experiments.disturbances import MeteredModel, NoiseColumns, NoisyAnswers, NoisyResidual, half
 from gal.experiments.splits import Split, by_name, paper, per_seed, skewed
-from gal.privacy.paper import PaperInterval, PaperLaplace
 
 
 def run_tabular_cell(cell: Cell, sources: Sources) -> Outcome:
-    """Learn and score."""
+    """Learn and score; where the row says so, measure what leaks."""
     split = find_split(cell, sources)
-    options = dict(cell.options)
-    if cell.protocol == "paper":
-        options.setdefault("preset", "paper")
-    names = list(split.organizations)
-    if cell.local_losses:
-        options["local_losses"] = local_losses_by_name(cell.local_losses, names, classes=split.classes)
-    models = models_by_name(
-        cell.models,
-        names,
-        paper=options.get("preset") == "paper",
-        classes=split.classes,
-        columns=split.X_train.shape[1],
-    )
-    estimator = METHODS[cell.method](
-        classes=split.classes,
-        organizations=split.organizations,
-        local_models=_disturb(cell, models),
-        rounds=cell.rounds,
-        random_state=cell.seed,
-        **options,
-    )
+    make = partial(_estimator, cell, split)
+    estimator = make(**_protected(cell, split))
     started = time.perf_counter()
     estimator.fit(split.X_train, split.y_train)
     staged = _staged(estimator, split)
@@ -72,11 +47,43 @@ def run_tabular_cell(cell: Cell, sources: Sources) -> Outcome:
         rates=_rates(estimator),
         weights=_weights(estimator),
         validation_loss=_validation_loss(estimator),
-        label_holder=names[0],
+        label_holder=next(iter(split.organizations)),
         split=split.digest,
         chosen=str(getattr(estimator, "chosen_", "")),
         facts=facts,
+        leak=measured_leak(cell, split, make) if cell.leak else {},
     )
+
+
+def _estimator(cell: Cell, split: Split, **more: Any) -> Any:
+    """The cell's method with its local models and options, and some more, not yet fitted."""
+    options = dict(cell.options)
+    if cell.protocol == "paper":
+        options.setdefault("preset", "paper")
+    names = list(split.organizations)
+    if cell.local_losses:
+        options["local_losses"] = local_losses_by_name(cell.local_losses, names, classes=split.classes)
+    models = models_by_name(
+        cell.models,
+        names,
+        paper=options.get("preset") == "paper",
+        classes=split.classes,
+        columns=split.X_train.shape[1],
+    )
+    return METHODS[cell.method](
+        classes=split.classes,
+        organizations=split.organizations,
+        local_models=_disturb(cell, models),
+        rounds=cell.rounds,
+        random_state=cell.seed,
+        **options,
+        **more,
+    )
+
+
+def _protected(cell: Cell, split: Split) -> dict[str, Any]:
+    """The mechanism as an option of the engine; no option where there is none: not every method takes it."""
+    return {} if cell.privacy is None else {"privacy": mechanism_of(cell, split)}
 
 
 def find_split(cell: Cell, sources: Sources) -> Split:
@@ -96,7 +103,7 @@ def _dataset(name: str, data: Path | None) -> Dataset:
 
 
 def _disturb(cell: Cell, models: dict[str, Any]) -> dict[str, Any]:
-    """Half of the organizations disturbed, as the row says; a mechanism is the label holder's, so for all."""
+    """Half of the organizations disturbed, as the row says."""
     wrapped = dict(models)
     for name in half(list(models)) if cell.disturbance in {"answers", "residual", "columns"} else []:
         if cell.disturbance == "answers":
@@ -105,9 +112,6 @@ def _disturb(cell: Cell, models: dict[str, Any]) -> dict[str, Any]:
             wrapped[name] = NoisyResidual(models[name], cell.sigma)
         else:
             wrapped[name] = NoiseColumns(models[name])
-    if cell.disturbance in {"laplace", "interval"}:
-        mechanism = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
-        wrapped = {name: PrivateResidual(model, mechanism, seed=cell.seed) for name, model in models.items()}
     return {name: MeteredModel(model) for name, model in wrapped.items()} if cell.metered else wrapped
 
 

@@ -1,0 +1,157 @@
+"""``gal privacy``: who could learn what from what this node has sent."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from gal.cli.options import AsJson, Home
+
+NOT_PROTECTED = (
+    "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when messages come and go; "
+    "and what anybody can guess from columns of their own. See docs/explanation-privacy.md."
+)
+
+
+NAMES = {
+    "randomised-response": "randomised response",
+    "laplace": "Laplace noise",
+    "gaussian": "Gaussian noise",
+}
+
+
+def privacy(
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Only this task.", show_default=False)
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who could learn what from what this node has sent: mechanism, epsilon and delta spent and left, by peer and task."""
+    from gal.node.configuration import home_of
+    from gal.node.overview import privacy_facts
+
+    facts = privacy_facts(home_of(home), task)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    for line in told(facts):
+        out.print(line)
+
+
+def told(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The facts in plain words, with rich's markup."""
+    yield f"What others could learn from what [bold]{escape(facts['organization'])}[/] has sent"
+    yield ""
+    yield from _labels(facts)
+    yield ""
+    yield from _answers(facts["answers"])
+    yield ""
+    yield NOT_PROTECTED
+
+
+# Labels
+
+
+def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
+    if not facts["labels"] and not facts["unrecorded"]:
+        yield "[bold]Your labels[/]: nothing was sent about any."
+    left_out = escape(", ".join(task["task"] for task in facts["unrecorded"]))
+    for one in facts["labels"]:
+        yield f"[bold]Your labels[/] (column {escape(one['column'])})"
+        for task in one["tasks"]:
+            yield f"  {_label_task(task, one['delta'])}"
+        yield from _together(one, "label", "organization", f" Not counted: {left_out}." if left_out else "")
+    for task in facts["unrecorded"]:
+        yield f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: {_loud(task['peers'])}"
+    for name in facts["nothing_sent"]:
+        yield f"  [bold]{escape(name)}[/]: nothing was sent yet."
+
+
+def _label_task(task: Mapping[str, Any], delta: float) -> str:
+    name = f"[bold]{escape(task['task'])}[/]"
+    if "none" in task["mechanisms"]:
+        return f"{name}: {_loud(task['peers'])}"
+    return f"{name}: {_how(task)}, {_cost(task['epsilon'], delta)}; received by {_names(task['peers'])}"
+
+
+def _how(task: Mapping[str, Any]) -> str:
+    return " and ".join(NAMES.get(one, one) for one in task["mechanisms"])
+
+
+def _loud(peers: list[str]) -> str:
+    return (
+        "[bold red]WITHOUT PRIVACY: every organization of this task can know every training label.[/] "
+        f"Received by {_names(peers)}."
+    )
+
+
+def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> Iterator[str]:
+    """What each peer has, what all of them have together, and what is left."""
+    delta, spent, budget = one["delta"], one["spent"], one["budget"]
+    if one["tasks"]:
+        by_peer = "; ".join(f"{escape(peer)} {_cost(cost, delta)}" for peer, cost in one["peers"].items())
+        yield f"  Each {whom} by itself: {by_peer}."
+        yield f"  All of them and all tasks together, for they may compare notes: {_cost(spent, delta)}.{left_out}"
+        yield f"  {_meaning(spent, delta, what)}"
+    if budget is not None:
+        at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
+        yield f"  Budget for one {what}: epsilon {budget['epsilon']:g}{at}; left: {one['left']:.4g}."
+    elif one["tasks"]:
+        key = "label_epsilon" if what == "label" else "answer_budget_epsilon"
+        yield f"  There is no budget (privacy.{key} in node.toml): nothing is refused."
+
+
+def _cost(epsilon: float | None, delta: float) -> str:
+    if epsilon is None:
+        return "no bound"
+    return f"epsilon {epsilon:.4g}" + (f", delta {delta:g}" if delta else "")
+
+
+def _meaning(epsilon: float | None, delta: float, what: str) -> str:
+    """What an epsilon means for somebody who guesses."""
+    if epsilon is None:
+        return f"They can know any {what} for certain."
+    best = min(1.0, 1 / (1 + math.exp(-epsilon)) + delta)
+    two = "two labels of a row" if what == "label" else "two rows that may be behind the answers"
+    return f"Of {two}, equally likely before, whoever has it all then picks the right one in at most {best:.1%} of cases."
+
+
+def _names(peers: list[str]) -> str:
+    return escape(", ".join(peers)) or "nobody"
+
+
+# Answers
+
+
+def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield "[bold]Your rows, by your answers to label holders[/]"
+    if not facts["joined"] and not facts["tasks"]:
+        yield "  No task of others was joined: nothing was answered."
+    elif facts["words"] is None:
+        rounded = "" if facts["decimals"] is None else f", rounded to {facts['decimals']} decimals"
+        yield (
+            f"  [bold yellow]Answers leave without noise[/]{rounded} (privacy.answer_noise in node.toml): what they tell about the "
+            "columns behind them has no bound."
+        )
+    else:
+        yield f"  {escape(facts['words'])}"
+    for task in facts["plain"]:
+        yield (
+            f"  [bold]{escape(task['task'])}[/]: [bold yellow]answered without noise[/] for {escape(task['label_holder'])}, in some "
+            "of its versions at least."
+        )
+    for task in facts["tasks"]:
+        how = f"{_how(task)}, {_cost(task['epsilon'], facts['delta'])}"
+        yield f"  [bold]{escape(task['task'])}[/]: {how} for the row most asked about; received by {_names(task['peers'])}"
+    yield from _together(facts, "row", "label holder", " Answers that left without noise are not counted.")
+
+
+__all__ = ["privacy", "told"]

@@ -1,0 +1,137 @@
+"""Noise on an assisting organization's answers: its fitted values and predictions, each as by local differential privacy.
+
+An answer is what the organization says of one row in one round: K numbers. They are cut at a public bound, so that two
+different rows lie no further apart than is known beforehand, and noise hides which of them was answered for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import InvalidOptionError
+from gal.privacy.accounting import Event, gaussian_multiplier, laplace_multiplier, spent
+from gal.privacy.costs import Cost, check_delta, check_epsilon
+from gal.privacy.ledger import ROUNDING
+from gal.privacy.noise import NoiseSource, SystemNoise
+
+Noise = Literal["laplace", "gaussian"]
+Floats = NDArray[np.float64]
+
+BLOCK = 65_536
+"""Rows that are noised at a time: as numbers of Python they take many times the room."""
+MANY = 2**20
+"""So many answers about one row are as good as no limit."""
+
+
+@dataclass(frozen=True)
+class AnswerNoise:
+    """Cuts answers at +-``clip`` and adds noise; one answer about one row costs (``epsilon``, ``delta``).
+
+    Neighbouring: the row that is answered for is replaced by any other. ``source=None``: the operating system's entropy.
+    """
+
+    noise: Noise
+    clip: float
+    """Public bound of answers, chosen without looking at them. Residuals have a root mean square of about 1."""
+    epsilon: float
+    delta: float = 0.0
+    """Only for Gaussian noise, which needs it."""
+    source: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise not in get_args(Noise):
+            raise InvalidOptionError(f"noise on answers must be laplace or gaussian, got {self.noise!r}")
+        check_epsilon(self.epsilon)
+        _check_clip(self.clip)
+        if self.noise == "gaussian":
+            check_delta(self.delta)
+        elif self.delta != 0:
+            raise InvalidOptionError(
+                f"Laplace noise on a single answer needs no delta, got {self.delta!r}: leave it out, or take gaussian"
+            )
+
+    @property
+    def cost(self) -> Cost:
+        """Of one answer about one row."""
+        return Cost(self.epsilon, self.delta)
+
+    def event(self, count: int = 1) -> Event:
+        """So many answers about one row, for the ledger."""
+        return Event(self.noise, self._multiplier, count)
+
+    @cached_property
+    def _multiplier(self) -> float:
+        """Scale / L1 sensitivity, or standard deviation / L2 sensitivity."""
+        if self.noise == "laplace":
+            return laplace_multiplier(self.epsilon, self.delta, releases=1)
+        return gaussian_multiplier(self.epsilon, self.delta, releases=1)
+
+    def allowed(self, epsilon: float, delta: float = 0.0) -> int:
+        """How many answers about one row together cost at most (``epsilon``, ``delta``).
+
+        >>> AnswerNoise("laplace", clip=3.0, epsilon=0.5).allowed(4.0)
+        8
+        """
+
+        def fits(count: int) -> bool:
+            return spent([self.event(count)], delta) <= epsilon * (1 + ROUNDING)
+
+        low, high = 0, 1
+        while high < MANY and fits(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def scale(self, n_outputs: int) -> float:
+        """Of the noise on each of the K numbers of an answer.
+
+        Another row can move each of them by 2 clip: together by 2 clip K, or by 2 clip sqrt(K) in Euclidean length.
+
+        >>> AnswerNoise("laplace", clip=3.0, epsilon=1.0).scale(n_outputs=2)
+        12.0
+        """
+        together = n_outputs if self.noise == "laplace" else math.sqrt(n_outputs)
+        return self._multiplier * 2 * self.clip * together
+
+    @cached_property
+    def _source(self) -> NoiseSource:
+        return SystemNoise() if self.source is None else self.source
+
+    def __call__(self, values: NDArray[Any]) -> Floats:
+        """Answers of shape (..., n, K), cut and noised; each is drawn for anew, also the same one asked for twice."""
+        rows = values.reshape(-1, values.shape[-1])
+        scale, out = self.scale(values.shape[-1]), np.empty(rows.shape)
+        add = self._source.laplace if self.noise == "laplace" else self._source.gaussian
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK].astype(np.float64)
+            # A model's NaN would otherwise go through as it is, and tell which row it was.
+            cut = np.clip(np.nan_to_num(block, nan=0.0), -self.clip, self.clip)
+            out[start : start + BLOCK] = add(cut, scale)
+        return out.reshape(values.shape)
+
+    def describe(self) -> str:
+        """What is guaranteed, and what is not, in plain words."""
+        noise = "Laplace" if self.noise == "laplace" else "Gaussian"
+        return (
+            f"{noise} noise on answers cut at +-{self.clip:g}: {self.cost} for each answer (all numbers about one row in one "
+            "round), and all answers about a row add up. Each answer is protected as by local differential privacy: who sees "
+            "it learns no more of that row than this allows. What a row has taught the model, which answers for other "
+            "rows too, is not protected: that would need training with differential privacy, which is not here."
+        )
+
+
+def _check_clip(clip: Any) -> None:
+    """An error where this is no public bound of answers."""
+    number = isinstance(clip, int | float | np.integer | np.floating) and not isinstance(clip, bool)
+    if not number or not 0 < clip < math.inf:
+        raise InvalidOptionError(
+            f"clip must be a number above 0: a public bound of answers, chosen without looking at them, got {clip!r}"
+        )

@@ -1,0 +1,228 @@
+"""Label differential privacy, once: a noisy copy of the labels is made, and everything that is sent follows from it.
+
+The **public track** is ordinary learning on the noisy copy, so that whatever any number of organizations receive, in any
+number of rounds, costs epsilon once (post-processing). The **private track** is in ``refit.py`` and never leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.losses import SquaredError, classification_loss
+from gal.errors import InvalidLabelsError, InvalidOptionError
+from gal.privacy.accounting import Event, gaussian_multiplier
+from gal.privacy.corrected_loss import CorrectedLogLoss
+from gal.privacy.costs import Cost, check_bounds, check_delta, check_epsilon
+from gal.privacy.noise import NoiseSource
+from gal.tasks import Labels, Options, regression_labels
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RandomisedResponse:
+    """Each class label stays with probability e^epsilon / (e^epsilon + C - 1), and else becomes any other class.
+
+    ``classes`` is the public set of classes: which ones occur must not be learned from the labels.
+
+    >>> round(RandomisedResponse(1.0, classes=["no", "yes"]).keep, 3)
+    0.731
+    """
+
+    epsilon: float
+    classes: Sequence[Any]
+    source: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        named = isinstance(self.classes, Sequence | np.ndarray) and not isinstance(self.classes, str)
+        if not named or len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
+            raise InvalidOptionError(
+                "randomised response needs the public set of all classes that can occur, at least two different ones, "
+                f"got {self.classes!r:.200}"
+            )
+
+    @property
+    def known(self) -> NDArray[Any]:
+        """The classes in order."""
+        try:
+            return np.sort(np.asarray(self.classes))
+        except TypeError as error:
+            raise InvalidOptionError(f"classes of different types cannot be told apart: {error}") from error
+
+    @property
+    def keep(self) -> float:
+        """The probability that a label stays as it is."""
+        return float(1 / (1 + (len(self.classes) - 1) * math.exp(-self.epsilon)))
+
+    @property
+    def cost(self) -> Cost:
+        """epsilon, once."""
+        return Cost(self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        """The same for the ledger."""
+        return Event("randomised-response", self.epsilon, classes=len(self.classes))
+
+    def codes(self, y: Any) -> NDArray[np.intp]:
+        """Labels (n,) as places in the classes in order."""
+        known, given = self.known, np.asarray(y)
+        kinds = {("text" if array.dtype.kind in "US" else "else") for array in (known, given)}
+        if given.dtype.kind == "O":
+            place = {one: index for index, one in enumerate(known.tolist())}
+            places = np.array([place.get(one, len(known)) for one in given.tolist()], dtype=np.intp)
+            strange = places == len(known)
+        elif len(kinds) == 2:
+            places, strange = np.zeros(len(given), dtype=np.intp), np.ones(len(given), dtype=np.bool_)
+        else:
+            places = np.minimum(np.searchsorted(known, given), len(known) - 1).astype(np.intp)
+            strange = known[places] != given
+        if strange.any():
+            raise InvalidLabelsError(
+                f"{int(strange.sum())} of {len(given)} labels (first at row {int(strange.argmax())}) are none of the public "
+                f"classes {known.tolist()!r:.200}: name all classes that can occur. Nothing was sent."
+            )
+        return places
+
+    def read(self, y: Any, options: Options) -> Labels:
+        """The true labels as codes of the public classes, and the log loss."""
+        if options.loss not in ("auto", "log_loss"):
+            raise InvalidOptionError(
+                f"randomised response learns with the log loss, got loss={options.loss!r}"
+            )
+        codes = self.codes(y).astype(np.float64)[:, None]
+        loss = classification_loss("log_loss", len(self.classes), one_output=not options.paper)
+        return Labels(codes, loss, self.known)
+
+    def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
+        """The noisy copy, with a log loss that knows of the noise."""
+        drawn = source.randomised_response(labels.y[:, 0].astype(np.intp), len(self.classes), self.keep)
+        one_output = labels.loss.n_outputs == 1
+        loss = CorrectedLogLoss(len(self.classes), self.keep, one_output=one_output)
+        return Labels(drawn.astype(np.float64)[:, None], loss, labels.classes)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return (
+            f"Randomised response on {len(self.classes)} classes with {self.cost}, once for all rounds and all "
+            "organizations together: whoever held all classes of a row for equally likely before guesses its label right "
+            f"with probability at most {self.keep:.1%} afterwards."
+        )
+
+
+@dataclass(frozen=True)
+class LaplaceLabels:
+    """Numbers within public bounds, plus Laplace noise of scale (upper - lower) / epsilon."""
+
+    epsilon: float
+    lower: float
+    upper: float
+    source: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_bounds(self.lower, self.upper)
+
+    @property
+    def cost(self) -> Cost:
+        """epsilon, once."""
+        return Cost(self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        """The same for the ledger."""
+        return Event("laplace", 1 / self.epsilon)
+
+    def read(self, y: Any, options: Options) -> Labels:
+        """The true labels, within the bounds, and squared error."""
+        return _numbers(y, options, self.lower, self.upper)
+
+    def scale(self, n_outputs: int = 1) -> float:
+        """Of the noise; all outputs of a row together cost epsilon."""
+        return n_outputs * (self.upper - self.lower) / self.epsilon
+
+    def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
+        """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
+        return Labels(source.laplace(labels.y, self.scale(labels.y.shape[1])), labels.loss)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return _described("Laplace", self.lower, self.upper, self.cost)
+
+
+@dataclass(frozen=True)
+class GaussianLabels:
+    """Numbers within public bounds, plus Gaussian noise for (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+    lower: float
+    upper: float
+    source: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        check_bounds(self.lower, self.upper)
+
+    @property
+    def cost(self) -> Cost:
+        """(epsilon, delta), once."""
+        return Cost(self.epsilon, self.delta)
+
+    @property
+    def event(self) -> Event:
+        """The same for the ledger."""
+        return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, releases=1))
+
+    def read(self, y: Any, options: Options) -> Labels:
+        """The true labels, within the bounds, and squared error."""
+        return _numbers(y, options, self.lower, self.upper)
+
+    def scale(self, n_outputs: int = 1) -> float:
+        """Standard deviation of the noise; all outputs of a row together cost (epsilon, delta)."""
+        return self.event.parameter * (self.upper - self.lower) * math.sqrt(n_outputs)
+
+    def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
+        """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
+        return Labels(source.gaussian(labels.y, self.scale(labels.y.shape[1])), labels.loss)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return _described("Gaussian", self.lower, self.upper, self.cost)
+
+
+LabelMechanism = RandomisedResponse | LaplaceLabels | GaussianLabels
+"""Makes the noisy copy of labels: ``read`` takes the true ones, ``noisy`` draws, and ``cost`` is what all that follows costs."""
+
+
+def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
+    """Labels (n, K) within the bounds, and squared error."""
+    auto = isinstance(options.loss, str) and options.loss in {"auto", "squared_error"}
+    if not auto and not isinstance(options.loss, SquaredError):
+        raise InvalidOptionError(
+            f"noisy labels are learned with squared error, because their noise has mean 0, got loss={options.loss!r}"
+        )
+    labels = regression_labels(y, Options(loss="squared_error"))
+    outside = (labels.y < lower) | (labels.y > upper)
+    if outside.any():
+        raise InvalidLabelsError(
+            f"{int(outside.any(axis=1).sum())} of {len(labels.y)} labels (first at row {int(outside.any(axis=1).argmax())}) "
+            f"are outside of the public bounds {lower:g} to {upper:g}: choose bounds that hold for every label that can occur, "
+            "or clip the labels yourself. Nothing was sent."
+        )
+    return labels
+
+
+def _described(noise: str, lower: float, upper: float, cost: Cost) -> str:
+    return (
+        f"{noise} noise on labels between the public bounds {lower:g} and {upper:g} with {cost}, once for all rounds and "
+        "all organizations together."
+    )

@@ -1,0 +1,29 @@
+"""The leak meter: attacks on what was really sent, by the label holder, before a task (``gal leakage``) and after it.
+
+``Transcript`` collects messages, ``plant_canaries`` draws labels that nobody can know but from a message,
+``measure_leakage`` attacks, and a ``LeakReport`` says how often each attack was right, and what that means.
+"""
+
+from gal.privacy.leakage.canaries import Canaries, plant_canaries
+from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
+from gal.privacy.leakage.meter import measure_leakage
+from gal.privacy.leakage.reconstruction import Explained, Reconstruction
+from gal.privacy.leakage.report import AttackResult, LeakReport, pooled
+from gal.privacy.leakage.transcript import Message, Sent, Transcript
+
+__all__ = [
+    "AttackResult",
+    "Canaries",
+    "Explained",
+    "LeakReport",
+    "Message",
+    "Reconstruction",
+    "Sent",
+    "Share",
+    "Transcript",
+    "best_guess",
+    "equivalent_epsilon",
+    "measure_leakage",
+    "plant_canaries",
+    "pooled",
+]

@@ -1,0 +1,279 @@
+"""The leak meter: attacks what was really sent, and counts how often it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.losses import Loss
+from gal.core.rows import Rows
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.privacy.leakage.attacks import (
+    UNKNOWN,
+    Attack,
+    BestRound,
+    LikelihoodRatio,
+    OwnFeatures,
+    Seen,
+    expected_without,
+    label_attacks,
+)
+from gal.privacy.leakage.intervals import Share
+from gal.privacy.leakage.likelihood import Insight, plain_loss, public_loss
+from gal.privacy.leakage.reconstruction import Reconstruction, numbers_of, reconstruct
+from gal.privacy.leakage.report import AttackResult, LeakReport
+from gal.privacy.leakage.transcript import Sent, Transcript
+from gal.privacy.statements import statement
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+MOST_TAUGHT = 2000
+"""Rows from which the label holder learns to reconstruct columns."""
+
+LEAST_KNOWN = 2
+"""Labels of each class that the attackers know at least."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The true labels of the rows that something was sent of."""
+
+    labels: Floats
+    """As a loss wants them, (n, width)."""
+    codes: Codes
+    """What attacks guess, (n,): class codes; of numbers 1 above the median of ordinary rows (the mean of several outputs)."""
+    classes: int
+    canary: Mask
+    numbers: bool
+
+
+def measure_leakage(
+    transcript: Transcript,
+    y: Any,
+    *,
+    roles: Rows | None = None,
+    label_holder: str | None = None,
+    privacy: Any = None,
+    classes: Any = None,
+    canaries: Any = None,
+    bounds: tuple[float, float] | None = None,
+    views: Mapping[str, Any] | None = None,
+    own_view: Any = None,
+    features: bool = True,
+    known: float = 0.1,
+    loss: Loss | None = None,
+    task_rounds: int | None = None,
+    most_rows: int = 20_000,
+    seed: int = 0,
+) -> LeakReport:
+    """Attack the labels that went into a task, and the columns of those who assisted.
+
+    Parameters
+    ----------
+    transcript: what was sent; the likelihood-ratio attack also needs its ``note`` to have been called in every round.
+    y: the label holder's true labels of all rows of the task, (n,) or, for numbers, (n, K); with the canaries' drawn ones.
+    roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
+    label_holder: her own organization's name; what only she received was not sent.
+    privacy: the mechanism, or None.
+    classes: the public classes; None for numbers.
+    canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
+    views: the other organizations' columns by name, as far as they are at hand: for what they guess without any
+        message, and to see how much of them their answers reveal. Assistants are taken to collude.
+    own_view: the label holder's columns.
+    features: whether to try to reconstruct the columns of ``views`` from answers.
+    known: the share of rows whose labels the attackers know; at least two of each class.
+    loss: the task's own loss, where it is none of the usual (log loss, squared error).
+    task_rounds: how many rounds the task could have had; default: as many as there were.
+    most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
+    """
+    rng = np.random.default_rng(seed)
+    sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
+    truth = _read_labels(y, classes, canaries, sent)
+    if truth.canary.any() and classes is None and bounds is None:
+        raise InvalidOptionError("canaries of numbers are drawn from two bounds: pass bounds=(lower, upper)")
+    told = _known_rows(truth.codes, truth.classes, known, rng)
+    if loss is None:
+        plain = plain_loss(None if classes is None else truth.classes, sent.residual.shape[3])
+        loss = public_loss(privacy, plain)
+    rounds = sent.residual.shape[1] if task_rounds is None else task_rounds
+    insight = None if sent.before is None else Insight(sent, loss, truth.labels, rounds)
+    seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
+    said = statement(privacy)
+    return LeakReport(
+        mechanism=said.words,
+        cost=said.cost,
+        classes=truth.classes,
+        numbers=truth.numbers,
+        rows=len(sent.rows),
+        planted=int(truth.canary.sum()),
+        known=int(told.sum()),
+        rounds=sent.residual.shape[1],
+        messages=sent.n_messages,
+        attacks=tuple(attack_labels(seen, truth.codes, privacy)),
+        reconstructions=tuple(
+            _reconstructions(sent, views if features else None, own_view, truth.labels, told, rng)
+        ),
+        secure=said.secure,
+    )
+
+
+def _seen(
+    sent: Sent,
+    truth: Truth,
+    told: Mask,
+    features: Floats,
+    insight: Insight | None,
+    bounds: tuple[float, float] | None,
+    seed: int,
+) -> Seen:
+    """What the attackers have: of the true labels only those that they are told."""
+    return Seen(
+        residual=sent.residual,
+        fitted=_fitted(sent),
+        features=features,
+        known=np.where(told, truth.codes, UNKNOWN),
+        canary=truth.canary,
+        classes=truth.classes,
+        numbers=truth.numbers,
+        sample_weight=sent.sample_weight,
+        insight=insight,
+        known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
+        bounds=bounds,
+        seed=seed,
+    )
+
+
+def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackResult]:
+    """Every attack with and without messages, on the rows whose labels are not known; ``truth`` (n,) are their codes."""
+    expected = expected_without(seen)
+    ordinary, canaries = ~seen.taught & ~seen.canary, ~seen.taught & seen.canary
+    found = []
+    for attack in label_attacks(privacy, insight=seen.insight is not None):
+        right = [guess == truth for guess in attack.guesses(seen, expected)]
+        found.append(
+            AttackResult(
+                attack.name,
+                attack.sentence,
+                ordinary=_share(right[0][ordinary]),
+                ordinary_without=_share(right[1][ordinary]),
+                canaries=_share(right[0][canaries]),
+                canaries_without=_share(right[1][canaries]),
+                note=_note(attack, seen),
+                message=not isinstance(attack, OwnFeatures),
+                informed=isinstance(attack, LikelihoodRatio),
+            )
+        )
+    return found
+
+
+def _share(right: Mask) -> Share:
+    return Share(int(right.sum()), len(right))
+
+
+def _note(attack: Attack, seen: Seen) -> str:
+    return f"round {attack.round(seen)}" if isinstance(attack, BestRound) else ""
+
+
+def _read_labels(y: Any, classes: Any, canaries: Any, sent: Sent) -> Truth:
+    given, n_rows = np.asarray(y), int(sent.rows.max()) + 1
+    if len(given) < n_rows:
+        raise InvalidInputError(
+            f"{len(given)} labels for {n_rows} rows or more: pass those of all rows of the task"
+        )
+    canary = _mask(canaries, len(given))[sent.rows]
+    given = given[sent.rows]
+    if classes is not None:
+        known = sorted(np.asarray(classes).tolist())
+        place = {one: index for index, one in enumerate(known)}
+        try:
+            codes = np.array([place[one] for one in given.tolist()], dtype=np.intp)
+        except KeyError as error:
+            raise InvalidLabelsError(
+                f"label {error.args[0]!r} is none of the classes {known!r:.200}"
+            ) from error
+        return Truth(codes.astype(np.float64)[:, None], codes, len(known), canary, numbers=False)
+    if given.dtype.kind not in "iufb":
+        raise InvalidLabelsError("labels that are no numbers have classes: pass the public ones as classes=")
+    labels = given.reshape(len(given), -1).astype(np.float64)
+    mean = labels.mean(axis=1)
+    middle = float(np.median(mean if canary.all() else mean[~canary]))
+    return Truth(labels, np.asarray(mean > middle, dtype=np.intp), 2, canary, numbers=True)
+
+
+def _sampled(sent: Sent, canaries: Any, most: int, rng: np.random.Generator) -> Sent:
+    if len(sent.rows) <= most:
+        return sent
+    order = rng.permutation(len(sent.rows))
+    if canaries is not None:
+        planted = np.asarray(canaries)[sent.rows[order]]
+        order = np.concatenate([order[planted][: most // 2], order[~planted]])
+    return sent.take(np.sort(order[:most]))
+
+
+def _mask(canaries: Any, n: int) -> Mask:
+    if canaries is None:
+        return np.zeros(n, dtype=np.bool_)
+    mask = np.asarray(canaries)
+    if mask.dtype != np.bool_ or mask.shape != (n,):
+        raise InvalidInputError(
+            f"canaries must be a mask of {n} rows, got {mask.dtype} of shape {mask.shape}"
+        )
+    return mask
+
+
+def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generator) -> Mask:
+    """Rows whose labels the attackers are told: this share of each class, and at least two of it if there are more."""
+    if not 0 <= share < 1:
+        raise InvalidOptionError(f"known must be a share from 0 to below 1, got {share!r}")
+    told = np.zeros(len(codes), dtype=np.bool_)
+    for code in range(classes):
+        rows = np.flatnonzero(codes == code)
+        wanted = min(max(LEAST_KNOWN, round(share * len(rows))), len(rows) // 2)
+        told[rng.choice(rows, size=wanted, replace=False)] = True
+    return told
+
+
+def _features(views: Mapping[str, Any] | None, sent: Sent) -> Floats:
+    """All columns of all assistants as numbers, of the rows sent; none where they are not at hand."""
+    if not views:
+        return np.empty((len(sent.rows), 0))
+    return np.hstack([numbers_of(view) for view in views.values()])[sent.rows]
+
+
+def _fitted(sent: Sent) -> Floats:
+    """What the assistants said of each row, added up."""
+    total = np.zeros((len(sent.rows), sent.residual.shape[3]))
+    for answers in sent.answers.values():
+        total += np.nansum(answers, axis=1)
+    return total
+
+
+def _reconstructions(
+    sent: Sent,
+    views: Mapping[str, Any] | None,
+    own_view: Any,
+    labels: Floats,
+    told: Mask,
+    rng: np.random.Generator,
+) -> list[Reconstruction]:
+    if not views or int(told.sum()) < 4:
+        return []
+    own = labels
+    if own_view is not None:
+        own = np.hstack([numbers_of(own_view)[sent.rows], own])
+    rows = np.arange(len(own))
+    if int(told.sum()) > MOST_TAUGHT:  # a kernel between all of more rows takes gigabytes
+        rows = np.setdiff1d(rows, rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
+    here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
+    answers = {name: values[rows] for name, values in sent.answers.items()}
+    return reconstruct(answers, here, own[rows], told[rows], rng)
+
+
+def _take(view: Any, rows: NDArray[np.intp]) -> Any:
+    return view.iloc[rows] if hasattr(view, "iloc") else np.asarray(view)[rows]

@@ -1,0 +1,227 @@
+"""What the meter found: shares, intervals, the bound that must hold, and a verdict in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gal.errors import InvalidInputError
+from gal.privacy.costs import Cost
+from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
+from gal.privacy.leakage.reconstruction import Reconstruction
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """How often one attack was right: on ordinary rows and on canaries, with and without the row's own messages."""
+
+    name: str
+    sentence: str
+    ordinary: Share
+    ordinary_without: Share
+    canaries: Share
+    canaries_without: Share
+    note: str = ""
+    """Such as which round was best."""
+    message: bool = True
+    """Whether it uses a message at all."""
+    informed: bool = False
+    """Whether the attacker was given what no assistant has."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "name": self.name,
+            "sentence": self.sentence,
+            "note": self.note,
+            "message": self.message,
+            "informed": self.informed,
+            "ordinary": {"with": self.ordinary.to_json(), "without": self.ordinary_without.to_json()},
+            "canaries": {"with": self.canaries.to_json(), "without": self.canaries_without.to_json()},
+        }
+
+    def __add__(self, other: AttackResult) -> AttackResult:
+        notes = self.note if self.note == other.note else ""
+        return replace(
+            self,
+            note=notes,
+            ordinary=self.ordinary + other.ordinary,
+            ordinary_without=self.ordinary_without + other.ordinary_without,
+            canaries=self.canaries + other.canaries,
+            canaries_without=self.canaries_without + other.canaries_without,
+        )
+
+
+@dataclass(frozen=True)
+class LeakReport:
+    """What was sent, what attacks made of it, and what that means."""
+
+    mechanism: str
+    """In plain words."""
+    cost: Cost | None
+    """None: there is no guarantee."""
+    classes: int
+    """Between how many the attacks guess; 2 for numbers."""
+    numbers: bool
+    rows: int
+    """Rows of which something was sent."""
+    planted: int
+    """Canaries among them."""
+    known: int
+    """Rows whose labels the attackers were told; these are not counted in any share."""
+    rounds: int
+    messages: int
+    """Residuals about a row, the most that any row had."""
+    attacks: tuple[AttackResult, ...]
+    reconstructions: tuple[Reconstruction, ...] = ()
+    runs: int = 1
+    """How many fits are added up."""
+    secure: bool = True
+
+    @property
+    def bound(self) -> float | None:
+        """The most often that the guarantee allows a canary to be guessed right; None without a guarantee."""
+        return None if self.cost is None else best_guess(self.cost, self.classes)
+
+    @property
+    def chance(self) -> float:
+        """How often a blind guess of a canary is right."""
+        return 1 / self.classes
+
+    @property
+    def worst(self) -> AttackResult:
+        """The attack on messages that was right most often: for canaries, or without any for ordinary rows."""
+        attacks = [one for one in self.attacks if one.message]
+        if self.planted:
+            return max(attacks, key=lambda one: one.canaries.value if one.canaries.of else 0.0)
+        return max(attacks, key=lambda one: one.ordinary.value)
+
+    @property
+    def knows_all(self) -> AttackResult | None:
+        """An attack that was right about every single row that could be tested; the one that needs least, None without."""
+        for one in sorted((one for one in self.attacks if one.message), key=lambda one: one.informed):
+            share = self._share(one)
+            if share.of > 0 and share.right == share.of:
+                return one
+        return None
+
+    def _share(self, attack: AttackResult) -> Share:
+        return attack.canaries if self.planted else attack.ordinary
+
+    def exceeding(self, confidence: float = 0.95) -> list[AttackResult]:
+        """Attacks that were right about canaries more often than the guarantee allows, beyond their intervals."""
+        bound = self.bound
+        if bound is None:
+            return []
+        return [one for one in self.attacks if one.canaries.interval(confidence)[0] > bound + 1e-9]
+
+    @property
+    def equivalent_epsilon(self) -> float:
+        """The epsilon of randomised response that leaks as much of canaries; NaN without any."""
+        return equivalent_epsilon(self.worst.canaries.value, self.classes) if self.planted else math.nan
+
+    def verdict(self) -> str:
+        """What it means, in plain words."""
+        return " ".join([*self._about_labels(), *self._about_features()])
+
+    def _about_labels(self) -> list[str]:
+        worst, all_of = self.worst, self.knows_all
+        share = self._share(worst)
+        of_what = "canaries" if self.planted else "ordinary rows"
+        if all_of is not None and self.cost is None:
+            return [
+                self._loudly(all_of),
+                f"The attack {all_of.name!r} was right about all {share.of} {of_what}.",
+            ]
+        said = f'The strongest attack ("{worst.name}") was right about {share} of the {of_what}'
+        if not self.planted:
+            gain = share.value - worst.ordinary_without.value
+            return [
+                f"{said}; without the message it was right about {worst.ordinary_without}, so that the message itself told "
+                f"{100 * gain:.1f} percentage points. Plant canaries to see what messages tell apart from features."
+            ]
+        said += f"; a blind guess is right about {100 * self.chance:.1f} %."
+        return [said, self._against_the_bound()]
+
+    def _loudly(self, attack: AttackResult) -> str:
+        first = self._share(self.attacks[0])
+        at_once = first.of > 0 and first.right == first.of
+        when = "after round 1" if at_once else f"after {self.rounds} rounds"
+        if attack.informed:
+            return f"Whoever also knows the label holder's outputs knows EVERY TRAINING LABEL {when}."
+        return f"EVERY ASSISTANT KNOWS EVERY TRAINING LABEL {when.upper()}: NOTHING PROTECTS THEM."
+
+    def _against_the_bound(self) -> str:
+        if self.bound is None:
+            return f"There is no guarantee; randomised response with epsilon {self._epsilon} tells as much."
+        exceeding = self.exceeding()
+        if exceeding:
+            names = ", ".join(one.name for one in exceeding)
+            return f"THE GUARANTEE ALLOWS {100 * self.bound:.1f} %, WHICH IS EXCEEDED ({names}): please report it."
+        return f"The guarantee allows {100 * self.bound:.1f} %, and no attack exceeds it by more than chance explains."
+
+    @property
+    def _epsilon(self) -> str:
+        epsilon = self.equivalent_epsilon
+        return "without limit" if math.isinf(epsilon) else f"{epsilon:.2f}"
+
+    def _about_features(self) -> list[str]:
+        if not self.reconstructions:
+            return []
+        most = max(self.reconstructions, key=lambda one: one.with_answers.value - one.without.value)
+        return [
+            f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: they and what she has "
+            f"explain {100 * max(most.with_answers.value, 0):.0f} % of it, {100 * max(most.without.value, 0):.0f} % without them."
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": None if self.cost is None else self.cost.epsilon,
+            "delta": None if self.cost is None else self.cost.delta,
+            "bound": self.bound,
+            "chance": self.chance,
+            "classes": self.classes,
+            "numbers": self.numbers,
+            "rows": self.rows,
+            "canaries": self.planted,
+            "known": self.known,
+            "rounds": self.rounds,
+            "messages": self.messages,
+            "runs": self.runs,
+            "secure": self.secure,
+            "worst": self.worst.name,
+            "exceeding": [one.name for one in self.exceeding()],
+            "equivalent_epsilon": self.equivalent_epsilon if math.isfinite(self.equivalent_epsilon) else None,
+            "verdict": self.verdict(),
+            "attacks": [one.to_json() for one in self.attacks],
+            "reconstructions": [one.to_json() for one in self.reconstructions],
+        }
+
+
+def pooled(reports: Sequence[LeakReport]) -> LeakReport:
+    """Several fits with the same mechanism as one: right guesses are added up, columns are those of the first."""
+    if not reports:
+        raise InvalidInputError("no reports to add up")
+    first = reports[0]
+    names = [one.name for one in first.attacks]
+    if any([one.name for one in report.attacks] != names or report.cost != first.cost for report in reports):
+        raise InvalidInputError(
+            "these reports are about different mechanisms or attacks: they cannot be added up"
+        )
+    attacks = list(first.attacks)
+    for report in reports[1:]:
+        attacks = [one + other for one, other in zip(attacks, report.attacks, strict=True)]
+    return replace(
+        first,
+        attacks=tuple(attacks),
+        rows=sum(report.rows for report in reports),
+        planted=sum(report.planted for report in reports),
+        known=sum(report.known for report in reports),
+        rounds=max(report.rounds for report in reports),
+        messages=max(report.messages for report in reports),
+        runs=sum(report.runs for report in reports),
+    )

@@ -1,0 +1,147 @@
+"""From true labels and options to what may be seen: the one place where a privacy mechanism meets learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gal.core.line_search import ReleasedStep
+from gal.core.releases import Floats, Floats32, Release
+from gal.core.requests import Track
+from gal.errors import InvalidOptionError, PrivacyError
+from gal.privacy.labels import LabelMechanism, RandomisedResponse
+from gal.privacy.noise import NoiseSource, SystemNoise
+from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal.privacy.residuals import ResidualMechanism
+from gal.tasks import Labels, Options, class_labels
+
+Privacy = LabelMechanism | ResidualMechanism | PaperLaplace | PaperInterval
+
+
+@dataclass(frozen=True)
+class Protected:
+    """What learning may see, and how the label holder's own predictions are made."""
+
+    labels: Labels
+    """Noisy ones under a label mechanism."""
+    options: Options
+    release: Release | None = None
+    """What is sent instead of residuals under any other mechanism."""
+    private: bool = False
+    """Whether a guarantee holds: what is visible follows from noisy labels or releases, and the true labels come in only
+    in the private refit, after the last round."""
+
+
+@dataclass(frozen=True)
+class PaperRelease:
+    """The paper's mechanisms as a release: weights and rates still look at the true residual."""
+
+    mechanism: PaperLaplace | PaperInterval
+    seed: int
+    steers = False
+
+    def __call__(self, residual: Floats | Floats32, round: int, track: Track, part: int | None) -> Floats32:
+        """Noised; the same seed and request give the same."""
+        key = [self.seed, round, track == "alone", 0 if part is None else part + 1]
+        return self.mechanism(residual, np.random.default_rng(key))
+
+
+def check_privacy(privacy: Any) -> None:
+    """Say now that this is no mechanism."""
+    if privacy is None or isinstance(privacy, Privacy):
+        return
+    raise InvalidOptionError(
+        "privacy must be None or a mechanism of gal.privacy (RandomisedResponse, LaplaceLabels, GaussianLabels, LaplaceResiduals, "
+        f"GaussianResiduals, PaperLaplace, PaperInterval), got {privacy!r:.200}"
+    )
+
+
+def true_labels(
+    privacy: Privacy | None, y: Any, options: Options, read: Callable[[Any, Options], Labels]
+) -> Labels:
+    """The true labels: read as ever, or in the way that is public under a label mechanism.
+
+    ``read`` is ``class_labels`` or ``regression_labels``.
+    """
+    if not isinstance(privacy, LabelMechanism):
+        return read(y, options)
+    if isinstance(privacy, RandomisedResponse) != (read is class_labels):
+        kind, fitting = (
+            ("classes", "RandomisedResponse")
+            if read is class_labels
+            else ("numbers", "LaplaceLabels or GaussianLabels")
+        )
+        raise InvalidOptionError(
+            f"these labels are {kind}: protect them with {fitting}, not {type(privacy).__name__}"
+        )
+    return privacy.read(y, options)
+
+
+def noise_source(privacy: LabelMechanism | ResidualMechanism) -> NoiseSource:
+    """The mechanism's own source, or the operating system's entropy."""
+    return SystemNoise() if privacy.source is None else privacy.source
+
+
+def protect(privacy: Privacy | None, labels: Labels, options: Options, *, seed: int) -> Protected:
+    """What learning may see of these (true) labels under a mechanism; noise is drawn here, or in the rounds."""
+    if isinstance(privacy, LabelMechanism):
+        return Protected(privacy.noisy(labels, noise_source(privacy)), public_options(options), private=True)
+    if isinstance(privacy, ResidualMechanism):
+        release = privacy.release(labels.loss, int(options.rounds), noise_source(privacy))
+        return Protected(labels, released_options(options), release, private=True)
+    if privacy is not None:
+        return Protected(labels, options, PaperRelease(privacy, seed))
+    return Protected(labels, options)
+
+
+def public_options(options: Options) -> Options:
+    """For learning on noisy labels: every round is used, and the private refit judges them on the true ones.
+
+    Judging on noisy labels is possible where it is asked for. A closing model would be fitted to noisy labels.
+    """
+    if options.closing is not False and options.closing != "auto":
+        raise InvalidOptionError("closing is not possible with privacy: the private refit takes its place")
+    parts, fraction = options.cross_validation, options.validation_fraction
+    return replace(
+        options,
+        closing=False,
+        cross_validation=0 if parts == "auto" else parts,
+        validation_fraction=0.0 if fraction == "auto" else fraction,
+    )
+
+
+def released_options(options: Options) -> Options:
+    """For learning from released residuals: nothing but them decides what is seen."""
+    public = public_options(options)
+    given = {
+        "line_search": options.line_search != "auto",
+        "fully_corrective": bool(options.fully_corrective),
+        "plateau": options.plateau is not None,
+        "cross_validation": bool(public.cross_validation),
+        "validation_fraction": bool(public.validation_fraction),
+    }
+    wrong = [name for name, there in given.items() if there]
+    if wrong:
+        raise InvalidOptionError(
+            f"{', '.join(wrong)} cannot be used with noise on every residual: they look at the labels, and would show"
+        )
+    return replace(public, line_search=ReleasedStep(), patience=None)
+
+
+def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
+    """Whether what else shapes the residuals is public; only a guarantee needs it."""
+    if not isinstance(privacy, LabelMechanism | ResidualMechanism):
+        return
+    if sample_weight is not None:
+        raise PrivacyError(
+            "sample_weight is sent to the organizations and may tell of the labels: learn without it under a privacy mechanism"
+        )
+    words = {"auto", "zero"} | ({"best", "mean", "median"} if isinstance(privacy, LabelMechanism) else set())
+    if not isinstance(initial, str) or initial not in words:
+        raise PrivacyError(
+            f"initial must be one of {', '.join(sorted(words))} under this privacy mechanism, got {initial!r:.100}: what was learned "
+            "from the labels would show in every residual"
+        )

@@ -1,0 +1,245 @@
+"""The private track: once learning is over, the label holder refits what counts, with her true labels. It never leaves.
+
+The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the same again
+for prediction. A regularised linear model on all of them, fitted to the true labels, repairs most of what the noise cost.
+A cross-validation on her own rows decides how strongly it is held back, and how far it is followed from the public
+output. What remains is plain numbers: an intercept, and for each fitted value how much it adds to each output.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from gal.core.line_search import ExactSearch, Line, mean_loss
+from gal.core.losses import Loss, SquaredError
+from gal.core.state import ByName
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+Rows = NDArray[np.intp]
+Key = tuple[int, str]
+"""Round (from 0) and organization."""
+
+PENALTIES = tuple(10.0**power for power in range(2, -5, -1))
+"""From the strongest: of squared coefficients, where the fitted values of a row have about length 1 together."""
+
+FOLDS = 5
+
+FITTED_ENTRIES = 2**24
+"""Numbers in the table that is fitted, 128 MiB: more rows are drawn from, all of them would change little."""
+
+JUDGED_ENTRIES = 2**21
+"""Numbers in the table with which penalty and share are chosen."""
+
+NEGLIGIBLE = 1e-10
+"""Directions in which fitted values vary less than this, beside the widest, say nothing."""
+
+
+@dataclass(frozen=True)
+class PrivateRefit:
+    """Coefficients of the stored fitted values, from the true labels: plain numbers."""
+
+    intercept: tuple[float, ...]
+    """(K,)"""
+    coefficients: tuple[Mapping[str, tuple[tuple[float, ...], ...]], ...]
+    """By round and organization: what each of its K values adds to each of the K outputs, (K, K)."""
+
+    def output(self, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
+        """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K)."""
+        total: Floats | None = None
+        for counts, values in zip(self.coefficients, answers, strict=True):
+            for name, matrix in counts.items():
+                part = np.asarray(values[name], dtype=np.float64) @ np.asarray(matrix)
+                total = part if total is None else total + part
+        if total is None:
+            raise ValueError("a refit without any organization has no output")
+        return np.asarray(total + np.asarray(self.intercept))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        rounds = [
+            {name: [list(row) for row in matrix] for name, matrix in r.items()} for r in self.coefficients
+        ]
+        return {"intercept": list(self.intercept), "coefficients": rounds}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> PrivateRefit:
+        """From what ``to_json`` gave."""
+        rounds = tuple(
+            ByName({name: tuple(map(tuple, matrix)) for name, matrix in counts.items()})
+            for counts in facts["coefficients"]
+        )
+        return cls(tuple(facts["intercept"]), rounds)
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """Outputs ``table @ weights + intercept``."""
+
+    weights: Floats
+    """(columns, K)"""
+    intercept: Floats
+    """(K,)"""
+
+    def output(self, table: Floats) -> Floats:
+        return table @ self.weights + self.intercept
+
+    def towards(self, other: _Linear, share: float) -> _Linear:
+        """This share of the way from here to the other."""
+        return _Linear(
+            (1 - share) * self.weights + share * other.weights,
+            (1 - share) * self.intercept + share * other.intercept,
+        )
+
+
+def refit_privately(
+    y: Floats,
+    loss: Loss,
+    fitted: Sequence[Mapping[str, Floats32]],
+    coefficients: Sequence[Mapping[str, float]],
+    first: Floats,
+    *,
+    seed: int = 0,
+) -> PrivateRefit | None:
+    """Fit the coefficients of all fitted values to the true labels ``y``: class codes (n, 1), or numbers (n, K).
+
+    ``loss``: the plain loss of ``y`` (log loss or squared error). ``fitted`` and ``coefficients`` (rate times weight in the
+    public model) by round and organization; only organizations with a coefficient in some round are asked for predictions,
+    so only they count. ``first``: F^0 (1, K). None where the public model is as good, or nothing can be learned: no
+    rounds, one class only, a class of a single row among few.
+    """
+    asked = {name for counts in coefficients for name in counts}
+    keys = [(t, name) for t, values in enumerate(fitted) for name in sorted(values) if name in asked]
+    if not keys:
+        return None
+    rng = np.random.default_rng(seed)
+    n_outputs = loss.n_outputs
+    rows = _some(np.arange(len(y)), FITTED_ENTRIES // (len(keys) * n_outputs), rng)
+    table = np.hstack([fitted[t][name][rows] for t, name in keys]).astype(np.float64)
+    counts = [coefficients[t].get(name, 0.0) for t, name in keys]
+    public = _Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
+    public_output = public.output(table)
+    middle, scale = _middle_and_scale(table)
+    table -= middle
+    table /= scale
+    axes = _axes(table)
+    found = _judged_fit(y[rows], loss, table @ axes, public_output, rng)
+    if found is None:
+        return None
+    refit, share = found
+    weights = axes @ refit.weights / scale[:, None]
+    own = _Linear(weights, refit.intercept - middle @ weights)
+    return _as_numbers(public.towards(own, share), keys, len(fitted), n_outputs)
+
+
+def _learnable(y: Floats, loss: Loss) -> bool:
+    """Whether every part of a cross-validation leaves something to learn."""
+    classes = not isinstance(loss, SquaredError)
+    return len(y) >= 2 * FOLDS and (not classes or int((np.bincount(y[:, 0].astype(np.intp)) > 1).sum()) > 1)
+
+
+def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+    """All rows, or so many of them drawn at random, in order."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(rng.choice(rows, max(most, 2 * FOLDS), replace=False))
+
+
+def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
+    """Means of the columns, and what divides them so that a row has about length 1.
+
+    Halfway between columns as they are, whose sizes tell how much an organization found in a round, and columns
+    of the same size, which forget that noisy rounds say less: better than either (geometric mean of the two scales).
+    """
+    middle, spread = table.mean(axis=0), table.std(axis=0)
+    typical = float(np.sqrt(np.mean(spread**2))) or 1.0
+    scale = np.sqrt(spread * typical)
+    scale[spread <= 1e-9 * typical] = np.inf  # constant: whatever it says, the intercept says it as well
+    rough = float(np.sqrt(np.mean(np.square(spread / scale)))) or 1.0
+    return middle, scale * rough * np.sqrt(len(spread))
+
+
+def _axes(table: Floats) -> Floats:
+    """Orthogonal directions (columns, rank) that hold all of the table: often far fewer than its columns.
+
+    With a penalty on squares, fitting in these is the same as fitting the columns themselves.
+    """
+    n, columns = table.shape
+    values, vectors = np.linalg.eigh(table.T @ table if columns <= n else table @ table.T)
+    kept = values > NEGLIGIBLE * max(values[-1], 0.0)
+    if columns <= n:
+        return np.asarray(vectors[:, kept])
+    return np.asarray(table.T @ vectors[:, kept] / np.sqrt(values[kept]))
+
+
+def _judged_fit(
+    y: Floats, loss: Loss, table: Floats, public: Floats, rng: np.random.Generator
+) -> tuple[_Linear, float] | None:
+    """The refit with the best penalty, and how far to follow it from the public output; both cross-validated."""
+    rows = _some(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
+    if not _learnable(y[rows], loss):
+        return None
+    folds = list(_folds(y[rows], loss, rng))
+    best, best_loss, honest = 0.0, np.inf, public[rows]
+    for penalty in PENALTIES:
+        outputs = np.empty_like(honest)
+        for rest, left_out in folds:
+            outputs[left_out] = _fit(y[rows][rest], loss, table[rows][rest], penalty).output(
+                table[rows][left_out]
+            )
+        value = mean_loss(loss, y[rows], outputs)
+        if value < best_loss:
+            best, best_loss, honest = penalty, value, outputs
+    line = Line(loss, y[rows], public[rows], honest - public[rows])
+    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+    if share == 0:
+        return None
+    return _fit(y, loss, table, best), share
+
+
+def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
+    seed = int(rng.integers(2**31))
+    if isinstance(loss, SquaredError):
+        yield from KFold(FOLDS, shuffle=True, random_state=seed).split(y)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # a class with fewer rows than folds is in some of them only
+        yield from StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0])
+
+
+def _fit(y: Floats, loss: Loss, table: Floats, penalty: float) -> _Linear:
+    """The linear model with this penalty."""
+    if isinstance(loss, SquaredError):
+        ridge = Ridge(penalty).fit(table, y)
+        return _Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
+        model = LogisticRegression(C=1 / penalty, max_iter=300).fit(table, y[:, 0].astype(np.intp))
+    weights, intercept = model.coef_.T, model.intercept_
+    if loss.n_outputs == 1:
+        return _Linear(weights, intercept)
+    if weights.shape[1] == 1:
+        weights, intercept = np.hstack([-weights / 2, weights / 2]), np.array([-1, 1]) * intercept / 2
+    # A class without a row gets a constant that stays below half a row's share.
+    every = _Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
+    every.weights[:, model.classes_], every.intercept[model.classes_] = weights, intercept
+    return every
+
+
+def _as_numbers(model: _Linear, keys: Sequence[Key], rounds: int, n_outputs: int) -> PrivateRefit:
+    by_round: list[dict[str, tuple[tuple[float, ...], ...]]] = [{} for _ in range(rounds)]
+    for index, (t, name) in enumerate(keys):
+        matrix = model.weights[index * n_outputs : (index + 1) * n_outputs]
+        by_round[t][name] = tuple(tuple(map(float, row)) for row in matrix)
+    return PrivateRefit(tuple(map(float, model.intercept)), tuple(ByName(counts) for counts in by_round))

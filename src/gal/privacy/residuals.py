@@ -1,0 +1,155 @@
+"""Noise on every residual that is sent, composed over rounds and outputs to one guarantee for the whole task.
+
+Residuals are clipped at a public bound, so that one label changes what is sent by no more than is known beforehand. What comes
+after, weights, rates and the next residual, follows from what was released; see ``gal.core.task.Task`` for what that excludes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.requests import Track
+from gal.errors import InvalidOptionError
+from gal.privacy.accounting import Event, gaussian_multiplier, laplace_multiplier
+from gal.privacy.costs import Cost, check_delta, check_epsilon
+from gal.privacy.noise import NoiseSource
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NoisyResiduals:
+    """A release: residuals clipped to +-``clip``, plus noise; each request gets noise of its own."""
+
+    noise: str
+    """laplace or gaussian"""
+    scale: float
+    clip: float
+    rounds: int
+    source: NoiseSource
+    asked: set[tuple[int, Track, int | None]] = field(default_factory=set)
+    steers = True
+
+    def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Floats:
+        """Clipped and noised, same shape (n, K); at most once for each of ``rounds`` requests."""
+        key = (round, track, part)
+        if key in self.asked or len(self.asked) >= self.rounds:
+            raise InvalidOptionError(
+                f"round {round} would be released beyond the {self.rounds} releases that were paid for"
+            )
+        self.asked.add(key)
+        clipped = np.clip(np.asarray(residual, dtype=np.float64), -self.clip, self.clip)
+        add = self.source.laplace if self.noise == "laplace" else self.source.gaussian
+        return add(clipped, self.scale)
+
+
+@dataclass(frozen=True)
+class GaussianResiduals:
+    """Gaussian noise on every residual; all rounds together cost (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+    clip: float = 1.0
+    """Entries of residuals beyond +-clip are cut. Those of a log loss never are at 1."""
+    source: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        check_clip(self.clip)
+
+    @property
+    def cost(self) -> Cost:
+        """(epsilon, delta) for all rounds."""
+        return Cost(self.epsilon, self.delta)
+
+    def event(self, rounds: int) -> Event:
+        """The same for the ledger."""
+        return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, rounds), count=rounds)
+
+    def release(self, loss: Loss, rounds: int, source: NoiseSource) -> NoisyResiduals:
+        """What is sent instead of the residuals of this loss."""
+        scale = self.event(rounds).parameter * sensitivities(loss, self.clip)[1]
+        return NoisyResiduals("gaussian", scale, self.clip, rounds, source)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return _described("Gaussian", self.clip, self.cost)
+
+
+@dataclass(frozen=True)
+class LaplaceResiduals:
+    """Laplace noise on every residual; all rounds together cost epsilon (or less noise for (epsilon, delta))."""
+
+    epsilon: float
+    delta: float = 0.0
+    clip: float = 1.0
+    """Entries of residuals beyond +-clip are cut. Those of a log loss never are at 1."""
+    source: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if self.delta != 0:
+            check_delta(self.delta)
+        check_clip(self.clip)
+
+    @property
+    def cost(self) -> Cost:
+        """(epsilon, delta) for all rounds."""
+        return Cost(self.epsilon, self.delta)
+
+    def event(self, rounds: int) -> Event:
+        """The same for the ledger."""
+        return Event("laplace", laplace_multiplier(self.epsilon, self.delta, rounds), count=rounds)
+
+    def release(self, loss: Loss, rounds: int, source: NoiseSource) -> NoisyResiduals:
+        """What is sent instead of the residuals of this loss."""
+        scale = self.event(rounds).parameter * sensitivities(loss, self.clip)[0]
+        return NoisyResiduals("laplace", scale, self.clip, rounds, source)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return _described("Laplace", self.clip, self.cost)
+
+
+ResidualMechanism = GaussianResiduals | LaplaceResiduals
+"""Noise on the residuals of a task: ``release`` makes it, and ``cost`` is what all rounds cost together."""
+
+
+def sensitivities(loss: Loss, clip: float) -> tuple[float, float]:
+    """By how much another label can change a row's clipped residual: sum of changes, and Euclidean length.
+
+    >>> sensitivities(MultinomialLogLoss(3), 1.0)
+    (2.0, 1.4142135623730951)
+    """
+    if isinstance(loss, BinaryLogLoss):
+        change = min(1.0, 2 * clip)
+        return change, change
+    if isinstance(loss, MultinomialLogLoss):  # one entry falls by at most 1, another rises
+        change = min(1.0, 2 * clip)
+        return 2 * change, math.sqrt(2) * change
+    if isinstance(loss, SquaredError):
+        outputs = loss.n_outputs
+        return 2 * clip * outputs, 2 * clip * math.sqrt(outputs)
+    raise InvalidOptionError(
+        f"noise on every residual is known for squared error and log loss, not for {loss.name}"
+    )
+
+
+def check_clip(clip: Any) -> None:
+    """An error where this is no public bound of residuals."""
+    number = isinstance(clip, int | float | np.integer | np.floating) and not isinstance(clip, bool)
+    if not number or not 0 < clip < math.inf:
+        raise InvalidOptionError(
+            f"clip must be a number above 0: a public bound of residuals, chosen without looking at the labels, got {clip!r}"
+        )
+
+
+def _described(noise: str, clip: float, cost: Cost) -> str:
+    return f"{noise} noise on every residual, clipped at +-{clip:g}: {cost} for all rounds and all organizations together."

@@ -1,0 +1,63 @@
+"""What a mechanism guarantees, in plain words: for summaries, terms and reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gal.privacy.costs import Cost
+from gal.privacy.labels import LabelMechanism
+from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal.privacy.residuals import ResidualMechanism
+
+NONE = (
+    "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know every training "
+    "label (for classes, the one positive entry is the class)."
+)
+PAPER = (
+    "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and nothing is added up "
+    "over rounds. For comparison with the paper only."
+)
+REPEATABLE = (
+    " The noise came from a seed, so that anybody who knows it can take it off again: for benchmarks only."
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is guaranteed about the labels of a task."""
+
+    mechanism: str
+    cost: Cost | None
+    """None: there is no guarantee."""
+    words: str
+    secure: bool = True
+    """Whether the noise cannot be repeated."""
+
+    def __str__(self) -> str:
+        return self.words
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": None if self.cost is None else self.cost.epsilon,
+            "delta": None if self.cost is None else self.cost.delta,
+            "words": self.words,
+            "secure": self.secure,
+        }
+
+
+def statement(privacy: Any) -> Statement:
+    """What this mechanism, or none, guarantees.
+
+    >>> statement(None).cost is None
+    True
+    """
+    if isinstance(privacy, LabelMechanism | ResidualMechanism):
+        secure = privacy.source is None or privacy.source.secure
+        words = privacy.describe() + ("" if secure else REPEATABLE)
+        return Statement(type(privacy).__name__, privacy.cost, words, secure)
+    if isinstance(privacy, PaperLaplace | PaperInterval):
+        return Statement(type(privacy).__name__, None, f"{type(privacy).__name__}: {PAPER}")
+    return Statement("none", None, NONE)

@@ -1,0 +1,395 @@
+"""The meter on real tasks: what it finds without protection, and that no attack beats a guarantee."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+
+from gal import GALClassifier, GALRegressor
+from gal.core.rows import all_rows
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.models import TabularModel
+from gal.privacy import (
+    Cost,
+    GaussianResiduals,
+    LaplaceLabels,
+    LaplaceResiduals,
+    PaperInterval,
+    PaperLaplace,
+    RandomisedResponse,
+    SeededNoise,
+)
+from gal.privacy.leakage import (
+    LeakReport,
+    Share,
+    Transcript,
+    best_guess,
+    measure_leakage,
+    plant_canaries,
+    pooled,
+)
+from gal.privacy.leakage.reconstruction import reconstruct
+from gal.privacy.named import NAMES, mechanism_named
+
+PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"], "insurer": ["e", "town"]}
+SIMPLE = {"clinic": Ridge(), "lab": Ridge(), "insurer": TabularModel(max_iter=0)}
+TOWNS = np.array(["Aston", "Bree", "Corby"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_trees() -> Iterator[None]:
+    """A forest of an attacker takes most of the time, and is as good as others here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
+        yield
+
+
+def table(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 5)), columns=list("abcde"))
+    X["town"] = TOWNS[rng.integers(0, 3, n)]
+    score = X["a"] + X["c"] - X["e"] + (X["town"] == "Bree") + 0.5 * rng.normal(size=n)
+    return X, score.to_numpy()
+
+
+def learned(
+    y: NDArray[Any], X: Any, privacy: Any = None, **options: Any
+) -> tuple[Transcript, GALClassifier | GALRegressor]:
+    make = GALRegressor if y.dtype.kind == "f" else GALClassifier
+    transcript = Transcript()
+    chosen: dict[str, Any] = {"rounds": 4, "random_state": 0, "cross_validation": 0, "local_models": SIMPLE}
+    chosen |= options
+    model = make(PARTS, privacy=privacy, on_message=transcript, on_round=transcript.note, **chosen)
+    return transcript, model.fit(X, y)
+
+
+def measured(
+    privacy: Any = None, *, n: int = 200, numbers: bool = False, features: bool = False, **options: Any
+) -> LeakReport:
+    """A task with a fifth of canaries, attacked; the lab and the insurer collude."""
+    X, score = table(n)
+    bounds = (-6.0, 6.0)
+    true: Any = np.clip(score, *bounds) if numbers else np.where(score > 0.3, "yes", "no")
+    classes = None if numbers else ["no", "yes"]
+    lower, upper = bounds if numbers else (None, None)
+    y, mask = plant_canaries(
+        true, np.random.default_rng(7), fraction=0.2, classes=classes, lower=lower, upper=upper
+    )
+    transcript, model = learned(y, X, privacy, **options)
+    return measure_leakage(
+        transcript,
+        y,
+        roles=model.task_rows_,
+        label_holder="clinic",
+        privacy=privacy,
+        classes=classes,
+        canaries=mask,
+        bounds=bounds if numbers else None,
+        views={name: X[PARTS[name]] for name in ("lab", "insurer")},
+        own_view=X[PARTS["clinic"]],
+        features=features,
+        task_rounds=4,
+    )
+
+
+class TestWithoutProtection:
+    def test_every_label_is_known_after_round_1_and_it_says_so_loudly(self) -> None:
+        report = measured()
+        first = report.attacks[0]
+        assert first.canaries.value == first.ordinary.value == 1.0
+        assert first.canaries.of + first.ordinary.of == report.rows - report.known
+        assert report.known == 20
+        assert first.canaries_without.low < 0.5 < first.canaries_without.high
+        assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in report.verdict()
+        assert report.bound is None
+        assert report.exceeding() == []
+
+    def test_also_of_numbers(self) -> None:
+        report = measured(numbers=True)
+        assert report.attacks[0].canaries.value == 1.0
+        assert report.numbers
+        assert report.classes == 2
+        assert "AFTER ROUND 1" in report.verdict()
+
+    def test_also_with_a_cross_validation_and_with_held_out_rows(self) -> None:
+        crossed = measured(cross_validation=3)
+        assert crossed.messages == 3 * crossed.rounds  # each row is in the task and in two of three parts
+        held_out = measured(fitted="held-out", validation_fraction=0.2, closing=False)
+        assert held_out.rows == 140
+        for report in (crossed, held_out):
+            assert report.attacks[0].canaries.value == 1.0
+
+    def test_answers_of_linear_models_give_their_columns_away(self) -> None:
+        report = measured(features=True)
+        found = {one.column: one for one in report.reconstructions if one.organization == "lab"}
+        assert found["c"].with_answers.value > 0.9 > 0.5 > found["c"].without.value
+        assert {one.column for one in report.reconstructions} == {"c", "d", "e", "town"}
+        for one in report.reconstructions:
+            assert one.with_answers.low <= one.with_answers.value <= one.with_answers.high
+        assert "answers reveal most of" in report.verdict()
+
+
+class TestWithAGuarantee:
+    def test_randomised_response(self) -> None:
+        report = measured(RandomisedResponse(1.0, ["no", "yes"], SeededNoise(3)), n=400)
+        assert report.bound == pytest.approx(best_guess(Cost(1.0), 2))
+        assert report.exceeding() == []
+        guesses = {one.name: one.canaries for one in report.attacks}
+        assert guesses["first round"] == guesses["sum over rounds"] == guesses["likelihood ratio"]
+        assert guesses["likelihood ratio"].high > best_guess(
+            Cost(1.0), 2
+        )  # the attack is as strong as can be
+        assert "no attack exceeds it" in report.verdict()
+        assert not report.secure
+
+    @pytest.mark.parametrize("mechanism", [LaplaceResiduals(2.0), GaussianResiduals(2.0, 1e-5)])
+    def test_noise_on_residuals(self, mechanism: Any) -> None:
+        if isinstance(mechanism, GaussianResiduals):
+            pytest.importorskip("dp_accounting")
+        report = measured(replace(mechanism, source=SeededNoise(3)), n=400)
+        assert report.cost == mechanism.cost
+        assert report.exceeding() == []
+        assert report.worst.canaries.value > 0.5
+
+    def test_noise_on_numbers(self) -> None:
+        report = measured(LaplaceLabels(1.0, -6.0, 6.0, SeededNoise(3)), n=400, numbers=True)
+        assert report.exceeding() == []
+        ratio = next(one for one in report.attacks if one.name == "likelihood ratio")
+        assert ratio.canaries.interval(0.999)[1] > 1 - np.exp(-0.5) / 2  # the best that is possible
+        assert ratio.canaries_without.low < 0.5
+
+    def test_a_mechanism_that_breaks_its_promise_is_found_out(self) -> None:
+        """Sent with epsilon 4, stated as epsilon 0.5."""
+        X, score = table(600)
+        y, mask = plant_canaries(
+            (score > 0).astype(int), np.random.default_rng(7), fraction=0.3, classes=[0, 1]
+        )
+        transcript, model = learned(y, X, RandomisedResponse(4.0, [0, 1], SeededNoise(3)))
+        report = measure_leakage(
+            transcript,
+            y,
+            roles=model.task_rows_,
+            label_holder="clinic",
+            privacy=RandomisedResponse(0.5, [0, 1]),
+            classes=[0, 1],
+            canaries=mask,
+        )
+        assert "first round" in {one.name for one in report.exceeding()}
+        assert "EXCEEDED" in report.verdict()
+
+
+class TestThePapersMechanisms:
+    @pytest.mark.parametrize("mechanism", [PaperLaplace(1.0), PaperInterval(1), PaperInterval(4)])
+    @pytest.mark.parametrize("numbers", [False, True])
+    def test_rounds_together_tell_more_than_the_first(self, mechanism: Any, numbers: bool) -> None:
+        report = measured(mechanism, n=400, numbers=numbers)
+        found = {one.name: one.canaries.value for one in report.attacks}
+        assert report.bound is None
+        assert found["likelihood ratio"] >= found["first round"]
+        assert found["likelihood ratio"] > 0.7
+        said = "There is no guarantee" in report.verdict() or "EVERY TRAINING LABEL" in report.verdict()
+        assert said
+
+
+class TestAfterwards:
+    """On a finished task: no canaries, no others' columns."""
+
+    def test_ordinary_rows_only(self) -> None:
+        X, score = table()
+        y = (score > 0).astype(int)
+        transcript, model = learned(y, X, PaperLaplace(1.0))
+        report = measure_leakage(
+            transcript,
+            y,
+            roles=model.task_rows_,
+            label_holder="clinic",
+            privacy=PaperLaplace(1.0),
+            classes=[0, 1],
+        )
+        assert report.planted == 0
+        assert report.reconstructions == ()
+        assert all(one.canaries.of == 0 for one in report.attacks)
+        assert "Plant canaries" in report.verdict()
+        json.dumps(report.to_json(), allow_nan=False)
+
+    def test_outputs_that_were_not_noted(self) -> None:
+        X, score = table()
+        y = (score > 0).astype(int)
+        transcript = Transcript()
+        model = GALClassifier(PARTS, rounds=2, on_message=transcript, random_state=0).fit(X, y)
+        report = measure_leakage(transcript, y, roles=model.task_rows_, label_holder="clinic", classes=[0, 1])
+        assert "likelihood ratio" not in {one.name for one in report.attacks}
+        assert report.attacks[0].ordinary.value == 1.0
+
+    def test_a_sample_of_many_rows_keeps_the_canaries(self) -> None:
+        X, score = table()
+        y, mask = plant_canaries((score > 0).astype(int), np.random.default_rng(0), count=30, classes=[0, 1])
+        transcript, model = learned(y, X)
+        report = measure_leakage(
+            transcript,
+            y,
+            roles=model.task_rows_,
+            label_holder="clinic",
+            classes=[0, 1],
+            canaries=mask,
+            most_rows=80,
+        )
+        assert report.rows == 80
+        assert report.planted == 30
+        assert report.attacks[0].canaries.value == 1.0
+
+
+@pytest.fixture(scope="module")
+def protected() -> LeakReport:
+    return measured(RandomisedResponse(1.0, ["no", "yes"], SeededNoise(3)))
+
+
+class TestReports:
+    def test_plain_values(self, protected: LeakReport) -> None:
+        report = protected
+        facts = json.loads(json.dumps(report.to_json(), allow_nan=False))
+        assert facts["bound"] == report.bound
+        assert facts["epsilon"] == 1.0
+        one = facts["attacks"][0]["canaries"]["with"]
+        assert one["low"] <= one["share"] <= one["high"]
+        assert facts["verdict"] == report.verdict()
+
+    def test_several_are_added_up(self, protected: LeakReport) -> None:
+        reports = [protected, measured(RandomisedResponse(1.0, ["no", "yes"], SeededNoise(4)))]
+        both = pooled(reports)
+        assert both.runs == 2
+        assert both.planted == sum(one.planted for one in reports)
+        for place, attack in enumerate(both.attacks):
+            assert attack.canaries.right == sum(one.attacks[place].canaries.right for one in reports)
+        with pytest.raises(InvalidInputError, match="different mechanisms"):
+            pooled([protected, replace(protected, cost=Cost(2.0))])
+        with pytest.raises(InvalidInputError, match="no reports"):
+            pooled([])
+
+    def test_a_bound_is_exceeded_only_beyond_the_interval(self, protected: LeakReport) -> None:
+        report = protected
+        first = report.attacks[0]
+        bound = report.bound
+        assert bound is not None
+        for right, exceeds in ((round(100 * bound) + 2, False), (95, True)):
+            changed = replace(
+                report, attacks=(replace(first, canaries=Share(right, 100)), *report.attacks[1:])
+            )
+            assert bool(changed.exceeding()) == exceeds
+
+    def test_bad_input(self) -> None:
+        X, score = table(60)
+        y = (score > 0).astype(int)
+        transcript, model = learned(y, X)
+        given: dict[str, Any] = {"roles": model.task_rows_, "label_holder": "clinic"}
+        with pytest.raises(InvalidInputError, match="labels for 60 rows"):
+            measure_leakage(transcript, y[:50], classes=[0, 1], **given)
+        with pytest.raises(InvalidLabelsError, match="none of the classes"):
+            measure_leakage(transcript, y, classes=[0, 2], **given)
+        with pytest.raises(InvalidLabelsError, match="classes="):
+            measure_leakage(transcript, y.astype(str), **given)
+        with pytest.raises(InvalidInputError, match="mask of 60 rows"):
+            measure_leakage(transcript, y, classes=[0, 1], canaries=[1, 2], **given)
+        with pytest.raises(InvalidOptionError, match="known"):
+            measure_leakage(transcript, y, classes=[0, 1], known=1.5, **given)
+        with pytest.raises(InvalidOptionError, match="two bounds"):
+            measure_leakage(transcript, y.astype(float), canaries=np.ones(60, dtype=bool), **given)
+        with pytest.raises(InvalidInputError, match="another task"):
+            measure_leakage(transcript, y, classes=[0, 1], roles=all_rows(61))
+
+
+class TestCanaries:
+    def test_uniform_whatever_the_labels_are(self) -> None:
+        labels, mask = plant_canaries(
+            ["a"] * 4000, np.random.default_rng(0), fraction=0.5, classes=["a", "bb", "c"]
+        )
+        assert mask.sum() == 2000
+        assert set(labels[~mask]) == {"a"}
+        counts = np.array([np.sum(labels[mask] == one) for one in ("a", "bb", "c")])
+        assert np.abs(counts - 2000 / 3).max() < 100
+
+    def test_numbers_at_the_bounds_in_all_outputs(self) -> None:
+        labels, mask = plant_canaries(
+            np.zeros((50, 2)), np.random.default_rng(0), count=20, lower=-1, upper=3
+        )
+        assert set(np.unique(labels[mask])) == {-1.0, 3.0}
+        assert (labels[mask][:, 0] == labels[mask][:, 1]).all()
+        assert (labels[~mask] == 0).all()
+
+    def test_only_among_given_rows_and_the_labels_given_stay(self) -> None:
+        given = np.arange(10) % 2
+        before = given.copy()
+        _, mask = plant_canaries(given, np.random.default_rng(0), rows=[1, 5, 7], count=2, classes=[0, 1])
+        assert set(np.flatnonzero(mask)) < {1, 5, 7}
+        np.testing.assert_array_equal(given, before)
+
+    def test_bad_input(self) -> None:
+        rng = np.random.default_rng(0)
+        with pytest.raises(InvalidOptionError, match="at least one"):
+            plant_canaries([0, 1], rng, classes=[0, 1])
+        with pytest.raises(InvalidOptionError, match="public classes, or for numbers the public bounds"):
+            plant_canaries([0, 1], rng, count=1)
+        with pytest.raises(InvalidOptionError, match="two public classes"):
+            plant_canaries([0, 1], rng, count=1, classes=[1])
+        with pytest.raises(InvalidInputError, match="numbers"):
+            plant_canaries(["a", "b"], rng, count=1, lower=0, upper=1)
+
+
+def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
+    rng = np.random.default_rng(0)
+    view = pd.DataFrame({"secret": rng.normal(size=300), "constant": np.ones(300)})
+    answers = {"lab": rng.normal(size=(300, 4, 1))}
+    known = rng.random(300) < 0.2
+    found = reconstruct(answers, {"lab": view, "silent": view}, np.empty((300, 0)), known, rng)
+    assert [one.column for one in found] == ["secret", "constant"]  # who never answered reveals nothing
+    assert all(one.with_answers.value < 0.1 for one in found)
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_every_name_makes_its_mechanism(self, name: str) -> None:
+        given: dict[str, Any] = {"classes": [0, 1], "lower": 0.0, "upper": 1.0}
+        if name != "none" and not name.startswith("paper"):
+            given["epsilon"] = 2.0
+        if "gaussian" in name:
+            given["delta"] = 1e-6
+        made = mechanism_named(name, **given)
+        if name == "none":
+            assert made is None
+            return
+        cost = getattr(made, "cost", None)
+        assert cost == (None if name.startswith("paper") else Cost(2.0, given.get("delta", 0.0)))
+
+    def test_options_reach_it(self) -> None:
+        assert mechanism_named("paper-laplace", alpha=3.0) == PaperLaplace(3.0)
+        assert mechanism_named("paper-interval", intervals=5) == PaperInterval(5)
+        assert mechanism_named("laplace-residuals", epsilon=1.0, clip=4.0) == LaplaceResiduals(1.0, clip=4.0)
+        source = SeededNoise(0)
+        made = mechanism_named("randomised-response", epsilon=1.0, classes=[0, 1], source=source)
+        assert made == RandomisedResponse(1.0, [0, 1], source)
+
+    def test_errors_say_what_there_is(self) -> None:
+        with pytest.raises(
+            InvalidOptionError, match=r"no privacy mechanism 'magic'.*randomised-response.*paper-laplace"
+        ):
+            mechanism_named("magic")
+        with pytest.raises(InvalidOptionError, match=r"needs epsilon.*public set of all classes"):
+            mechanism_named("randomised-response")
+        with pytest.raises(InvalidOptionError, match=r"needs a public lower bound.*upper bound"):
+            mechanism_named("laplace-labels", epsilon=1.0)
+        with pytest.raises(InvalidOptionError, match="needs delta"):
+            mechanism_named("gaussian-residuals", epsilon=1.0)
+        with pytest.raises(InvalidOptionError, match="paper-laplace has no epsilon: it has alpha"):
+            mechanism_named("paper-laplace", epsilon=1.0)
+        with pytest.raises(InvalidOptionError, match="none has no epsilon"):
+            mechanism_named("none", epsilon=1.0)
+        with pytest.raises(InvalidOptionError, match="epsilon must be"):
+            mechanism_named("randomised-response", epsilon=-1.0, classes=[0, 1])

@@ -1,0 +1,157 @@
+"""Rehearsals: utility and leakage before a task, on data at hand; and the figures that are judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.linear_model import Ridge
+
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.experiments.rehearsal import Rehearsal, pretended_organizations, rehearse, rehearse_all
+from gal.privacy import Cost, LaplaceLabels, PaperLaplace, RandomisedResponse
+from gal.privacy.leakage import best_guess
+
+PARTS = {"clinic": ["a"], "lab": ["b", "c"]}
+QUICK: dict[str, Any] = {"local_models": Ridge(), "rounds": 2, "cross_validation": 0}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_trees() -> Iterator[None]:
+    """A forest of an attacker takes most of the time, and is as good as others here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
+        yield
+
+
+def table(n: int = 160) -> tuple[pd.DataFrame, Any]:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(n, 3)), columns=list("abc"))
+    return X, (X["a"] + 2 * X["b"] + 0.3 * rng.normal(size=n)).to_numpy()
+
+
+def small(mechanisms: dict[str, Any], **options: Any) -> list[Rehearsal]:
+    X, score = table()
+    y = np.where(score > 0, "yes", "no")
+    return rehearse_all(X, y, PARTS, mechanisms=mechanisms, **QUICK, **options)
+
+
+@pytest.fixture(scope="module")
+def compared() -> list[Rehearsal]:
+    return small(
+        {"none": None, "randomised-response epsilon 1": RandomisedResponse(1.0, ["no", "yes"])}, seeds=(0, 1)
+    )
+
+
+class TestRehearsals:
+    def test_utility_beside_leakage(self, compared: list[Rehearsal]) -> None:
+        none, protected = compared
+        assert none.leak.worst.canaries.value == 1.0
+        assert none.utility == none.unprotected == protected.unprotected
+        assert none.score > 0.9 > np.mean(none.alone)  # the clinic has the weaker column
+        assert len(protected.utility) == protected.leak.runs == 2
+        assert protected.leak.bound == best_guess(Cost(1.0), 2)
+        assert protected.leak.exceeding() == []
+        assert protected.family == "randomised-response"
+        assert protected.strength == "epsilon 1"
+        assert not none.pretended
+
+    def test_plain_values(self, compared: list[Rehearsal]) -> None:
+        facts = json.loads(json.dumps([one.to_json() for one in compared], allow_nan=False))
+        assert [one["name"] for one in facts] == ["none", "randomised-response epsilon 1"]
+        assert facts[0]["leak"]["attacks"][0]["canaries"]["with"]["share"] == 1.0
+
+    def test_the_same_seeds_give_the_same(self, compared: list[Rehearsal]) -> None:
+        (again,) = small({"again": RandomisedResponse(1.0, ["no", "yes"])})
+        assert again.utility == compared[1].utility[:1]
+        assert 2 * again.leak.planted == compared[1].leak.planted  # of two seeds together
+        for one, both in zip(again.leak.attacks, compared[1].leak.attacks, strict=True):
+            assert one.canaries.right <= both.canaries.right
+
+    def test_numbers(self) -> None:
+        X, y = table()
+        found = rehearse(X, y, PARTS, privacy=LaplaceLabels(8.0, -10.0, 10.0), **QUICK)
+        assert found.metric == "r2"
+        assert found.leak.numbers
+        assert found.leak.exceeding() == []
+        assert found.score > 0.9 > found.alone[0]
+
+    def test_steps_are_told(self) -> None:
+        steps: list[str] = []
+        small({"paper-laplace": PaperLaplace()}, on_step=steps.append)
+        assert any("attacking paper-laplace (seed 0)" in step for step in steps)
+
+    def test_own_columns_are_divided_among_pretended_organizations(self) -> None:
+        X, score = table()
+        found = rehearse(X, (score > 0).astype(int), **QUICK)
+        assert found.pretended
+        assert found.organizations == {"you": ["a"], "pretended 1": ["b"], "pretended 2": ["c"]}
+        assert found.leak.worst.canaries.value == 1.0
+        assert {one.organization for one in found.leak.reconstructions} == {"pretended 1", "pretended 2"}
+        with pytest.raises(InvalidInputError, match="at least two columns"):
+            pretended_organizations(["a"])
+
+    def test_bad_input(self) -> None:
+        X, score = table()
+        with pytest.raises(InvalidInputError, match="at least 10 rows"):
+            rehearse(X[:5], score[:5] > 0, PARTS)
+        with pytest.raises(InvalidInputError, match="100 labels for 160 rows"):
+            rehearse(X, score[:100], PARTS)
+        with pytest.raises(InvalidOptionError, match="label"):
+            rehearse(X, score, PARTS, label_holder="nobody")
+
+
+class TestThePicture:
+    @pytest.mark.parametrize("suffix", [".png", ".svg"])
+    def test_the_same_rehearsals_give_the_same_bytes(
+        self, compared: list[Rehearsal], tmp_path: Path, suffix: str
+    ) -> None:
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
+        from gal.experiments.leak_figure import save_tradeoff
+
+        first = save_tradeoff(compared, tmp_path / f"one{suffix}").read_bytes()
+        assert first == save_tradeoff(compared, tmp_path / f"two{suffix}").read_bytes()
+        if suffix == ".svg":
+            assert b"randomised-response" in first or b"<path" in first
+
+    def test_one_curve_for_each_mechanism(self, compared: list[Rehearsal]) -> None:
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
+        from gal.experiments.leak_figure import tradeoff
+
+        axes = tradeoff(compared).axes[0]
+        legend = axes.get_legend()
+        assert legend is not None
+        shown = [text.get_text() for text in legend.get_texts()]
+        assert shown == ["alone: nothing is sent", "none", "randomised-response"]
+
+    def test_other_formats_are_refused(self, compared: list[Rehearsal], tmp_path: Path) -> None:
+        from gal.experiments.leak_figure import save_tradeoff
+
+        with pytest.raises(InvalidOptionError, match="must end in"):
+            save_tradeoff(compared, tmp_path / "figure.bmp")
+        with pytest.raises(InvalidOptionError, match="no folder"):
+            save_tradeoff(compared, tmp_path / "nowhere" / "figure.png")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [load_breast_cancer, load_wine, load_digits])
+def test_no_attack_on_canaries_exceeds_the_guarantee(load: Any) -> None:
+    """As it is judged, with fewer seeds; ``benchmarks/privacy.py`` has all of them."""
+    X, y = load(return_X_y=True, as_frame=True)
+    classes = np.unique(y).tolist()
+    mechanisms = {"none": None} | {
+        f"randomised-response epsilon {one:g}": RandomisedResponse(one, classes) for one in (0.5, 2.0)
+    }
+    found = rehearse_all(X, y, mechanisms=mechanisms, seeds=range(5), local_models=Ridge(), canaries=0.2)
+    assert found[0].leak.attacks[0].canaries.value == 1.0
+    assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in found[0].leak.verdict()
+    for one in found[1:]:
+        assert one.leak.exceeding(confidence=0.999) == [], one.leak.verdict()
+        ratio = next(attack for attack in one.leak.attacks if attack.name == "likelihood ratio")
+        assert ratio.canaries.interval(0.999)[1] > best_guess(one.leak.cost or Cost(1.0), len(classes))

@@ -1,0 +1,155 @@
+"""The transcript holds what left, row by row, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+
+from gal import GALClassifier
+from gal.core.requests import FitRequest, PredictRequest
+from gal.core.rows import Rows, all_rows, assign_rows
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.privacy.leakage import Transcript
+
+NAMES = ("alice", "bob", "carol")
+
+
+def request(round: int, residual: NDArray[Any], **more: Any) -> FitRequest:
+    return FitRequest(round, residual.astype(np.float32), more.pop("organizations", NAMES), **more)
+
+
+def answers(n: int, value: float) -> dict[str, NDArray[np.float32]]:
+    return {name: np.full((n, 1), value, dtype=np.float32) for name in NAMES}
+
+
+def column(*values: float) -> NDArray[np.float64]:
+    return np.array(values)[:, None]
+
+
+class TestWhatCounts:
+    def test_the_label_holders_own_track_is_not_sent(self) -> None:
+        transcript = Transcript()
+        own = request(1, column(5, 6), track="alone", organizations=("alice",))
+        transcript([request(1, column(1, 2)), own], [answers(2, 0.0), {"alice": np.zeros((2, 1))}])
+        np.testing.assert_array_equal(transcript.sent(all_rows(2), "alice").residual.ravel(), [1, 2])
+
+    def test_what_only_she_received_was_not_sent(self) -> None:
+        transcript = Transcript()
+        transcript([request(1, column(1, 2), organizations=("alice",))], [{"alice": np.zeros((2, 1))}])
+        with pytest.raises(InvalidInputError, match="nothing was sent"):
+            transcript.sent(all_rows(2), "alice")
+
+    def test_asking_for_predictions_tells_nothing(self) -> None:
+        transcript = Transcript()
+        transcript([PredictRequest((1,), NAMES)], [{}])
+        with pytest.raises(InvalidInputError, match="nothing was sent"):
+            transcript.sent(all_rows(2), "alice")
+
+    def test_a_first_round_begins_anew(self) -> None:
+        transcript = Transcript()
+        for scale in (1.0, 3.0):
+            for t in (1, 2):
+                transcript([request(t, scale * column(t, -t))], [answers(2, 0.0)])
+        np.testing.assert_array_equal(
+            transcript.sent(all_rows(2), None).residual[:, :, 0, 0], [[3, 6], [-3, -6]]
+        )
+
+    def test_who_failed_to_answer_has_no_values(self) -> None:
+        transcript = Transcript()
+        transcript([request(1, column(1, 2))], [answers(2, 7.0)])
+        transcript([request(2, column(1, 2))], [answers(2, 8.0) | {"bob": InvalidInputError("no")}])
+        found = transcript.sent(all_rows(2), "alice").answers
+        assert set(found) == {"bob", "carol"}
+        np.testing.assert_array_equal(found["carol"][0, :, 0], [7, 8])
+        assert np.isnan(found["bob"][:, 1]).all()
+
+    def test_unusable_answers_count_as_none(self) -> None:
+        for roles in (None, all_rows(2)):
+            transcript = Transcript(roles=roles)
+            transcript([request(1, column(1, 2))], [answers(2, 7.0) | {"bob": np.zeros((5, 1))}])
+            transcript([request(2, column(1, 2))], [answers(2, 8.0) | {"bob": np.zeros((2, 3))}])
+            found = transcript.sent(all_rows(2), "alice").answers
+            assert np.isnan(found["bob"]).all() if "bob" in found else roles is not None
+            np.testing.assert_array_equal(found["carol"][0, :, 0], [7, 8])
+
+
+class TestRows:
+    def test_held_out_rows_are_in_no_message(self) -> None:
+        roles = Rows(4, np.array([0, 2]), np.array([1]), np.array([3]))
+        transcript = Transcript()
+        transcript([request(1, column(10, 20))], [answers(4, 0.0)])
+        sent = transcript.sent(roles, "alice")
+        np.testing.assert_array_equal(sent.rows, [0, 2])
+        np.testing.assert_array_equal(sent.residual.ravel(), [10, 20])
+
+    def test_parts_of_a_cross_validation_count_as_sent(self) -> None:
+        parts = np.array([0, 1, 1])
+        roles = Rows(3, np.arange(3), np.arange(3), np.empty(0, dtype=np.intp), parts=parts)
+        transcript = Transcript()
+        transcript(
+            [request(1, column(1, 2, 3)), request(1, column(5, 6), part=0), request(1, column(7), part=1)],
+            [answers(3, 0.0)] * 3,
+        )
+        sent = transcript.sent(roles, "alice")
+        np.testing.assert_array_equal(
+            sent.residual[:, 0, :, 0], [[1, np.nan, 7], [2, 5, np.nan], [3, 6, np.nan]]
+        )
+        assert sent.n_messages == 2
+
+    def test_a_sample_of_rows_is_what_all_would_be(self) -> None:
+        rng = np.random.default_rng(0)
+        roles = assign_rows(40, rng, n_parts=2)
+        wanted = np.array([3, 7, 8, 30, 39])
+        whole, some = Transcript(), Transcript(roles=roles, rows=wanted)
+        for t in (1, 2, 3):
+            requests = [request(t, rng.normal(size=(40, 1)))]
+            requests += [request(t, rng.normal(size=(len(roles.without(p).fit), 1)), part=p) for p in (0, 1)]
+            replies = [
+                {name: rng.normal(size=(40, 1)).astype(np.float32) for name in NAMES} for _ in requests
+            ]
+            whole(requests, replies)
+            some(requests, replies)
+        everything, sample = whole.sent(roles, "alice").take(wanted), some.sent(None, "alice")
+        np.testing.assert_array_equal(sample.rows, wanted)
+        np.testing.assert_array_equal(sample.residual, everything.residual)
+        np.testing.assert_array_equal(sample.answers["bob"], everything.answers["bob"])
+        assert all(len(message.residual) <= 5 for message in some.messages.values())
+
+    def test_a_sample_needs_the_roles(self) -> None:
+        with pytest.raises(InvalidOptionError, match="roles="):
+            Transcript(rows=[1, 2])
+
+    def test_roles_of_another_task_are_noticed(self) -> None:
+        transcript = Transcript()
+        transcript([request(1, column(1, 2))], [answers(2, 0.0)])
+        with pytest.raises(InvalidInputError, match="another task"):
+            transcript.sent(all_rows(3), "alice")
+        with pytest.raises(InvalidOptionError, match="roles"):
+            transcript.sent()
+
+
+def test_outputs_behind_the_residuals_of_a_real_task() -> None:
+    """F^{t-1} and the scales explain every message exactly where nothing is noised."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 4))
+    y = (X.sum(axis=1) + rng.normal(size=80) > 0).astype(int)
+    transcript = Transcript()
+    model = GALClassifier(
+        {"a": [0, 1], "b": [2, 3]},
+        local_models=Ridge(),
+        rounds=3,
+        on_message=transcript,
+        on_round=transcript.note,
+        random_state=0,
+    ).fit(X, y)
+    sent = transcript.sent(model.task_rows_, "a")
+    assert sent.before is not None
+    assert sent.scales is not None
+    probability = 1 / (1 + np.exp(-sent.before[:, :, 0]))
+    expected = (y[:, None] - probability) / sent.scales
+    np.testing.assert_allclose(sent.residual[:, :, 0, 0], expected, atol=2e-5)
+    assert model.ensemble_.initial == pytest.approx(sent.before[0, 0], abs=1e-6)

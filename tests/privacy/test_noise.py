@@ -1,0 +1,73 @@
+"""Noise has the distribution that was asked for, from either source, and only the seeded one can be repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gal.privacy import NoiseSource, SeededNoise, SystemNoise
+from gal.privacy.noise import _below
+
+N = 20_000
+UNLIKELY = 1e-6
+"""A test with true noise fails once in a million runs."""
+
+
+@pytest.fixture(params=["system", "seeded"])
+def source(request: pytest.FixtureRequest) -> NoiseSource:
+    if request.param == "seeded":
+        return SeededNoise(3)
+    pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
+    return SystemNoise()
+
+
+@pytest.mark.parametrize(("n_classes", "keep"), [(2, 0.6), (2, 0.99), (3, 0.5), (10, 0.2)])
+def test_randomised_response_keeps_and_changes_as_often_as_it_should(
+    source: NoiseSource, n_classes: int, keep: float
+) -> None:
+    codes = np.full(N, n_classes - 1, dtype=np.intp)
+    drawn = source.randomised_response(codes, n_classes, keep)
+    assert drawn.shape == codes.shape
+    expected = np.full(n_classes, (1 - keep) / (n_classes - 1))
+    expected[-1] = keep
+    counts = np.bincount(drawn, minlength=n_classes)
+    assert len(counts) == n_classes
+    assert stats.chisquare(counts, expected * N).pvalue > UNLIKELY
+    assert (codes == n_classes - 1).all()  # what was given is left alone
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_numbers_get_noise_of_this_scale_around_them(source: NoiseSource, kind: str) -> None:
+    values = np.linspace(-5, 5, N // 10).reshape(-1, 2)
+    noisy = getattr(source, kind)(values, 3.0)
+    assert noisy.shape == values.shape
+    law: Any = stats.laplace(scale=3.0) if kind == "laplace" else stats.norm(scale=3.0)
+    assert stats.kstest((noisy - values).reshape(-1), law.cdf).pvalue > UNLIKELY
+
+
+def test_only_the_seeded_source_can_be_repeated() -> None:
+    pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
+    zeros = np.zeros((50, 1))
+    assert SystemNoise().secure
+    assert not SeededNoise(1).secure
+    np.testing.assert_array_equal(SeededNoise(1).gaussian(zeros, 1.0), SeededNoise(1).gaussian(zeros, 1.0))
+    np.random.seed(0)  # noqa: NPY002 - nobody's seed reaches the system's entropy
+    first = SystemNoise().gaussian(zeros, 1.0)
+    np.random.seed(0)  # noqa: NPY002
+    assert not np.array_equal(first, SystemNoise().gaussian(zeros, 1.0))
+
+
+def test_one_call_after_another_draws_anew() -> None:
+    source, zeros = SeededNoise(1), np.zeros((50, 1))
+    assert not np.array_equal(source.laplace(zeros, 1.0), source.laplace(zeros, 1.0))
+
+
+def test_whole_numbers_below_a_bound_are_all_alike() -> None:
+    counts = np.bincount(_below(7, 70_000), minlength=7)
+    assert len(counts) == 7
+    assert stats.chisquare(counts).pvalue > UNLIKELY
+    assert len(_below(3, 0)) == 0
+    assert (_below(1, 10) == 0).all()

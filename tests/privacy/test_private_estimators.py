@@ -1,0 +1,348 @@
+"""Estimators under a privacy mechanism: nothing private shows in what is sent, and the private refit repairs the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+from gal import GALClassifier, GALRegressor
+from gal.baselines.late import LateSumClassifier
+from gal.core.requests import FitRequest, Request
+from gal.errors import InvalidLabelsError, InvalidOptionError, PrivacyError
+from gal.privacy import (
+    GaussianLabels,
+    GaussianResiduals,
+    LaplaceLabels,
+    LaplaceResiduals,
+    PaperInterval,
+    PaperLaplace,
+    RandomisedResponse,
+    SeededNoise,
+)
+
+Values = NDArray[Any]
+PARTS = {"bank": [0, 1], "shop": [2, 3], "lab": [4, 5]}
+CLASSES = [0, 1, 2]
+
+
+class Fixed:
+    """A source whose draws do not depend on what they protect: the same noisy copy for all labels."""
+
+    secure = True
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(11)
+
+    def randomised_response(self, codes: Values, n_classes: int, keep: float) -> Values:
+        return self.rng.integers(0, n_classes, len(codes))
+
+    def laplace(self, values: Values, scale: float) -> Values:
+        return self.rng.laplace(scale=scale, size=values.shape)
+
+    def gaussian(self, values: Values, scale: float) -> Values:
+        return self.rng.normal(scale=scale, size=values.shape)
+
+
+class Sent:
+    """Every byte that leaves for others, in order, and who is asked."""
+
+    def __init__(self) -> None:
+        self.traffic: list[Any] = []
+
+    def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
+        for request in requests:
+            if not isinstance(request, FitRequest) or request.track == "assisted":
+                residual = request.residual.tobytes() if isinstance(request, FitRequest) else b""
+                part = request.part if isinstance(request, FitRequest) else None
+                self.traffic.append((request.organizations, part, residual))
+
+
+def table(n: int = 240, seed: int = 0) -> tuple[Values, Values]:
+    """Six columns, three classes that follow from all of them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    score = X @ rng.normal(size=(6, 3)) * 2 + 0.3 * rng.normal(size=(n, 3))
+    return X, score.argmax(axis=1)
+
+
+def classifier(privacy: Any, **options: Any) -> GALClassifier:
+    return GALClassifier(
+        PARTS, local_models=Ridge(), privacy=privacy, **({"random_state": 0, "rounds": 4} | options)
+    )
+
+
+def regressor(privacy: Any, **options: Any) -> GALRegressor:
+    return GALRegressor(
+        PARTS, local_models=Ridge(), privacy=privacy, **({"random_state": 0, "rounds": 4} | options)
+    )
+
+
+def noisy_response(epsilon: float, seed: int = 3) -> RandomisedResponse:
+    return RandomisedResponse(epsilon, CLASSES, SeededNoise(seed))
+
+
+# --- what is sent
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"fitted": "out-of-fold"},
+    {"fitted": "held-out"},
+    {"validation_fraction": 0.2},
+    {"cross_validation": 3},
+    {"preset": "paper"},
+    {"fully_corrective": True, "plateau": 0.01},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
+    options: dict[str, Any],
+) -> None:
+    X, y = table()
+    other = np.random.default_rng(5).permutation(y)
+    heard = []
+    for labels in (y, other, np.zeros_like(y)):
+        sent = Sent()
+        model = classifier(RandomisedResponse(1.0, CLASSES, Fixed()), on_message=sent, **options)
+        model.fit(X, labels)
+        heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, model.traffic_))
+    assert heard[0] == heard[1] == heard[2]
+    assert len(heard[0][0]) >= 1
+
+
+@pytest.mark.parametrize("kind", [LaplaceLabels, GaussianLabels])
+def test_numbers_too(kind: Any) -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+    X, y = table()
+    delta = () if kind is LaplaceLabels else (1e-5,)
+    heard = []
+    for labels in (y.astype(float), np.full(len(y), 0.5)):
+        sent = Sent()
+        regressor(kind(1.0, *delta, 0.0, 2.0, Fixed()), on_message=sent).fit(X, labels)
+        heard.append(sent.traffic)
+    assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"fitted": "out-of-fold"}, {"fitted": "held-out"}], ids=str)
+@pytest.mark.parametrize("estimator", [classifier, regressor])
+def test_two_label_vectors_with_the_same_releases_give_byte_identical_traffic(
+    estimator: Any, options: dict[str, Any]
+) -> None:
+    X, y = table()
+    heard = []
+    for labels in (y, np.random.default_rng(5).permutation(y)):
+        sent = Sent()
+        model = estimator(LaplaceResiduals(8.0, source=Fixed()), on_message=sent, **options)
+        model.fit(X, labels if estimator is classifier else labels.astype(float))
+        heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_))
+    assert heard[0] == heard[1]
+    assert len(heard[0][0]) == 4
+
+
+def test_without_a_mechanism_the_labels_do_show() -> None:
+    """The tests above can fail: plain residuals of other labels differ."""
+    X, y = table()
+    heard = []
+    for labels in (y, np.random.default_rng(5).permutation(y)):
+        sent = Sent()
+        classifier(None, on_message=sent).fit(X, labels)
+        heard.append(sent.traffic)
+    assert heard[0] != heard[1]
+
+
+def test_the_first_residual_of_randomised_response_shows_the_noisy_copy_and_no_more() -> None:
+    X, y = table()
+    sent = Sent()
+    classifier(noisy_response(0.5), on_message=sent).fit(X, y)
+    residual = np.frombuffer(sent.traffic[0][2], dtype=np.float32).reshape(-1, 3)
+    noisy = SeededNoise(3).randomised_response(y.astype(np.intp), 3, noisy_response(0.5).keep)
+    np.testing.assert_array_equal(residual.argmax(axis=1), noisy)
+    assert 0.3 < np.mean(noisy == y) < 0.65
+
+
+def test_a_tasks_seed_does_not_fix_production_noise() -> None:
+    pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
+    X, y = table()
+    first, second = Sent(), Sent()
+    for sent in (first, second):
+        classifier(RandomisedResponse(1.0, CLASSES), on_message=sent, random_state=7).fit(X, y)
+    assert first.traffic[0] != second.traffic[0]
+    again = [Sent(), Sent()]
+    for sent in again:
+        classifier(GaussianResiduals(2.0, 1e-5), on_message=sent, random_state=7).fit(X, y)
+    assert again[0].traffic[0] != again[1].traffic[0]
+
+
+# --- what it costs, and what the private track brings
+
+
+def test_the_private_refit_repairs_what_the_noise_cost() -> None:
+    X, y = table(2400)
+    new, truth = X[600:], y[600:]
+    model = classifier(noisy_response(1.0), rounds=8).fit(X[:600], y[:600])
+    *_, public, private = model.staged_predict(new)
+    assert np.mean(private == truth) > np.mean(public == truth) + 0.02
+    assert model.private_refit_ is not None
+    np.testing.assert_array_equal(model.predict(new), private)
+
+
+def test_numbers_are_repaired_as_well() -> None:
+    X, _ = table(600)
+    y = np.clip(X.sum(axis=1) / 8 + 0.5, 0, 1)
+    model = regressor(LaplaceLabels(1.0, 0.0, 1.0, SeededNoise(2)), rounds=8).fit(X[:300], y[:300])
+    assert model.score(X[300:], y[300:]) > 0.9
+
+
+def test_residual_mechanisms_learn_at_a_generous_epsilon() -> None:
+    X, y = table(600)
+    model = classifier(LaplaceResiduals(30.0, source=SeededNoise(2)), rounds=3).fit(X[:300], y[:300])
+    assert model.score(X[300:], y[300:]) > 0.75
+
+
+def test_a_class_without_rows_is_known_all_the_same() -> None:
+    X, y = table()
+    model = classifier(RandomisedResponse(4.0, ["a", "b", "c", "never"], SeededNoise(1)))
+    model.fit(X, np.array(["a", "b", "c"])[y])
+    assert model.classes_.tolist() == ["a", "b", "c", "never"]
+    probability = model.predict_proba(X)
+    assert probability.shape == (240, 4)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    assert "never" not in set(model.predict(X))
+
+
+def test_the_statement_names_the_cost_or_that_there_is_none() -> None:
+    X, y = table()
+    private = classifier(noisy_response(1.0)).fit(X, y)
+    assert private.privacy_.cost is not None
+    assert private.privacy_.cost.epsilon == 1.0
+    assert "at most 57.6%" in str(private.privacy_)
+    assert "from a seed" in str(private.privacy_)
+    for mechanism in (PaperLaplace(), PaperInterval()):
+        paper = classifier(mechanism).fit(X, y)
+        assert paper.privacy_.cost is None
+        assert "No differential-privacy guarantee" in str(paper.privacy_)
+        assert paper.private_refit_ is None
+    assert "can know every training label" in str(classifier(None).fit(X, y).privacy_)
+
+
+def test_paper_mechanisms_change_what_is_sent_and_are_repeatable() -> None:
+    X, y = table()
+    sent = [Sent(), Sent(), Sent()]
+    for one, mechanism in zip(sent, (PaperLaplace(), PaperLaplace(), None), strict=True):
+        classifier(mechanism, on_message=one).fit(X, y)
+    assert sent[0].traffic == sent[1].traffic
+    assert sent[0].traffic[0] != sent[2].traffic[0]
+
+
+def test_saved_and_loaded_it_predicts_the_same(tmp_path: Any) -> None:
+    X, y = table()
+    model = classifier(RandomisedResponse(1.0, CLASSES, Fixed())).fit(X, y)
+    model.set_params(privacy=None)  # a source of one's own is no part of a file
+    model.save(tmp_path / "model.gal")
+    loaded = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert str(loaded.privacy_) == str(model.privacy_)
+
+
+def test_parts_of_a_prediction_sum_to_it_and_missing_organizations_get_their_mean() -> None:
+    X, y = table()
+    model = classifier(noisy_response(1.0)).fit(X, y)
+    total = model.explain(X).T.groupby(level=1).sum().T
+    np.testing.assert_allclose(total.to_numpy(), model.decision_function(X), atol=1e-8)
+    degraded = model.predict_proba(X, missing=["lab"])
+    assert np.isfinite(degraded).all()
+    assert not np.array_equal(degraded, model.predict_proba(X))
+
+
+def test_cloning_keeps_the_mechanism() -> None:
+    mechanism = noisy_response(1.0)
+    assert clone(classifier(mechanism)).privacy.epsilon == 1.0
+
+
+# --- what is refused, before anything is sent
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), "1", None, True])
+def test_an_epsilon_that_is_none(epsilon: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="epsilon must be a number above 0"):
+        RandomisedResponse(epsilon, CLASSES)
+    with pytest.raises(InvalidOptionError, match="epsilon"):
+        LaplaceResiduals(epsilon)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, None, "x"])
+def test_a_delta_that_is_none(delta: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="delta must be a number between 0 and 1"):
+        GaussianLabels(1.0, delta, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(None, 1.0), (1.0, 1.0), (2.0, 1.0), (0.0, float("inf"))])
+def test_bounds_that_are_none(lower: Any, upper: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="public bounds"):
+        LaplaceLabels(1.0, lower, upper)
+
+
+@pytest.mark.parametrize("classes", [None, [], ["a"], ["a", "a"], "ab"])
+def test_classes_that_are_none(classes: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="public set of all classes"):
+        RandomisedResponse(1.0, classes)
+
+
+@pytest.mark.parametrize("privacy", ["randomised-response", 1.0, RandomisedResponse, object()])
+def test_an_unknown_mechanism(privacy: Any) -> None:
+    X, y = table()
+    with pytest.raises(InvalidOptionError, match="privacy must be None or a mechanism"):
+        classifier(privacy).fit(X, y)
+
+
+def test_labels_outside_of_what_is_public() -> None:
+    X, y = table()
+    sent = Sent()
+    with pytest.raises(InvalidLabelsError, match=r"none of the public classes \[0, 1\].*Nothing was sent"):
+        classifier(RandomisedResponse(1.0, [0, 1], SeededNoise(0)), on_message=sent).fit(X, y)
+    with pytest.raises(InvalidLabelsError, match=r"outside of the public bounds 0 to 1.*Nothing was sent"):
+        regressor(LaplaceLabels(1.0, 0.0, 1.0, SeededNoise(0)), on_message=sent).fit(X, y.astype(float))
+    with pytest.raises(InvalidLabelsError, match="none of the public classes"):
+        classifier(RandomisedResponse(1.0, ["0", "1", "2"], SeededNoise(0)), on_message=sent).fit(X, y)
+    assert sent.traffic == []
+
+
+def test_what_might_carry_labels_is_refused() -> None:
+    X, y = table()
+    for mechanism in (noisy_response(1.0), LaplaceResiduals(1.0, source=SeededNoise(0))):
+        with pytest.raises(PrivacyError, match="sample_weight"):
+            classifier(mechanism).fit(X, y, sample_weight=np.ones(len(y)))
+        with pytest.raises(PrivacyError, match="initial"):
+            classifier(mechanism, initial=0).fit(X, y)
+    with pytest.raises(PrivacyError, match="initial"):
+        classifier(LaplaceResiduals(1.0, source=SeededNoise(0)), initial="best").fit(X, y)
+    with pytest.raises(InvalidOptionError, match="closing"):
+        classifier(noisy_response(1.0), closing=True).fit(X, y)
+    for options in ({"cross_validation": 3}, {"line_search": "exact"}, {"plateau": 0.1}):
+        with pytest.raises(InvalidOptionError, match="look at the labels"):
+            classifier(LaplaceResiduals(1.0, source=SeededNoise(0)), **options).fit(X, y)
+
+
+def test_the_wrong_kind_of_labels() -> None:
+    X, y = table()
+    with pytest.raises(InvalidOptionError, match="these labels are classes"):
+        classifier(LaplaceLabels(1.0, 0.0, 2.0)).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="these labels are numbers"):
+        regressor(noisy_response(1.0)).fit(X, y.astype(float))
+    with pytest.raises(InvalidOptionError, match="squared error"):
+        regressor(LaplaceLabels(1.0, 0.0, 2.0), loss="absolute_error").fit(X, y.astype(float))
+    with pytest.raises(InvalidOptionError, match="known for squared error and log loss"):
+        regressor(LaplaceResiduals(1.0, source=SeededNoise(0)), loss="poisson").fit(X, y.astype(float))
+
+
+def test_baselines_know_no_mechanism() -> None:
+    X, y = table()
+    with pytest.raises(InvalidOptionError, match="knows no privacy mechanism"):
+        LateSumClassifier(PARTS, local_models=Ridge(), privacy=noisy_response(1.0)).fit(X, y)

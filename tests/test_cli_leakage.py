@@ -1,0 +1,182 @@
+"""``gal leakage`` as a person and as a script meet it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gal.cli.app import app
+from gal.cli.leakage import ALPHAS, EPSILONS, chosen_mechanisms
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.privacy import GaussianResiduals, LaplaceLabels, PaperLaplace, RandomisedResponse
+
+PARTS = """
+label_holder = "bank"
+[organizations]
+bank = { columns = ["income"], model = "ridge" }
+shop = { columns = ["basket", "age"], model = "ridge" }
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_trees() -> Iterator[None]:
+    """A forest of an attacker takes most of the time, and is as good as others here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
+        yield
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    rng = np.random.default_rng(0)  # so few rows that there is no cross-validation
+    table = pd.DataFrame(rng.normal(size=(60, 3)), columns=["income", "basket", "age"])
+    table["bought"] = np.where(table["income"] + 2 * table["basket"] > rng.normal(size=60), "yes", "no")
+    table["spent"] = table["income"] + table["basket"] + rng.normal(size=60)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "parts.toml").write_text(PARTS)
+    return str(tmp_path / "table.csv"), str(tmp_path / "parts.toml")
+
+
+def leakage(files: tuple[str, str], *more: str, target: str = "bought") -> Any:
+    words = ["leakage", files[0], "--target", target, "--organizations", files[1], "--rounds", "2", *more]
+    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+
+
+class TestForPeople:
+    def test_without_protection_it_is_loud(self, files: tuple[str, str]) -> None:
+        result = leakage(files)
+        assert result.exit_code == 0, result.output
+        assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in result.stdout
+        assert "without a mechanism" in result.stdout
+        assert "pretended" not in result.stdout
+        assert "own features and messages" in result.stdout
+
+    def test_a_guarantee_is_stated_beside_the_attacks(self, files: tuple[str, str]) -> None:
+        result = leakage(files, "--privacy", "randomised-response", "--epsilon", "1")
+        assert result.exit_code == 0, result.output
+        assert "the guarantee allows 73.1%" in result.stdout
+        assert "Randomised response on 2 classes with epsilon 1" in result.stdout
+
+    def test_without_organizations_it_says_that_they_are_pretended(self, files: tuple[str, str]) -> None:
+        words = ["leakage", files[0], "--target", "bought", "--rounds", "1"]
+        result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        assert "divided among pretended ones" in result.stdout
+
+    def test_bounds_of_the_table_are_not_public(self, files: tuple[str, str]) -> None:
+        more = ("--privacy", "laplace-labels", "--epsilon", "1", "--rounds", "1")
+        assert "a real task needs public ones" in leakage(files, *more, target="spent").stdout
+        result = leakage(files, *more, "--lower=-9", "--upper", "9", target="spent")
+        assert result.exit_code == 0, result.output
+        assert "a real task needs public ones" not in result.stdout
+
+    def test_several_side_by_side_and_a_picture(self, files: tuple[str, str], tmp_path: Path) -> None:
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
+        figure = tmp_path / "tradeoff.svg"
+        more = (
+            "--privacy",
+            "paper-laplace",
+            "--privacy",
+            "randomised-response",
+            "--epsilon",
+            "1",
+            "--alpha",
+            "2",
+        )
+        result = leakage(files, *more, "--figure", str(figure))
+        assert result.exit_code == 0, result.output
+        for name in ("paper-laplace alpha 2", "randomised-response epsilon 1"):
+            assert name in result.stdout
+        assert figure.stat().st_size > 1000
+
+
+def test_for_machines(files: tuple[str, str]) -> None:
+    result = leakage(
+        files,
+        "--privacy",
+        "laplace-labels",
+        "--epsilon",
+        "2",
+        "--lower=-9",
+        "--upper",
+        "9",
+        "--json",
+        target="spent",
+    )
+    assert result.exit_code == 0, result.output
+    (facts,) = json.loads(result.stdout)
+    assert facts["metric"] == "r2"
+    assert facts["leak"]["epsilon"] == 2.0
+    assert facts["leak"]["numbers"]
+    assert facts["leak"]["exceeding"] == []
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("more", "error", "words"),
+        [
+            (("--privacy", "magic"), InvalidOptionError, "no privacy mechanism 'magic'"),
+            (("--privacy", "randomised-response"), InvalidOptionError, "needs epsilon"),
+            (("--privacy", "randomised-response", "--epsilon", "0"), InvalidOptionError, "epsilon must be"),
+            (("--privacy", "paper-laplace", "--epsilon", "1"), InvalidOptionError, "no epsilon"),
+            (("--epsilon", "1"), InvalidOptionError, "none has no epsilon"),
+            (("--privacy", "laplace-labels", "--epsilon", "1"), InvalidOptionError, "lower bound"),
+            (("--label-holder", "nobody"), InvalidOptionError, "nobody"),
+        ],
+    )
+    def test_options(
+        self, files: tuple[str, str], more: tuple[str, ...], error: type[Exception], words: str
+    ) -> None:
+        result = leakage(files, *more)
+        assert isinstance(result.exception, error), result.output
+        assert words in str(result.exception)
+
+    def test_labels_outside_of_the_bounds(self, files: tuple[str, str]) -> None:
+        more = ("--privacy", "laplace-labels", "--epsilon", "1", "--lower", "0", "--upper", "1")
+        result = leakage(files, *more, target="spent")
+        assert isinstance(result.exception, InvalidLabelsError)
+        assert "outside of the public bounds" in str(result.exception)
+
+    def test_columns(self, files: tuple[str, str], tmp_path: Path) -> None:
+        assert "no column 'x' to predict" in str(leakage(files, target="x").exception)
+        other = tmp_path / "other.toml"
+        other.write_text('[organizations]\nbank = ["income"]\nshop = ["nothing"]\n')
+        result = leakage((files[0], str(other)))
+        assert isinstance(result.exception, InvalidInputError)
+        assert "no column 'nothing'" in str(result.exception)
+
+
+class TestWhatIsCompared:
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("epsilon", "delta", "lower", "upper", "clip", "alpha", "intervals")
+    )
+
+    def test_classes(self) -> None:
+        made = chosen_mechanisms(None, True, np.array(["a", "b"] * 5), dict(self.nothing))
+        assert made["none"] is None
+        for epsilon in EPSILONS:
+            assert made[f"randomised-response epsilon {epsilon:g}"] == RandomisedResponse(epsilon, ["a", "b"])
+        assert made["gaussian-residuals epsilon 2"] == GaussianResiduals(2.0, 1e-6)
+        assert [made[f"paper-laplace alpha {one:g}"] for one in ALPHAS] == [
+            PaperLaplace(one) for one in ALPHAS
+        ]
+        assert "paper-interval" in made
+
+    def test_numbers_take_their_bounds_from_the_table(self) -> None:
+        y = np.linspace(-3.0, 8.0, 50)
+        made = chosen_mechanisms(None, True, y, self.nothing | {"epsilon": [1.0], "upper": 10.0})
+        assert made["laplace-labels epsilon 1"] == LaplaceLabels(1.0, -3.0, 10.0)
+        assert made["gaussian-residuals epsilon 1"] == GaussianResiduals(1.0, 1e-6, clip=10.0)
+        assert not any(name.startswith("randomised") for name in made)
+
+    def test_one_mechanism_gets_exactly_what_was_named(self) -> None:
+        y = np.array([0, 1] * 5)
+        made = chosen_mechanisms(["paper-laplace"], False, y, self.nothing | {"alpha": 2.0})
+        assert made == {"paper-laplace alpha 2": PaperLaplace(2.0)}

@@ -1,0 +1,218 @@
+"""``gal privacy``: who could learn what, for people and for machines, whether or not the node runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from typer.testing import CliRunner
+
+from gal.cli.app import app
+from gal.errors import GALError, TaskError
+from gal.node.founding import found_node
+from gal.node.state import Answer, State, TaskRecord
+from gal.privacy.accounting import Event
+from gal.privacy.ledger import Charge, Ledger, row_keys
+
+ROWS = row_keys(range(100))
+RESPONSE = Event("randomised-response", 1.0)
+LAPLACE = Event("laplace", 2.0)
+LOUD = "every organization of this task can know every training label"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A label holder who also assists; nothing was sent yet."""
+    folder = tmp_path / "clinic"
+    found_node(folder, "clinic", source="rows.csv", row_id="id", label="outcome")
+    return folder
+
+
+def set_privacy(home: Path, section: str) -> None:
+    path = home / "node.toml"
+    path.write_text(f"{path.read_text()}\n[privacy]\n{section}\n")
+
+
+def add_task(home: Path, name: str, *, version: bool = True, own: bool = True, **facts: Any) -> str:
+    """A task on record, with a version; its id."""
+    task = f"{crc32(name.encode()):032x}"
+    role: Any = "label holder" if own else "organization"
+    state = State(home)
+    state.add_task(
+        TaskRecord(task, name, role, "clinic" if own else "shop", facts.pop("terms", {})),
+        dict.fromkeys(("lab", "ward"), "invited") if own else None,
+    )
+    if version:
+        state.put_version(task, 1, "finished", facts, role)
+    if not own:
+        state.put_answer(task, 1, Answer("assisted", 1, -1, "sha256:0", "answer", "sha256:0"), moving=False)
+    state.close()
+    return task
+
+
+def charge(
+    home: Path, task: str, event: Event, *peers: str, subject: str = "labels: outcome", n: int = 100
+) -> None:
+    key = f"{crc32(task.encode()):032x}/version 1"
+    with Ledger(home / "ledger.sqlite") as ledger:
+        made = Charge(key, subject, task, peers, event)
+        ledger.charge(made, ROWS[:n], None, again=subject == "answers")
+
+
+def said(home: Path, *words: str) -> str:
+    result = CliRunner().invoke(app, ["privacy", "--home", str(home), *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def facts(home: Path, *words: str) -> Any:
+    def no_constant(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    return json.loads(said(home, "--json", *words), parse_constant=no_constant)
+
+
+def test_where_nothing_was_sent(home: Path) -> None:
+    text = said(home)
+    assert "nothing was sent about any" in text
+    assert "No task of others was joined: nothing was answered." in text
+    assert "docs/explanation-privacy.md" in text
+    assert facts(home)["labels"] == []
+    assert not (home / "ledger.sqlite").exists()
+
+
+def test_a_task_with_a_guarantee_in_plain_words(home: Path) -> None:
+    add_task(home, "risk")
+    charge(home, "risk", RESPONSE, "lab", "ward")
+    text = said(home)
+    assert "Your labels (column outcome)" in text
+    assert "risk: randomised response, epsilon 1; received by lab, ward" in text
+    assert "Each organization by itself: lab epsilon 1; ward epsilon 1." in text
+    assert "together, for they may compare notes: epsilon 1." in text
+    assert f"at most {1 / (1 + math.exp(-1)):.1%} of cases" in text
+    assert "There is no budget" in text
+    assert LOUD not in text
+
+
+def test_tasks_on_the_same_labels_add_up_and_peers_collude(home: Path) -> None:
+    set_privacy(home, "label_epsilon = 4")
+    add_task(home, "risk")
+    add_task(home, "cost")
+    charge(home, "risk", RESPONSE, "lab", "ward")
+    charge(home, "cost", LAPLACE, "ward", n=10)
+    [labels] = facts(home)["labels"]
+    assert (labels["column"], labels["spent"], labels["left"], labels["delta"]) == ("outcome", 1.5, 2.5, 0.0)
+    assert labels["peers"] == {"lab": 1.0, "ward": 1.5}
+    assert [(one["task"], one["epsilon"]) for one in labels["tasks"]] == [("risk", 1.0), ("cost", 0.5)]
+    assert "Budget for one label: epsilon 4; left: 2.5." in said(home)
+
+
+def test_a_task_without_privacy_is_loud(home: Path) -> None:
+    add_task(home, "risk")
+    charge(home, "risk", Event("none", 0.0), "lab")
+    text = said(home)
+    assert f"risk: WITHOUT PRIVACY: {LOUD}. Received by lab." in text
+    assert "compare notes: no bound." in text
+    assert "They can know any label for certain." in text
+    found = facts(home)["labels"][0]
+    assert (found["spent"], found["tasks"][0]["mechanisms"]) == (None, ["none"])
+
+
+def test_a_task_from_before_the_ledger_is_as_loud(home: Path) -> None:
+    add_task(home, "old")
+    add_task(home, "new", version=False)
+    text = said(home)
+    assert (
+        f"old, learned before costs were kept track of: WITHOUT PRIVACY: {LOUD}. Received by lab, ward."
+        in text
+    )
+    assert "new: nothing was sent yet." in text
+    charge(home, "new", RESPONSE, "lab")
+    assert "compare notes: epsilon 1. Not counted: old." in said(home)
+    assert facts(home)["unrecorded"] == [{"task": "old", "peers": ["lab", "ward"]}]
+
+
+def test_gaussian_noise_is_told_at_the_delta_that_was_promised(home: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+    promised = {"mechanism": "gaussian-labels", "epsilon": 1.0, "delta": 1e-5}
+    add_task(home, "risk", terms={"privacy": promised})
+    charge(home, "risk", Event("gaussian", 4.0), "lab")
+    assert facts(home)["labels"][0]["delta"] == 1e-5
+    add_task(home, "risk", terms={"privacy": "none"})
+    assert facts(home)["labels"][0]["delta"] == 1e-6
+    assert ", delta 1e-06; received by lab" in said(home)
+
+
+def test_one_task_only(home: Path) -> None:
+    for name in ("risk", "cost"):
+        add_task(home, name)
+        charge(home, name, RESPONSE, "lab")
+    text = said(home, "risk")
+    assert "risk: randomised response" in text
+    assert "cost" not in text
+    assert "epsilon 2" in text  # all tasks together: what is left does not depend on which one is looked at
+    assert [one["task"] for one in facts(home, "cost")["labels"][0]["tasks"]] == ["cost"]
+    with pytest.raises(TaskError, match="nothing"):
+        said(home, "nothing")
+
+
+def test_what_was_forgotten_was_still_sent(home: Path) -> None:
+    task = add_task(home, "risk")
+    charge(home, "risk", RESPONSE, "lab")
+    state = State(home)
+    state.forget(task)
+    state.close()
+    assert facts(home)["labels"][0]["spent"] == 1.0
+    assert "risk: randomised response" in said(home, "risk")
+
+
+# Answers
+
+
+NOISE = 'answer_noise = "laplace"\nanswer_clip = 3\nanswer_epsilon = 0.5\nanswer_budget_epsilon = 4'
+
+
+def test_answers_by_label_holder(home: Path) -> None:
+    set_privacy(home, NOISE)
+    add_task(home, "sales", own=False, keys="sha256:0")
+    for _ in range(3):
+        charge(home, "sales", LAPLACE, "shop", subject="answers")
+    charge(home, "stock", LAPLACE, "bank", subject="answers", n=5)
+    text = said(home)
+    assert "Laplace noise on answers cut at +-3: epsilon 0.5 for each answer" in text
+    assert "What a row has taught the model" in text
+    assert "sales: Laplace noise, epsilon 1.5 for the row most asked about; received by shop" in text
+    assert "Each label holder by itself: bank epsilon 0.5; shop epsilon 1.5." in text
+    assert "compare notes: epsilon 2. Answers that left without noise are not counted." in text
+    assert "Budget for one row: epsilon 4; left: 2." in text
+    assert "answered without noise" not in text
+    assert "leave without noise" not in text
+    found = facts(home)["answers"]
+    assert (found["spent"], found["left"], found["plain"]) == (2.0, 2.0, [])
+
+
+def test_answers_without_noise_are_named(home: Path) -> None:
+    add_task(home, "sales", own=False)
+    text = said(home)
+    assert "Answers leave without noise (privacy.answer_noise in node.toml)" in text
+    assert "sales: answered without noise for shop" in text
+    path = home / "node.toml"
+    path.write_text(path.read_text().replace("# decimals = 6", "decimals = 3"))
+    assert "Answers leave without noise, rounded to 3 decimals" in said(home)
+
+
+def test_while_the_node_has_the_ledger_open(home: Path) -> None:
+    """A node that runs holds it open, and may just be writing."""
+    charge(home, "risk", RESPONSE, "lab")
+    with Ledger(home / "ledger.sqlite") as ledger, ledger._transaction("written", "BEGIN IMMEDIATE"):
+        assert facts(home)["labels"][0]["spent"] == 1.0
+
+
+def test_a_ledger_that_cannot_be_read_is_said(home: Path) -> None:
+    (home / "ledger.sqlite").write_bytes(b"no database, whatever it is called" * 100)
+    with pytest.raises(GALError, match=r"the privacy ledger .* cannot be opened"):
+        said(home)
