@@ -163,7 +163,7 @@ class TestWhatIsCompared:
         assert made["none"] is None
         for epsilon in EPSILONS:
             assert made[f"randomised-response epsilon {epsilon:g}"] == RandomisedResponse(epsilon, ["a", "b"])
-        assert made["gaussian-residuals epsilon 2"] == GaussianResiduals(2.0, 1e-6)
+        assert made["gaussian-residuals epsilon 2"] == GaussianResiduals(2.0, 1e-6, classes=["a", "b"])
         assert [made[f"paper-laplace alpha {one:g}"] for one in ALPHAS] == [
             PaperLaplace(one) for one in ALPHAS
         ]

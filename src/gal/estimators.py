@@ -39,7 +39,7 @@ from gal.labels import check_class_labels, check_regression_labels
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
 from gal.organization import Organization
-from gal.privacy.protection import check_privacy, check_public, protect, true_labels
+from gal.privacy.protection import check_constant, check_privacy, check_public, protect, true_labels
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
 from gal.progress import show_progress
@@ -126,6 +126,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.private_refit_: PrivateRefit | None = None
         self.privacy_ = statement(self.privacy)
         self._initial = check_initial(self.initial, labels.loss, self._feature_names, int(X.shape[1]))
+        check_constant(self.privacy, self._initial)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         losses = local_losses_by_name(self.local_losses, list(members))
@@ -136,7 +137,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             seen.options,
             label_holder=self.label_holder_,
             label_holder_loss=losses[self.label_holder_],
-            initial=self._initial.learn(X, self._own_view(X), labels, weight),
+            initial=self._initial.learn(X, self._own_view(X), seen.labels, weight),
             sample_weight=weight,
             moving=[name for name, one in members.items() if one.moves],
             release=seen.release,

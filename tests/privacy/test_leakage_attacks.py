@@ -40,7 +40,7 @@ from gal.privacy.leakage.meter import attack_labels
 from gal.privacy.leakage.transcript import Sent
 
 Floats = NDArray[np.float64]
-N = 6000
+N = 3000
 SURE = 4 / math.sqrt(4 * N)
 """Four standard deviations of a share of N rows, at most."""
 

@@ -13,6 +13,8 @@ from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
 from gal.baselines.late import LateSumClassifier
+from gal.core.line_search import largest_curvature
+from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.core.requests import FitRequest, Request
 from gal.errors import InvalidLabelsError, InvalidOptionError, PrivacyError
 from gal.privacy import (
@@ -25,6 +27,8 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
+from gal.privacy.residuals import sensitivities
+from gal.tasks import Options
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "shop": [2, 3], "lab": [4, 5]}
@@ -87,6 +91,10 @@ def noisy_response(epsilon: float, seed: int = 3) -> RandomisedResponse:
     return RandomisedResponse(epsilon, CLASSES, SeededNoise(seed))
 
 
+def noisy_residuals(epsilon: float, seed: int = 0) -> LaplaceResiduals:
+    return LaplaceResiduals(epsilon, classes=CLASSES, source=SeededNoise(seed))
+
+
 # --- what is sent
 
 
@@ -139,7 +147,7 @@ def test_two_label_vectors_with_the_same_releases_give_byte_identical_traffic(
     heard = []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         sent = Sent()
-        model = estimator(LaplaceResiduals(8.0, source=Fixed()), on_message=sent, **options)
+        model = estimator(LaplaceResiduals(8.0, classes=CLASSES, source=Fixed()), on_message=sent, **options)
         model.fit(X, labels if estimator is classifier else labels.astype(float))
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_))
     assert heard[0] == heard[1]
@@ -176,7 +184,7 @@ def test_a_tasks_seed_does_not_fix_production_noise() -> None:
     assert first.traffic[0] != second.traffic[0]
     again = [Sent(), Sent()]
     for sent in again:
-        classifier(GaussianResiduals(2.0, 1e-5), on_message=sent, random_state=7).fit(X, y)
+        classifier(GaussianResiduals(2.0, 1e-5, classes=CLASSES), on_message=sent, random_state=7).fit(X, y)
     assert again[0].traffic[0] != again[1].traffic[0]
 
 
@@ -202,7 +210,7 @@ def test_numbers_are_repaired_as_well() -> None:
 
 def test_residual_mechanisms_learn_at_a_generous_epsilon() -> None:
     X, y = table(600)
-    model = classifier(LaplaceResiduals(30.0, source=SeededNoise(2)), rounds=3).fit(X[:300], y[:300])
+    model = classifier(noisy_residuals(30.0, 2), rounds=3).fit(X[:300], y[:300])
     assert model.score(X[300:], y[300:]) > 0.75
 
 
@@ -316,18 +324,18 @@ def test_labels_outside_of_what_is_public() -> None:
 
 def test_what_might_carry_labels_is_refused() -> None:
     X, y = table()
-    for mechanism in (noisy_response(1.0), LaplaceResiduals(1.0, source=SeededNoise(0))):
+    for mechanism in (noisy_response(1.0), noisy_residuals(1.0)):
         with pytest.raises(PrivacyError, match="sample_weight"):
             classifier(mechanism).fit(X, y, sample_weight=np.ones(len(y)))
         with pytest.raises(PrivacyError, match="initial"):
             classifier(mechanism, initial=0).fit(X, y)
     with pytest.raises(PrivacyError, match="initial"):
-        classifier(LaplaceResiduals(1.0, source=SeededNoise(0)), initial="best").fit(X, y)
+        classifier(noisy_residuals(1.0), initial="best").fit(X, y)
     with pytest.raises(InvalidOptionError, match="closing"):
         classifier(noisy_response(1.0), closing=True).fit(X, y)
     for options in ({"cross_validation": 3}, {"line_search": "exact"}, {"plateau": 0.1}):
         with pytest.raises(InvalidOptionError, match="look at the labels"):
-            classifier(LaplaceResiduals(1.0, source=SeededNoise(0)), **options).fit(X, y)
+            classifier(noisy_residuals(1.0), **options).fit(X, y)
 
 
 def test_the_wrong_kind_of_labels() -> None:
@@ -340,6 +348,52 @@ def test_the_wrong_kind_of_labels() -> None:
         regressor(LaplaceLabels(1.0, 0.0, 2.0), loss="absolute_error").fit(X, y.astype(float))
     with pytest.raises(InvalidOptionError, match="known for squared error and log loss"):
         regressor(LaplaceResiduals(1.0, source=SeededNoise(0)), loss="poisson").fit(X, y.astype(float))
+
+
+def test_a_column_that_is_called_like_a_word_is_no_initial_output() -> None:
+    """It would be taken for a score, and fitted to the true labels."""
+    pandas = pytest.importorskip("pandas")
+    X, y = table()
+    named = pandas.DataFrame(X, columns=["auto", "zero", "c", "d", "e", "f"])
+    for mechanism in (noisy_response(1.0), noisy_residuals(1.0)):
+        for word in ("auto", "zero"):
+            with pytest.raises(PrivacyError, match="names a column of the table"):
+                classifier(mechanism, initial=word).fit(named, y)
+
+
+def test_how_many_classes_there_are_is_public_under_residual_noise_too() -> None:
+    X, y = table()
+    with pytest.raises(InvalidOptionError, match="needs classes=, the public set"):
+        classifier(LaplaceResiduals(1.0, source=SeededNoise(0))).fit(X, y)
+    sent = Sent()
+    classifier(noisy_residuals(1.0), on_message=sent, rounds=1).fit(X, np.zeros_like(y))
+    assert len(sent.traffic[0][2]) == 4 * 3 * len(y)
+
+
+def test_labels_that_are_no_numbers_are_outside_of_all_bounds() -> None:
+    with pytest.raises(InvalidLabelsError, match="1 of 3 labels"):
+        LaplaceLabels(1.0, 0.0, 1.0).read(np.array([0.0, np.nan, 1.0]), Options())
+
+
+def test_a_loss_whose_residuals_may_be_larger_is_not_taken_for_ours() -> None:
+    class Costly(BinaryLogLoss):
+        def pseudo_residual(self, y: Values, output: Values) -> Values:
+            return 5 * super().pseudo_residual(y, output)
+
+    with pytest.raises(InvalidOptionError, match="known for squared error and log loss"):
+        sensitivities(Costly(), 1.0)
+    with pytest.raises(InvalidOptionError, match="known for squared error and log loss"):
+        largest_curvature(Costly())
+
+
+def test_a_release_is_drawn_once() -> None:
+    release = noisy_residuals(1.0).release(MultinomialLogLoss(3), 2, SeededNoise(0))
+    release(np.zeros((4, 3)), 1, "assisted", None)
+    with pytest.raises(InvalidOptionError, match="beyond the 2 releases"):
+        release(np.zeros((4, 3)), 1, "assisted", None)
+    release(np.zeros((4, 3)), 2, "assisted", None)
+    with pytest.raises(InvalidOptionError, match="beyond the 2 releases"):
+        release(np.zeros((4, 3)), 3, "assisted", None)
 
 
 def test_baselines_know_no_mechanism() -> None:

@@ -222,11 +222,11 @@ def line_search(method: str | float | LineSearch) -> LineSearch:
 
 def largest_curvature(loss: Loss) -> float:
     """The most that the loss of a row curves along a direction of length 1, whatever its label."""
-    if isinstance(loss, SquaredError):
+    if type(loss) is SquaredError:
         return 1.0
-    if isinstance(loss, BinaryLogLoss):
+    if type(loss) is BinaryLogLoss:
         return 0.25
-    if isinstance(loss, MultinomialLogLoss):
+    if type(loss) is MultinomialLogLoss:
         return 0.5
     raise InvalidOptionError(
         f"noise on every residual is known for squared error and log loss, not for {loss.name}"

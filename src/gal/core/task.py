@@ -103,7 +103,7 @@ class Task:
             "fully corrective steps": self.fully_corrective,
             "models that move": bool(self.moving),
             "sample weights": self.sample_weight is not None,
-            "an F^0 from the labels": self.initial is None,
+            "an F^0 other than 0": self.initial is None or bool(self.initial.any()),
             "stopping at a plateau": self.stopping.plateau is not None,
             f"the line search {type(self.line_search).__name__}": not isinstance(
                 self.line_search, ReleasedStep

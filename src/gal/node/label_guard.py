@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,7 @@ Bools = NDArray[np.bool_]
 
 MEASURED_ROWS = 2000
 """Attacks look at so many rows at most."""
+DRAW = b"gal draw"
 DRAWN = "noisy-labels.arrow"
 """In the folder of a version: the noisy labels that were drawn for it."""
 
@@ -75,10 +77,13 @@ class Drawn:
 
     keys: Integers
     noisy: Floats
+    draw: str
+    """Names the draw in the ledger: one that was lost and is drawn again costs again."""
 
     def write(self, path: Path) -> None:
         """Keep them; they are on the disk when this returns."""
         table = pa.table({"keys": self.keys, "noisy": self.noisy})
+        table = table.replace_schema_metadata({DRAW: self.draw.encode()})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
@@ -89,8 +94,9 @@ class Drawn:
         """Read them back."""
         try:
             table = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
-            return Drawn(*(table.column(name).to_numpy() for name in ("keys", "noisy")))
-        except (OSError, KeyError, pa.ArrowException) as error:
+            keys, noisy = (table.column(name).to_numpy() for name in ("keys", "noisy"))
+            return Drawn(keys, noisy, table.schema.metadata[DRAW].decode())
+        except (OSError, KeyError, TypeError, pa.ArrowException) as error:
             raise PrivacyError(
                 f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring the file back from a "
                 "backup, or open a new task"
@@ -266,10 +272,10 @@ class LabelGuard:
                 noisy = self._noisy(made, told, labels)
                 return protect(replace(made, source=Recalled(noisy)), labels, options, seed=0)
             if made is None:
-                told.charge(version, Event("none", 0.0), told.keys)
+                told.charge(version, "as they are", Event("none", 0.0), told.keys)
                 return protect(None, labels, options, seed=0)
             seen = protect(replace(made, source=self._source()), labels, options, seed=0)
-            told.charge(version, made.event(int(options.rounds)), told.keys)
+            told.charge(version, told.releases(), made.event(int(options.rounds)), told.keys)
             assert seen.release is not None
             return replace(seen, release=KeptRelease(told.folder, seen.release))
         except PrivacyError as error:
@@ -279,7 +285,9 @@ class LabelGuard:
     def _noisy(self, made: LabelMechanism, told: _Told, labels: Labels) -> Floats:
         """The noisy copy (n,) of the labels: as drawn before for rows that were there, drawn now and kept for others."""
         noisy, since = np.empty(len(labels.y)), np.zeros(len(labels.y), dtype=np.int64)
-        for version, drawn in sorted(told.drawn().items(), reverse=True):
+        earlier = told.drawn()
+        draws = {version: drawn.draw for version, drawn in earlier.items()}
+        for version, drawn in sorted(earlier.items(), reverse=True):
             there, at = drawn.places_of(told.keys)
             there &= since == 0
             noisy[there], since[there] = drawn.noisy[at[there]], version
@@ -288,9 +296,10 @@ class LabelGuard:
             part = Labels(labels.y[new], labels.loss, labels.classes)
             noisy[new], since[new] = made.noisy(part, self._source()).y[:, 0], told.version
             mine = since == told.version
-            Drawn(told.keys[mine], noisy[mine]).write(told.home / str(told.version) / DRAWN)
+            draw = draws.setdefault(told.version, uuid4().hex)
+            Drawn(told.keys[mine], noisy[mine], draw).write(told.home / str(told.version) / DRAWN)
         for version in np.unique(since).tolist():
-            told.charge(version, made.event, told.keys[since == version])
+            told.charge(version, draws[version], made.event, told.keys[since == version])
         return noisy
 
     def _source(self) -> NoiseSource:
@@ -329,11 +338,18 @@ class _Told:
         found = {int(path.parent.name): path for path in self.home.glob(f"*/{DRAWN}")}
         return {version: Drawn.read(path) for version, path in found.items() if version <= self.version}
 
-    def charge(self, version: int, event: Event, keys: Integers) -> None:
-        """Charge these rows with what was drawn for a version of this task; the same again costs nothing."""
+    def releases(self) -> str:
+        """Names the releases of this version, beside which it lies: if they are lost, and drawn again, they cost again."""
+        path = self.folder / "draw"
+        if not path.exists():
+            write_durably(path, uuid4().hex.encode())
+        return path.read_text(encoding="ascii")
+
+    def charge(self, version: int, draw: str, event: Event, keys: Integers) -> None:
+        """Charge these rows with what was drawn for a version of this task; the same draw again costs nothing."""
         configuration = self.node.configuration
         charge = Charge(
-            f"{self.record.id}/version {version}",
+            f"{self.record.id}/version {version}/{draw}",
             subject_of(configuration),
             self.record.name,
             self.peers,

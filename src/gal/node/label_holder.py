@@ -23,7 +23,14 @@ from gal.node.learning import Learning, Patience
 from gal.node.node import Node
 from gal.node.predicting import NodePrediction, Predictor
 from gal.node.state import Role, TaskRecord
-from gal.node.tasks import VersionFiles, check_terms, learning_task, read_labelled, true_labels
+from gal.node.tasks import (
+    VersionFiles,
+    check_terms,
+    in_order_of_ids,
+    learning_task,
+    read_labelled,
+    true_labels,
+)
 from gal.node.version_facts import version_facts
 from gal.protocol import Message, prepare
 
@@ -140,6 +147,8 @@ class LabelHolder:
         version = max(self.node.state.versions(record.id, HOLDER), default=0) + 1
         moving = self._moving(record, patience, on_event, stopping)
         rows = read_labelled(self.node.configuration)
+        if privacy_of(record.options).mechanism != "none":
+            rows = in_order_of_ids(rows)
         check_terms(self.node.configuration, record, rows, moving)
         folder = self.node.state.folder(record.id, version, HOLDER)
         members = self.node.state.members(record.id)
@@ -234,10 +243,13 @@ class LabelHolder:
             "known_rows": {name: shared.n_known for name, shared in learning.shared.items()},
             "unknown_rows": {name: shared.n_unknown for name, shared in learning.shared.items()},
         }
-        if privacy_of(record.options).mechanism != "none":
+        private = privacy_of(record.options).mechanism != "none"
+        if private:  # told first: when it is told must not depend on the true labels
+            self._end(learning, ensemble)
             facts |= refit_facts(learning.task, labels, learning.reached, learning.moved, ensemble)
         state.finish_version(record.id, version, facts)
-        self._end(learning, ensemble)
+        if not private:
+            self._end(learning, ensemble)
         self._drop_files(record, version)
         return version_facts(record, version, facts)
 

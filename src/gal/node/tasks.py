@@ -45,6 +45,12 @@ class LabelledRows:
     """Rows left out because they have no label."""
 
 
+def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
+    """The same rows by their ids: the order of a source can tell labels, as where cases come before controls."""
+    order = np.argsort(rows.ids.values, kind="stable")
+    return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
+
+
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     """Ids and labels of all rows that have one."""
     table = read_source(configuration)
@@ -52,7 +58,7 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
         raise InvalidInputError(
             f"organization {configuration.name!r} has no labels: name their column in node.toml, data.label"
         )
-    there = np.flatnonzero(~table.label.is_null().to_numpy())
+    there = np.flatnonzero(~table.label.is_null(nan_is_null=True).to_numpy())
     if len(there) == 0:
         raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
     return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))

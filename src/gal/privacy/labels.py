@@ -211,7 +211,7 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
             f"noisy labels are learned with squared error, because their noise has mean 0, got loss={options.loss!r}"
         )
     labels = regression_labels(y, Options(loss="squared_error"))
-    outside = (labels.y < lower) | (labels.y > upper)
+    outside = ~((labels.y >= lower) & (labels.y <= upper))  # NaN as well
     if outside.any():
         raise InvalidLabelsError(
             f"{int(outside.any(axis=1).sum())} of {len(labels.y)} labels (first at row {int(outside.any(axis=1).argmax())}) "

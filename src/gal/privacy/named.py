@@ -42,13 +42,13 @@ KINDS = {
     "laplace-residuals": Kind(
         LaplaceResiduals,
         ("epsilon",),
-        ("delta", "clip"),
+        ("delta", "clip", "classes"),
         "every residual, all rounds together, with a guarantee",
     ),
     "gaussian-residuals": Kind(
         GaussianResiduals,
         ("epsilon", "delta"),
-        ("clip",),
+        ("clip", "classes"),
         "every residual, all rounds together, with a guarantee",
     ),
     "paper-laplace": Kind(PaperLaplace, (), ("alpha",), "the paper's, without a guarantee"),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.errors import MissingExtraError
+from gal.errors import InvalidInputError, MissingExtraError
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -69,6 +69,8 @@ class SystemNoise:
         return self._added(self._dp.m.make_gaussian, self._dp.l2_distance(T=float), values, scale)
 
     def _added(self, make: Any, metric: Any, values: Floats, scale: float) -> Floats:
+        if not np.isfinite(values).all():
+            raise InvalidInputError("noise is for finite numbers: NaN or infinity would not be covered by it")
         domain = self._dp.vector_domain(self._dp.atom_domain(T=float, nan=False))
         noisy = make(domain, metric, scale=float(scale))(values.reshape(-1).tolist())
         return np.asarray(noisy, dtype=np.float64).reshape(values.shape)

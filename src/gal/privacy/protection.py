@@ -12,6 +12,7 @@ from gal.core.line_search import ReleasedStep
 from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.errors import InvalidOptionError, PrivacyError
+from gal.initial import ConstantOutput, InitialOutput
 from gal.privacy.labels import LabelMechanism, RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.paper import PaperInterval, PaperLaplace
@@ -66,6 +67,13 @@ def true_labels(
 
     ``read`` is ``class_labels`` or ``regression_labels``.
     """
+    if isinstance(privacy, ResidualMechanism) and read is class_labels:
+        if privacy.classes is None:
+            raise InvalidOptionError(
+                f"{type(privacy).__name__} needs classes=, the public set of all classes that can occur: how many there are shows in "
+                "every message"
+            )
+        return RandomisedResponse(privacy.epsilon, privacy.classes).read(y, options)
     if not isinstance(privacy, LabelMechanism):
         return read(y, options)
     if isinstance(privacy, RandomisedResponse) != (read is class_labels):
@@ -144,4 +152,13 @@ def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
         raise PrivacyError(
             f"initial must be one of {', '.join(sorted(words))} under this privacy mechanism, got {initial!r:.100}: what was learned "
             "from the labels would show in every residual"
+        )
+
+
+def check_constant(privacy: Any, initial: InitialOutput) -> None:
+    """Whether F^0 is a constant: a column of the table that is called like the word is a score, fitted to the labels."""
+    if isinstance(privacy, LabelMechanism | ResidualMechanism) and not isinstance(initial, ConstantOutput):
+        raise PrivacyError(
+            "initial names a column of the table, whose score would be fitted to the true labels, and would show in every "
+            "residual: rename the column, or pass another word"
         )

@@ -191,19 +191,27 @@ def _judged_fit(
     folds = list(_folds(y[rows], loss, rng))
     best, best_loss, honest = 0.0, np.inf, public[rows]
     for penalty in PENALTIES:
-        outputs = np.empty_like(honest)
-        for rest, left_out in folds:
-            outputs[left_out] = _fit(y[rows][rest], loss, table[rows][rest], penalty).output(
-                table[rows][left_out]
-            )
+        outputs = _left_out(y[rows], loss, table[rows], penalty, folds)
         value = mean_loss(loss, y[rows], outputs)
-        if value < best_loss:
-            best, best_loss, honest = penalty, value, outputs
+        if not value < best_loss:
+            break  # weaker ones only overfit more, and take longest
+        best, best_loss, honest = penalty, value, outputs
     line = Line(loss, y[rows], public[rows], honest - public[rows])
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
     if share == 0:
         return None
     return _fit(y, loss, table, best), share
+
+
+def _left_out(
+    y: Floats, loss: Loss, table: Floats, penalty: float, folds: Sequence[tuple[Rows, Rows]]
+) -> Floats:
+    """The output of each row by a model that did not see it, (n, K)."""
+    outputs = np.empty((len(y), loss.n_outputs))
+    for rest, left_out in folds:
+        model = _fit(y[rest], loss, table[rest], penalty, max_iter=100)
+        outputs[left_out] = model.output(table[left_out])
+    return outputs
 
 
 def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
@@ -218,14 +226,14 @@ def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> Iterator[tuple[Ro
         yield from StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0])
 
 
-def _fit(y: Floats, loss: Loss, table: Floats, penalty: float) -> _Linear:
+def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> _Linear:
     """The linear model with this penalty."""
     if isinstance(loss, SquaredError):
         ridge = Ridge(penalty).fit(table, y)
         return _Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
-        model = LogisticRegression(C=1 / penalty, max_iter=300).fit(table, y[:, 0].astype(np.intp))
+        model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, y[:, 0].astype(np.intp))
     weights, intercept = model.coef_.T, model.intercept_
     if loss.n_outputs == 1:
         return _Linear(weights, intercept)

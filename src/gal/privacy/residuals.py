@@ -7,6 +7,7 @@ after, weights, rates and the next residual, follows from what was released; see
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,8 @@ class GaussianResiduals:
     delta: float
     clip: float = 1.0
     """Entries of residuals beyond +-clip are cut. Those of a log loss never are at 1."""
+    classes: Sequence[Any] | None = None
+    """The public set of all classes that can occur, where labels are classes."""
     source: NoiseSource | None = None
 
     def __post_init__(self) -> None:
@@ -91,6 +94,8 @@ class LaplaceResiduals:
     delta: float = 0.0
     clip: float = 1.0
     """Entries of residuals beyond +-clip are cut. Those of a log loss never are at 1."""
+    classes: Sequence[Any] | None = None
+    """The public set of all classes that can occur, where labels are classes."""
     source: NoiseSource | None = None
 
     def __post_init__(self) -> None:
@@ -128,13 +133,13 @@ def sensitivities(loss: Loss, clip: float) -> tuple[float, float]:
     >>> sensitivities(MultinomialLogLoss(3), 1.0)
     (2.0, 1.4142135623730951)
     """
-    if isinstance(loss, BinaryLogLoss):
+    if type(loss) is BinaryLogLoss:  # not a subclass, whose residuals may be larger
         change = min(1.0, 2 * clip)
         return change, change
-    if isinstance(loss, MultinomialLogLoss):  # one entry falls by at most 1, another rises
+    if type(loss) is MultinomialLogLoss:  # one entry falls by at most 1, another rises
         change = min(1.0, 2 * clip)
         return 2 * change, math.sqrt(2) * change
-    if isinstance(loss, SquaredError):
+    if type(loss) is SquaredError:
         outputs = loss.n_outputs
         return 2 * clip * outputs, 2 * clip * math.sqrt(outputs)
     raise InvalidOptionError(
