@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.cli.leakage import ALPHAS, EPSILONS, chosen_mechanisms
+from gal.cli.leakage import ALPHAS, EPSILONS, chosen_mechanisms, notices
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.privacy import GaussianResiduals, LaplaceLabels, PaperLaplace, RandomisedResponse
+from gal.privacy import GaussianResiduals, LaplaceLabels, LaplaceResiduals, PaperLaplace, RandomisedResponse
 
 PARTS = """
 label_holder = "bank"
@@ -57,12 +58,39 @@ class TestForPeople:
         assert "without a mechanism" in result.stdout
         assert "pretended" not in result.stdout
         assert "own features and messages" in result.stdout
+        assert result.stdout.startswith("EVERY ASSISTANT")
+        assert "Noise came from a seed" not in result.stdout
+        assert "first round:" not in result.stdout
+        assert "first round:" in leakage(files, "--explain").stdout
 
     def test_a_guarantee_is_stated_beside_the_attacks(self, files: tuple[str, str]) -> None:
         result = leakage(files, "--privacy", "randomised-response", "--epsilon", "1")
         assert result.exit_code == 0, result.output
         assert "the guarantee allows 73.1%" in result.stdout
         assert "Randomised response on 2 classes with epsilon 1" in result.stdout
+        assert result.stdout.lower().count("noise came from a seed") == 1
+        assert "The classes no, yes are the table's own" in result.stdout
+
+    def test_named_classes_are_public_and_need_not_occur(self, files: tuple[str, str]) -> None:
+        more = ("--classes", "yes, no, maybe", "--privacy", "randomised-response", "--epsilon", "1")
+        result = leakage(files, *more)
+        assert result.exit_code == 0, result.output
+        assert "Randomised response on 3 classes" in result.stdout
+        assert "the table's own" not in result.stdout
+
+    def test_the_same_number_of_canaries_everywhere(self, files: tuple[str, str]) -> None:
+        stdout = leakage(files, "--known", "0.5").stdout
+        (count,) = re.findall(r"was right about all (\d+) canaries", stdout)
+        assert f"{count} canaries are few: --seeds 10 narrows the intervals" in stdout
+        assert f"; {count} canaries (12 with those known) over 1 fit" in stdout
+
+    def test_a_column_that_names_rows_is_no_feature(self, files: tuple[str, str]) -> None:
+        words = ["leakage", files[0], "--target", "bought", "--row-id", "age", "--rounds", "1", "--json"]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        (facts,) = json.loads(result.stdout)
+        features = {column for columns in facts["organizations"].values() for column in columns}
+        assert features == {"basket", "income", "spent"}
 
     def test_without_organizations_it_says_that_they_are_pretended(self, files: tuple[str, str]) -> None:
         words = ["leakage", files[0], "--target", "bought", "--rounds", "1"]
@@ -76,6 +104,16 @@ class TestForPeople:
         result = leakage(files, *more, "--lower=-9", "--upper", "9", target="spent")
         assert result.exit_code == 0, result.output
         assert "a real task needs public ones" not in result.stdout
+
+    def test_names_are_not_cut_in_a_narrow_window(self, files: tuple[str, str]) -> None:
+        more = ("--privacy", "randomised-response", "--privacy", "laplace-residuals", "--epsilon", "0.5")
+        words = ["leakage", files[0], "--target", "bought", "--rounds", "1", *more]
+        result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
+        assert result.exit_code == 0, result.output
+        assert "…" not in result.stdout
+        for name in ("randomised-response", "laplace-residuals"):
+            assert any(line.startswith(name) for line in result.stdout.splitlines())
+        assert "strongest attack" in result.stdout
 
     def test_several_side_by_side_and_a_picture(self, files: tuple[str, str], tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
@@ -127,7 +165,21 @@ class TestErrors:
             (("--privacy", "randomised-response", "--epsilon", "0"), InvalidOptionError, "epsilon must be"),
             (("--privacy", "paper-laplace", "--epsilon", "1"), InvalidOptionError, "no epsilon"),
             (("--epsilon", "1"), InvalidOptionError, "none has no epsilon"),
-            (("--privacy", "laplace-labels", "--epsilon", "1"), InvalidOptionError, "lower bound"),
+            (
+                ("--privacy", "laplace-labels", "--epsilon", "1"),
+                InvalidOptionError,
+                "take randomised-response",
+            ),
+            (
+                ("--privacy", "randomised-response", "--epsilon", "1", "--lower", "0"),
+                InvalidOptionError,
+                "no lower",
+            ),
+            (("--compare", "--upper", "1"), InvalidOptionError, "has upper"),
+            (("--classes", "yes,maybe"), InvalidLabelsError, "'no', are none of the classes yes, maybe"),
+            (("--classes", "yes,,no"), InvalidInputError, "commas"),
+            (("--row-id", "x"), InvalidInputError, "no column 'x' that names rows"),
+            (("--row-id", "age"), InvalidInputError, "organization 'shop': the column 'age' names rows"),
             (("--label-holder", "nobody"), InvalidOptionError, "nobody"),
         ],
     )
@@ -137,6 +189,28 @@ class TestErrors:
         result = leakage(files, *more)
         assert isinstance(result.exception, error), result.output
         assert words in str(result.exception)
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            (("--privacy", "randomised-response"), "numbers: take laplace-labels or gaussian-labels"),
+            (("--privacy", "laplace-labels", "--lower", "99"), "the largest label of the table"),
+            (("--privacy", "gaussian-labels", "--upper=-99"), "the smallest label of the table"),
+            (("--privacy", "laplace-residuals", "--upper=9"), "no upper"),
+        ],
+    )
+    def test_options_of_numbers(self, files: tuple[str, str], more: tuple[str, ...], words: str) -> None:
+        result = leakage(files, *more, "--epsilon", "1", target="spent")
+        assert isinstance(result.exception, InvalidOptionError), result.output
+        assert words in str(result.exception)
+
+    def test_infinite_labels(self, files: tuple[str, str]) -> None:
+        table = pd.read_csv(files[0])
+        table.loc[3, "spent"] = np.inf
+        table.to_csv(files[0], index=False)
+        result = leakage(files, target="spent")
+        assert isinstance(result.exception, InvalidLabelsError), result.output
+        assert "1 of 60 values of 'spent' are infinite" in str(result.exception)
 
     def test_labels_outside_of_the_bounds(self, files: tuple[str, str]) -> None:
         more = ("--privacy", "laplace-labels", "--epsilon", "1", "--lower", "0", "--upper", "1")
@@ -175,6 +249,18 @@ class TestWhatIsCompared:
         assert made["laplace-labels epsilon 1"] == LaplaceLabels(1.0, -3.0, 10.0)
         assert made["gaussian-residuals epsilon 1"] == GaussianResiduals(1.0, 1e-6, clip=10.0)
         assert not any(name.startswith("randomised") for name in made)
+
+    def test_what_was_taken_from_the_table_is_said(self) -> None:
+        y = np.linspace(-3.0, 8.0, 50)
+        options = self.nothing | {"epsilon": [1.0]}
+        made = chosen_mechanisms(["laplace-residuals"], False, y, options)
+        assert made == {"laplace-residuals epsilon 1": LaplaceResiduals(1.0, clip=8.0)}
+        (sentence,) = notices(made, options)
+        assert sentence.startswith("The clip 8 is the table's own")
+        assert notices(made, options | {"clip": 8.0}) == []
+        options["upper"] = 10.0
+        (sentence,) = notices(chosen_mechanisms(["laplace-labels"], False, y, options), options)
+        assert sentence.startswith("The lower bound -3 is the table's own")
 
     def test_one_mechanism_gets_exactly_what_was_named(self) -> None:
         y = np.array([0, 1] * 5)

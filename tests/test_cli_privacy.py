@@ -147,6 +147,76 @@ def test_gaussian_noise_is_told_at_the_delta_that_was_promised(home: Path) -> No
     assert ", delta 1e-06; received by lab" in said(home)
 
 
+GAUSSIAN = Event("gaussian", 2.0)
+
+
+def needs_accounting() -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+
+
+def test_the_total_is_the_same_whichever_task_is_shown(home: Path) -> None:
+    needs_accounting()
+    for name, event in (("risk", RESPONSE), ("cost", GAUSSIAN)):
+        add_task(home, name)
+        charge(home, name, event, "lab" if name == "risk" else "ward")
+    totals = [facts(home, *words)["labels"][0] for words in ((), ("risk",), ("cost",))]
+    assert len({(one["spent"], one["delta"]) for one in totals}) == 1
+    assert totals[0]["spent"] > 1.0
+    text = said(home, "risk")
+    assert "for certain" not in text
+    assert "no bound" not in text
+
+
+def test_a_pure_epsilon_is_shown_without_delta_beside_gaussian_noise(home: Path) -> None:
+    needs_accounting()
+    for name, event in (("risk", RESPONSE), ("cost", GAUSSIAN)):
+        add_task(home, name)
+        charge(home, name, event, "lab" if name == "risk" else "ward")
+    text = said(home)
+    assert "risk: randomised response, epsilon 1; received by lab" in text
+    assert "Each organization by itself: lab epsilon 1; ward epsilon 2.2" in text
+    assert [one["delta"] for one in facts(home)["labels"][0]["tasks"]] == [0.0, 1e-6]
+
+
+def test_a_budget_without_delta_says_what_gaussian_noise_needs(home: Path) -> None:
+    needs_accounting()
+    set_privacy(home, "label_epsilon = 4")
+    add_task(home, "cost")
+    charge(home, "cost", GAUSSIAN, "ward")
+    charge(home, "sales", GAUSSIAN, "shop", subject="answers")
+    text = said(home)
+    means = "at delta 1e-06; your budget has delta 0, which Gaussian noise can never meet: set "
+    assert f"{means}label_delta" in text
+    assert "Budget for one label: epsilon 4; left: 0." in text
+    assert "no bound" not in text.split("Your rows")[0]
+    assert "answer_budget_delta" not in text
+    set_privacy_anew(home, f"label_epsilon = 4\nlabel_delta = 1e-5\n{NOISE}")
+    text = said(home)
+    assert f"{means}answer_budget_delta" in text
+    assert "label_delta" not in text
+    assert facts(home)["labels"][0]["delta"] == 1e-5
+
+
+def set_privacy_anew(home: Path, section: str) -> None:
+    path = home / "node.toml"
+    path.write_text(path.read_text().rpartition("\n[privacy]\n")[0])
+    set_privacy(home, section)
+
+
+def test_what_noise_was_put_on_where_it_is_known(home: Path) -> None:
+    promised = {"mechanism": "laplace-labels", "epsilon": 0.5, "delta": 0.0}
+    add_task(home, "once", terms={"privacy": promised})
+    charge(home, "once", LAPLACE, "lab")
+    add_task(home, "often")
+    charge(home, "often", Event("laplace", 10.0, count=5), "lab")
+    add_task(home, "unknown")
+    charge(home, "unknown", LAPLACE, "lab")
+    text = said(home)
+    assert "once: Laplace noise on labels, epsilon 0.5;" in text
+    assert "often: Laplace noise on residuals, epsilon 0.5;" in text
+    assert "unknown: Laplace noise, epsilon 0.5;" in text
+
+
 def test_one_task_only(home: Path) -> None:
     for name in ("risk", "cost"):
         add_task(home, name)

@@ -84,7 +84,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         tables = small.numbers(60, organizations=("clinic", "lab"))
         tables["clinic"][small.LABEL] = np.where(tables["clinic"][small.LABEL] > 0, "yes", "no")
         root = tmp_path_factory.mktemp("town")
-        network = small.Network(root, tables, more={"clinic": "[privacy]\nlabel_epsilon = 1.5\n"})
+        network = small.Network(root, tables, more={"clinic": "[privacy]\nlabel_epsilon = 1.5\nlabel_delta = 1e-13\n"})
         patch.setattr(gal.node.node, "Worker", small.WorkerHere)
         patch.setattr(gal.node.label_guard, "SystemNoise", Foreseeable)
         stack.callback(network.stop)
@@ -100,7 +100,7 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
 
     said = run("learn", "risk", *town.clinic)
     assert "Randomised response on 2 classes with epsilon 1" in said
-    assert "epsilon 1; 0.5 of 1.5 left" in said
+    assert "epsilon 1 at delta 1e-13; 0.5 of 1.5 left" in said
     assert "after the private refit" in said
 
     again = facts("learn", "risk", *town.clinic)
@@ -163,6 +163,13 @@ def test_a_budget_wants_a_mechanism(town: Town) -> None:
     said = run("invite", "open", "lab", *town.clinic, *town.out("open"), code=3)
     assert "has no privacy mechanism" in said
     assert "label_epsilon" in said
+
+
+def test_a_task_that_the_budget_can_never_pay_is_not_opened(town: Town) -> None:
+    words = ["--privacy", "randomised-response", "--epsilon", 20, "--classes", "no,yes"]
+    said = run("invite", "dear", "lab", *town.clinic, *town.out("dear"), *words, code=3)
+    assert "could never be learned: it costs epsilon 20" in said
+    assert "No invitation was written" in said
 
 
 def test_terms_stay_what_they_are(town: Town) -> None:

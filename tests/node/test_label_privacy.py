@@ -301,6 +301,30 @@ def test_every_version_of_a_task_costs_once(net: Network) -> None:
     assert spent(rows=keys[5:6]) == before + EPSILON
 
 
+def test_a_draw_that_was_lost_is_drawn_and_paid_again(net: Network) -> None:
+    node = net.nodes["clinic"]
+    spent = partial(node.ledger.spent, SUBJECT, 0.0, task="lost")
+    net.invite("lost", rounds=1, privacy=RESPONSE)
+    protected(net, "lost", 1, FixedNoise())
+    folder = node.state.folder(node.state.find_task("lost").id, 1, "label holder")
+    [kept] = folder.parents[1].glob("*/noisy-labels.arrow")
+    kept.unlink()
+    protected(net, "lost", 1, draws := FixedNoise(1))
+    assert (draws.drawn, spent()) == ([N], 2 * EPSILON)
+
+
+def test_rows_are_told_in_the_order_of_their_ids(net: Network, sent: Any) -> None:
+    """Cases before controls, as many sources have them, would tell every label."""
+    table = net.tables["clinic"].sort_values(LABEL)
+    net.write("clinic", table)
+    net.invite("ordered", rounds=1, privacy=RESPONSE)
+    net.learn("ordered")
+    [begin] = [decode(data) for _, kind, data in sent if kind == "begin"]
+    ids = begin.arrays["integers"]
+    np.testing.assert_array_equal(ids, np.sort(ids))
+    assert not np.array_equal(ids, table[ROW_ID].to_numpy())
+
+
 def test_who_is_invited_later_is_charged_for_what_was_drawn_before(net: Network) -> None:
     spent = partial(net.nodes["clinic"].ledger.spent, SUBJECT, 0.0, task="later")
     net.invite("later", rounds=1, privacy=RESPONSE)
@@ -570,7 +594,7 @@ def test_the_leak_is_measured_on_what_was_sent(
     net.write("clinic", labelled(privacy.classes is not None)["clinic"])
     net.invite(task, rounds=2, privacy=privacy)
     facts = net.learn(task, measure_leak=True)
-    assert facts["leak"] == versions(net, task)[1]["leak"] == {"verdict": "measured"}
+    assert facts["leak"] == versions(net, task)[1]["leak"] == {"verdict": "measured", "attacks": []}
     residuals = [decode(data).arrays["residual"] for _, kind, data in sent if kind == "fit"]
     assert len(meter.sent.rows) == 20
     for round, residual in enumerate(residuals):

@@ -67,7 +67,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "no bound": ('answer_noise = "laplace"\nanswer_epsilon = 1', 'line 2: privacy: answer_noise = "laplace" needs answer_clip'),
     "no cost": ('answer_noise = "laplace"\nanswer_clip = 1', 'line 2: privacy: answer_noise = "laplace" needs answer_epsilon'),
     "a bound of 0": (NOISE.replace("clip = 3", "clip = 0"), "line 4: privacy.answer_clip: should be greater than 0"),
-    "a large epsilon": (NOISE.replace("0.5", "31"), "line 5: privacy.answer_epsilon: epsilon must be .* at most 30"),
+    "a large epsilon": (NOISE.replace("0.5", "31"), "line 5: privacy.answer_epsilon: epsilon must be .* to 30"),
+    "a tiny epsilon": (NOISE.replace("0.5", "9e-7"), "line 5: privacy.answer_epsilon: epsilon must be .* from 1e-06"),
     "an epsilon below 0": (NOISE.replace("0.5", "-1"), "line 5: privacy.answer_epsilon: epsilon must be a number above 0"),
     "Laplace with delta": (NOISE + "answer_delta = 1e-6", 'line 2: privacy: answer_noise = "laplace" has no answer_delta'),
     "Gaussian without": (GAUSSIAN.replace("answer_delta = 1e-6", ""), 'line 2: privacy: .*"gaussian" needs answer_delta'),
@@ -166,10 +167,22 @@ def test_what_noise_and_budgets_mean(home: Path) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
     add(home, NOISE + "answer_budget_epsilon = 5\nlabel_epsilon = 2\n")
     found = findings(home)
-    assert (found["privacy"].ok, found["labels"].ok) == (True, True)
+    assert (found["privacy"].ok, found["labels"].ok) == (None, True)
     assert "standard deviation of 17" in found["privacy"].said  # 2 * 3 / 0.5 * sqrt(2)
     assert "the budget allows 10 answers about a row" in found["privacy"].said
     assert "at most epsilon 2 may leave" in found["labels"].said
+
+
+@pytest.mark.parametrize(("epsilon", "ok"), [(2.9, True), (2.7, None)])
+def test_answers_that_are_mostly_noise_are_worth_a_note(home: Path, epsilon: float, ok: bool | None) -> None:
+    """The standard deviation is 2 clip / epsilon sqrt(2): 3 at epsilon 2.83 for a clip of 3."""
+    pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+    add(home, NOISE.replace("0.5", str(epsilon)))
+    found = findings(home)["privacy"]
+    assert found.ok is ok
+    assert ("Answers will be mostly noise" in found.said) is (ok is None)
+    assert ("answer_clip" in found.fix) is (ok is None)
 
 
 def test_noise_that_cannot_be_had_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from gal.errors import BudgetSpentError, InvalidOptionError
-from gal.privacy.accounting import spent
+from gal.privacy.accounting import Event, spent
 from gal.privacy.answers import BLOCK, AnswerNoise
 from gal.privacy.ledger import Budget, Charge, Ledger, row_keys
 from gal.privacy.noise import SeededNoise
@@ -108,6 +109,38 @@ def test_the_ledger_takes_as_many_answers_as_are_said_to_be_allowed(kind: str) -
             ledger.charge(charge, row_keys([1]), budget, again=True)
 
 
+@pytest.mark.parametrize("subject", ["answers", "labels: outcome"])
+def test_a_spent_budget_says_what_to_do_about_this_subject(subject: str) -> None:
+    with Ledger(":memory:") as ledger, pytest.raises(BudgetSpentError) as caught:
+        ledger.charge(Charge("t", subject, "risk", ("clinic",), LAPLACE.event(9)), row_keys([1]), Budget(4.0))
+    of_answers = subject == "answers"
+    assert ("raise answer_budget_epsilon in node.toml, or let the label" in str(caught.value)) is of_answers
+    assert ("leave out the rows that earlier tasks used" in str(caught.value)) is not of_answers
+
+
+PURE, BELL, OPEN = Event("laplace", 2.0), Event("gaussian", 5.0), Event("none", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("subject", "earlier", "now", "said"),
+    [
+        ("answers", None, BELL, "'clinic' has Gaussian noise, .* at delta 0: .* set answer_budget_delta"),
+        ("labels: outcome", BELL, PURE, "sent before .* has Gaussian noise, .* set label_delta"),
+        ("labels: outcome", None, OPEN, "'clinic' is without a mechanism, .* has no bound"),
+        ("labels: outcome", OPEN, PURE, "sent before .* without a mechanism, .* has no bound"),
+    ],
+)
+def test_no_refusal_speaks_of_infinite_costs(
+    subject: str, earlier: Event | None, now: Event, said: str
+) -> None:
+    with Ledger(":memory:") as ledger:
+        if earlier is not None:
+            ledger.charge(Charge("s", subject, "before", ("clinic",), earlier), row_keys([1]), None)
+        with pytest.raises(BudgetSpentError, match=said) as caught:
+            ledger.charge(Charge("t", subject, "risk", ("clinic",), now), row_keys([1]), Budget(4.0))
+    assert re.search(r"\b(inf|nan)\b", str(caught.value)) is None
+
+
 def test_what_is_said_is_what_holds() -> None:
     said = LAPLACE.describe()
     assert "epsilon 0.5" in said
@@ -127,6 +160,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no such noise": ({"noise": "uniform"}, "laplace or gaussian"),
     "no noise": ({"noise": "none"}, "laplace or gaussian"),
     "epsilon 0": ({"epsilon": 0.0}, "epsilon must be"),
+    "a tiny epsilon": ({"epsilon": 9e-7}, "epsilon must be .* from 1e-06"),
     "epsilon below 0": ({"epsilon": -1.0}, "epsilon must be"),
     "no bound": ({"clip": None}, "public bound of answers"),
     "bound 0": ({"clip": 0.0}, "public bound of answers"),

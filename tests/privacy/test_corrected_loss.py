@@ -84,7 +84,9 @@ def test_where_every_label_stays_it_is_the_log_loss(loss: CorrectedLogLoss) -> N
     plain = loss.plain
     np.testing.assert_allclose(loss.value(y, output), plain.value(y, output), rtol=1e-12)
     np.testing.assert_allclose(loss.pseudo_residual(y, output), plain.pseudo_residual(y, output), atol=1e-14)
-    np.testing.assert_allclose(loss.along(y, output, direction)[0], plain.along(y, output, direction)[0])
+    np.testing.assert_allclose(
+        loss.along(y, output, direction)[0], plain.along(y, output, direction)[0], atol=1e-12
+    )
     np.testing.assert_allclose(loss.initial(y), plain.initial(y), rtol=1e-12)
     weight = np.random.default_rng(0).random(40) + 0.1
     np.testing.assert_allclose(loss.initial(y, weight), plain.initial(y, weight), rtol=1e-12)
@@ -112,7 +114,7 @@ def test_the_best_constant_is_the_debiased_share(
 
     found = minimize(mean, np.zeros(loss.n_outputs))
     np.testing.assert_allclose(
-        loss.inverse_link(found.x[None, :])[0], share, atol=1e-4 if doubt == 0 else 0.05
+        loss.inverse_link(found.x[None, :])[0], share, atol=1e-3 if doubt == 0 else 0.05
     )
 
 

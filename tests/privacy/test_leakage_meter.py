@@ -356,7 +356,9 @@ def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
 class TestNames:
     @pytest.mark.parametrize("name", NAMES)
     def test_every_name_makes_its_mechanism(self, name: str) -> None:
-        given: dict[str, Any] = {"classes": [0, 1], "lower": 0.0, "upper": 1.0}
+        given: dict[str, Any] = {"classes": [0, 1]}
+        if name.endswith("-labels"):
+            given |= {"lower": 0.0, "upper": 1.0}
         if name != "none" and not name.startswith("paper"):
             given["epsilon"] = 2.0
         if "gaussian" in name:
@@ -389,6 +391,8 @@ class TestNames:
             mechanism_named("gaussian-residuals", epsilon=1.0)
         with pytest.raises(InvalidOptionError, match="paper-laplace has no epsilon: it has alpha"):
             mechanism_named("paper-laplace", epsilon=1.0)
+        with pytest.raises(InvalidOptionError, match="randomised-response has no lower or upper"):
+            mechanism_named("randomised-response", epsilon=1.0, classes=[0, 1], lower=0.0, upper=1.0)
         with pytest.raises(InvalidOptionError, match="none has no epsilon"):
             mechanism_named("none", epsilon=1.0)
         with pytest.raises(InvalidOptionError, match="epsilon must be"):

@@ -13,7 +13,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import Ridge
 
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.experiments.rehearsal import Rehearsal, pretended_organizations, rehearse, rehearse_all
 from gal.privacy import Cost, LaplaceLabels, PaperLaplace, RandomisedResponse
 from gal.privacy.leakage import best_guess
@@ -82,6 +82,10 @@ class TestRehearsals:
         assert found.leak.exceeding() == []
         assert found.score > 0.9 > found.alone[0]
 
+    def test_a_class_that_does_not_occur(self) -> None:
+        found = small({"none": None}, classes=["no", "yes", *(f"rare {m}" for m in range(30))])
+        assert found[0].leak.worst.canaries.value == 1.0
+
     def test_steps_are_told(self) -> None:
         steps: list[str] = []
         small({"paper-laplace": PaperLaplace()}, on_step=steps.append)
@@ -103,6 +107,9 @@ class TestRehearsals:
             rehearse(X[:5], score[:5] > 0, PARTS)
         with pytest.raises(InvalidInputError, match="100 labels for 160 rows"):
             rehearse(X, score[:100], PARTS)
+        for strange in (np.nan, np.inf):
+            with pytest.raises(InvalidLabelsError, match="1 of 160 labels are infinite or no number"):
+                rehearse(X, np.append(score[1:], strange), PARTS)
         with pytest.raises(InvalidOptionError, match="label"):
             rehearse(X, score, PARTS, label_holder="nobody")
 

@@ -334,7 +334,7 @@ def test_what_might_carry_labels_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="closing"):
         classifier(noisy_response(1.0), closing=True).fit(X, y)
     for options in ({"cross_validation": 3}, {"line_search": "exact"}, {"plateau": 0.1}):
-        with pytest.raises(InvalidOptionError, match="look at the labels"):
+        with pytest.raises(InvalidOptionError, match="looks at the labels"):
             classifier(noisy_residuals(1.0), **options).fit(X, y)
 
 

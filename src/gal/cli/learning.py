@@ -177,12 +177,10 @@ def tell_leak(leak: Mapping[str, Any], out: Console) -> None:
         out.print(f"[yellow]{escape(leak['error'])}[/]")
         return
     title = f"labels guessed right, of {leak['rows']:,} rows that were sent"
-    table = Table("attack", "with the messages", "without", title=title, title_justify="left")
+    table = Table("attack", "right about", title=title, title_justify="left")
     for one in leak["attacks"]:
         note = f" ({one['note']})" if one["note"] else ""
-        table.add_row(
-            escape(one["name"] + note), *(_share(one["ordinary"][key]) for key in ("with", "without"))
-        )
+        table.add_row(escape(one["name"] + note), _share(one["ordinary"]["with"]))
     out.print(table)
     out.print(f"[bold]{escape(leak['verdict'])}[/]")
 

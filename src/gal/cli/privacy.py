@@ -67,7 +67,7 @@ def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
     for one in facts["labels"]:
         yield f"[bold]Your labels[/] (column {escape(one['column'])})"
         for task in one["tasks"]:
-            yield f"  {_label_task(task, one['delta'])}"
+            yield f"  {_label_task(task)}"
         yield from _together(one, "label", "organization", f" Not counted: {left_out}." if left_out else "")
     for task in facts["unrecorded"]:
         yield f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: {_loud(task['peers'])}"
@@ -75,15 +75,23 @@ def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  [bold]{escape(name)}[/]: nothing was sent yet."
 
 
-def _label_task(task: Mapping[str, Any], delta: float) -> str:
+def _label_task(task: Mapping[str, Any]) -> str:
     name = f"[bold]{escape(task['task'])}[/]"
     if "none" in task["mechanisms"]:
         return f"{name}: {_loud(task['peers'])}"
-    return f"{name}: {_how(task)}, {_cost(task['epsilon'], delta)}; received by {_names(task['peers'])}"
+    return (
+        f"{name}: {_how(task)}, {_cost(task['epsilon'], task['delta'])}; received by {_names(task['peers'])}"
+    )
 
 
 def _how(task: Mapping[str, Any]) -> str:
-    return " and ".join(NAMES.get(one, one) for one in task["mechanisms"])
+    """The mechanisms of a task, and what they were put on where that is known of all its releases."""
+    said = []
+    for mechanism in task["mechanisms"]:
+        on = {one["on"] for one in task["releases"] if one["mechanism"] == mechanism}
+        where = "" if None in on else f" on {' and '.join(sorted(on))}"
+        said.append(NAMES.get(mechanism, mechanism) + where)
+    return " and ".join(said)
 
 
 def _loud(peers: list[str]) -> str:
@@ -95,12 +103,14 @@ def _loud(peers: list[str]) -> str:
 
 def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> Iterator[str]:
     """What each peer has, what all of them have together, and what is left."""
-    delta, spent, budget = one["delta"], one["spent"], one["budget"]
+    budget = one["budget"]
     if one["tasks"]:
-        by_peer = "; ".join(f"{escape(peer)} {_cost(cost, delta)}" for peer, cost in one["peers"].items())
+        by_peer = "; ".join(
+            f"{escape(peer)} {_cost(cost, one['peer_deltas'][peer])}" for peer, cost in one["peers"].items()
+        )
         yield f"  Each {whom} by itself: {by_peer}."
-        yield f"  All of them and all tasks together, for they may compare notes: {_cost(spent, delta)}.{left_out}"
-        yield f"  {_meaning(spent, delta, what)}"
+        yield f"  All of them and all tasks together, for they may compare notes: {_total(one, what)}.{left_out}"
+        yield f"  {_meaning(one, what)}"
     if budget is not None:
         at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
         yield f"  Budget for one {what}: epsilon {budget['epsilon']:g}{at}; left: {one['left']:.4g}."
@@ -115,10 +125,25 @@ def _cost(epsilon: float | None, delta: float) -> str:
     return f"epsilon {epsilon:.4g}" + (f", delta {delta:g}" if delta else "")
 
 
-def _meaning(epsilon: float | None, delta: float, what: str) -> str:
+def _total(one: Mapping[str, Any], what: str) -> str:
+    """What everything together cost, and why a budget without delta cannot be held against it."""
+    epsilon, delta = one["spent"], one["delta"]
+    if epsilon is None or not one["budget_needs_delta"]:
+        return _cost(epsilon, delta)
+    key = "label_delta" if what == "label" else "answer_budget_delta"
+    return (
+        f"epsilon {epsilon:.4g} at delta {delta:g}; your budget has delta 0, which Gaussian noise can never meet: set {key} "
+        "in node.toml"
+    )
+
+
+def _meaning(one: Mapping[str, Any], what: str) -> str:
     """What an epsilon means for somebody who guesses."""
-    if epsilon is None:
+    epsilon, delta = one["spent"], one["delta"]
+    if one["unprotected"]:
         return f"They can know any {what} for certain."
+    if epsilon is None:
+        return f"That is no guarantee at delta {delta:g}."
     best = min(1.0, 1 / (1 + math.exp(-epsilon)) + delta)
     two = "two labels of a row" if what == "label" else "two rows that may be behind the answers"
     return f"Of {two}, equally likely before, whoever has it all then picks the right one in at most {best:.1%} of cases."
@@ -149,7 +174,7 @@ def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
             "of its versions at least."
         )
     for task in facts["tasks"]:
-        how = f"{_how(task)}, {_cost(task['epsilon'], facts['delta'])}"
+        how = f"{_how(task)}, {_cost(task['epsilon'], task['delta'])}"
         yield f"  [bold]{escape(task['task'])}[/]: {how} for the row most asked about; received by {_names(task['peers'])}"
     yield from _together(facts, "row", "label holder", " Answers that left without noise are not counted.")
 

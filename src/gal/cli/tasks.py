@@ -76,7 +76,7 @@ def invite(
     path = (Path(f"{task}.invitation") if out is None else out).absolute()
     more = dict(_option(text) for text in option or [])
     given = {"epsilon": epsilon, "delta": delta, "lower": lower, "upper": upper, "clip": clip}
-    chosen = _privacy(home_of(home), task, privacy, classes, given)
+    chosen = _privacy(home_of(home), task, privacy, classes, given, rounds)
     terms = register(
         home_of(home),
         task,
@@ -105,10 +105,22 @@ def invite(
 
 
 def _privacy(
-    home: Path, task: str, mechanism: str | None, classes: str | None, given: Mapping[str, float | None]
+    home: Path,
+    task: str,
+    mechanism: str | None,
+    classes: str | None,
+    given: Mapping[str, float | None],
+    rounds: int,
 ) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
-    from gal.node.label_privacy import LabelPrivacy, check_installed, classes_from, privacy_of
+    from gal.node.configuration import LEDGER
+    from gal.node.label_privacy import (
+        LabelPrivacy,
+        check_affordable,
+        check_installed,
+        classes_from,
+        privacy_of,
+    )
     from gal.node.registering import opened
 
     listed = None if classes is None else classes_from(classes)
@@ -117,6 +129,7 @@ def _privacy(
         there = [one for one in records.state.tasks("label holder") if one.name == task]
     if not there:
         check_installed(chosen)
+        check_affordable(records.configuration, home / LEDGER, chosen, task, rounds)
         return chosen
     known = privacy_of(there[0].options)
     if mechanism is not None and chosen != known:
@@ -221,7 +234,10 @@ def forget(
     if not yes and not typer.confirm(f"Delete all models and files of {task}? This cannot be undone"):
         raise typer.Exit(1)
     n_files = register(home_of(home), task)
-    Console(soft_wrap=True).print(f"Forgot {escape(task)}: {n_files} files deleted.")
+    Console(soft_wrap=True).print(
+        f"Forgot {escape(task)}: {n_files} files deleted, noisy labels among them where there were any. What was spent on privacy stays in "
+        "the ledger; a new task draws new noise, and costs anew."
+    )
 
 
 __all__ = ["forget", "invite", "join", "leave", "privacy_now", "remove", "tell_privacy"]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from gal.baselines.method import check_label_holder, gal_estimator
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.experiments.metrics import METRICS, metric_for
 from gal.models.tabular import as_frame
 from gal.privacy.labels import GaussianLabels, LaplaceLabels
@@ -235,6 +235,9 @@ def canary_leak(
     count = min(max(round(canaries * len(y)), FEWEST), max(1, len(y) // 4))
     rng = np.random.default_rng([seed, 1])
     labels, mask = plant_canaries(y, rng, count=count, classes=classes, lower=lower, upper=upper)
+    if classes is not None and getattr(privacy, "classes", None) is None:
+        occurring = set(labels.tolist())  # nothing else tells the estimator of a class that was not drawn
+        classes = [one for one in classes if one in occurring]
     transcript = Transcript()
     make = gal_estimator(classes is not None)
     columns = {name: [str(column) for column in own] for name, own in organizations.items()}
@@ -342,6 +345,10 @@ def _stage(
     if len(table) != len(labels) or len(table) < 10:
         raise InvalidInputError(
             f"{len(labels)} labels for {len(table)} rows: a rehearsal needs at least 10 rows with labels"
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InvalidLabelsError(
+            f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove these rows"
         )
     if classes is None and metric_for("auto", labels).classes:
         classes = np.unique(labels).tolist()

@@ -7,7 +7,6 @@ opened for a moment and label holders are greeted, where this node does not run.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -36,6 +35,8 @@ LITTLE = 10**9
 """Bytes of free disk below which learning may soon fail."""
 ROWS = 20
 """Made-up rows on which the local model is tried."""
+MOSTLY_NOISE = 3.0
+"""Answers with noise of a larger standard deviation tell little: residuals have a root mean square of about 1."""
 ANEW = "gal cards rotate makes a new key and card, to be handed to the others"
 RELEASED = 1735689600.0
 """2025-01-01, in seconds since 1970: a clock before it is wrong."""
@@ -252,7 +253,7 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
             yield Finding("privacy", False, str(error), "pip install 'gal-learn[privacy]'")
             return
     if chosen.answer_noise != "none":
-        yield Finding("privacy", True, _answers_said(configuration))
+        yield _answers_found(configuration)
     if chosen.label_epsilon is not None:
         at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
         said = f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label; a task without a mechanism is refused"
@@ -263,21 +264,27 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield Finding("labels", None, said, fix)
 
 
-def _answers_said(configuration: NodeConfiguration) -> str:
-    """How much noise there is on an answer, and how many answers about a row the budget allows."""
+def _answers_found(configuration: NodeConfiguration) -> Finding:
+    """How much noise there is on an answer, whether it drowns it, and how many answers about a row the budget allows."""
     from gal.node.answer_privacy import answer_noise, noise_facts
 
     facts = noise_facts(configuration)
     assert facts is not None
     noise, budget = answer_noise(facts), configuration.privacy.answer_budget
-    spread = noise.scale(1) * (math.sqrt(2) if noise.noise == "laplace" else 1)
+    spread = noise.deviation(1)
     said = (
         f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard deviation of {spread:.3g} (what "
         f"is fitted has a root mean square of about 1); each costs {noise.cost}"
     )
     if budget is None:
-        return f"{said}; there is no budget for all answers about a row"
-    return f"{said}; the budget allows {noise.allowed(budget.epsilon, budget.delta)} answers about a row"
+        said += "; there is no budget for all answers about a row"
+    else:
+        said += f"; the budget allows {noise.allowed(budget.epsilon, budget.delta)} answers about a row"
+    if spread <= MOSTLY_NOISE:
+        return Finding("privacy", True, said)
+    said += ". Answers will be mostly noise: the label holder will give them little weight"
+    fix = f"choose a larger privacy.answer_epsilon or a smaller privacy.answer_clip in {FILE}"
+    return Finding("privacy", None, said, fix)
 
 
 def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:

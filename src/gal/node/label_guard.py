@@ -241,7 +241,31 @@ def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: Labe
         task_rounds=task.rounds,
         seed=task.seed,
     )
-    return report.to_json()
+    return _as_seen_from_here(report.to_json())
+
+
+def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same without what was not measured: she has none of the others' columns, so nothing says what these tell."""
+    attacks = [one for one in facts.get("attacks", []) if not one["name"].startswith("own features")]
+    for one in attacks:
+        one["ordinary"]["without"] = one["canaries"]["without"] = None
+    if not any(one["ordinary"]["with"]["of"] for one in attacks) or facts["verdict"].startswith("EVERY"):
+        return facts | {"attacks": attacks}
+    best = max(attacks, key=lambda one: float(one["ordinary"]["with"]["share"] or 0.0))
+    share = best["ordinary"]["with"]
+    said = (
+        f"The strongest attack ({best['name']}) was right about {share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%}) of "
+        "these rows."
+    )
+    if facts["bound"] is not None:
+        said += (
+            f" The guarantee allows {facts['bound']:.1%} on average for rows whose classes were all equally likely before; where "
+            "columns or the share of a class tell something, guesses are better without any message."
+        )
+    said += (
+        " gal leakage FILE --target COLUMN tries it on rows with random labels, where only messages count."
+    )
+    return facts | {"attacks": attacks, "verdict": said}
 
 
 class LabelGuard:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, InvalidOptionError, PrivacyError
+from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.node.configuration import NodeConfiguration
 from gal.node.invitations import PROTECTED, PromisedPrivacy
-from gal.privacy.accounting import gaussian_multiplier
+from gal.privacy.accounting import gaussian_multiplier, spent
 from gal.privacy.labels import LabelMechanism, RandomisedResponse
 from gal.privacy.ledger import Budget, Ledger
 from gal.privacy.named import mechanism_named
@@ -201,18 +202,46 @@ def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task:
         )
 
 
+def check_affordable(
+    configuration: NodeConfiguration, ledger: Path, privacy: LabelPrivacy, task: str, rounds: int
+) -> None:
+    """Say now, not when everybody has joined, that the budget can never pay for a task."""
+    budget, made = label_budget(configuration), privacy.made()
+    if budget is None or made is None:
+        return
+    event = made.event(rounds) if isinstance(made, ResidualMechanism) else made.event
+    cost = spent([event], budget.delta)
+    subject, before = subject_of(configuration), 0.0
+    if ledger.exists():
+        with Ledger(ledger) as kept:
+            before = kept.spent(subject, budget.delta)
+    # Pure epsilons add up exactly; with a delta they may come to less, and learning decides.
+    too_much = cost > budget.epsilon or (budget.delta == 0 and before + cost > budget.epsilon * (1 + 1e-9))
+    if too_much:
+        asked = (
+            f"{privacy.mechanism} needs a delta, and the budget has delta {budget.delta:g}: set privacy.label_delta in node.toml"
+            if math.isinf(cost)
+            else f"it costs epsilon {cost:.4g}, {before:.4g} of {budget.epsilon:g} are spent on these labels (privacy.label_epsilon)"
+        )
+        raise BudgetSpentError(
+            f"the task {task!r} could never be learned: {asked}. No invitation was written; take a smaller epsilon, or a larger budget"
+        )
+
+
 def standing(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPrivacy) -> dict[str, Any]:
     """What the row that lost most has lost, all tasks and organizations together, and what is left; None: without limit."""
     subject, budget, made = subject_of(configuration), label_budget(configuration), privacy.made()
-    delta = budget.delta if budget is not None else 0.0 if made is None else made.cost.delta
-    if budget is None and delta == 0:
+    delta = 0.0 if budget is None else budget.delta
+    if delta == 0 and made is not None:
+        delta = made.cost.delta
+    if delta == 0:
         noises = {one.event.mechanism for one in ledger.entries() if one.subject == subject}
         delta = SAYABLE_DELTA if "gaussian" in noises else 0.0
-    spent = ledger.spent(subject, delta)
-    left = None if budget is None else max(budget.epsilon - spent, 0.0)
+    so_far = ledger.spent(subject, delta)
+    left = None if budget is None else max(budget.epsilon - so_far, 0.0)
     return {
         "subject": subject,
-        "spent": None if math.isinf(spent) else spent,
+        "spent": None if math.isinf(so_far) else so_far,
         "at_delta": delta,
         "budget": None if budget is None else budget.epsilon,
         "left": left,
@@ -250,6 +279,7 @@ __all__ = [
     "NAMES",
     "NO_PRIVACY",
     "LabelPrivacy",
+    "check_affordable",
     "check_allowed",
     "check_installed",
     "classes_from",

@@ -510,7 +510,8 @@ class Learning:
             raise TaskError(
                 f"step {step} ({_what(requests)}): {len(answered)} of {len(self.others) + 1} organizations answered, the quorum is "
                 f"{needed}. {'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. What came is kept: "
-                f"gal learn {self.record.name} --resume"
+                f"gal learn {self.record.name} --resume, with --quorum {max(len(answered), 1)} if these are enough; or go on without: "
+                f"gal remove {self.record.name} NAME"
             )
         here = self.assistants.present(self.record.id)
         self._absent = {name for name in self.others if name not in answered and name not in here}

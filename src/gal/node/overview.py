@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -112,7 +112,7 @@ def privacy_facts(home: Path, task: str | None = None) -> dict[str, Any]:
             state.find_task(task)  # says which there are
         tasks = [one for one in state.tasks() if task in {None, one.name}]
         own = [one for one in tasks if one.role == "label holder"]
-        kept = _Kept(ledger, [one for one in entries if task in {None, one.task}], state)
+        kept = _Kept(ledger, entries, state, task)
         return {
             "organization": configuration.name,
             "labels": _labels(configuration, kept, own),
@@ -131,45 +131,71 @@ def _ledger(home: Path) -> Ledger:
 
 
 class _Kept:
-    """What the ledger and the node's memory have on a choice of tasks."""
+    """What the ledger and the node's memory have, of which one ``task`` or all (None) are shown."""
 
-    def __init__(self, ledger: Ledger, entries: Sequence[Entry], state: State) -> None:
-        self.ledger, self.entries, self.state = ledger, entries, state
+    def __init__(self, ledger: Ledger, entries: Sequence[Entry], state: State, task: str | None) -> None:
+        self.ledger, self.state, self._all = ledger, state, entries
+        self.entries = [one for one in entries if task in {None, one.task}]
+        self.promises = {one.id: _promise(one) for one in state.tasks() if one.role == "label holder"}
+        """Of each own task: the mechanism and its delta that the organizations were told."""
 
     def of(self, subject: str) -> list[Entry]:
-        """Charges about a subject."""
+        """Charges of the tasks that are shown about a subject."""
         return [one for one in self.entries if one.subject == subject]
+
+    def all_of(self, subject: str) -> list[Entry]:
+        """Charges of all tasks about a subject: what was spent and what is left do not depend on what is shown."""
+        return [one for one in self._all if one.subject == subject]
+
+    def promise(self, entry: Entry) -> tuple[str, float]:
+        """The mechanism and the delta that its task promised; ("", 0) where none is known."""
+        return self.promises.get(entry.key.partition("/")[0], ("", 0.0))
 
     def spent(self, subject: str, delta: float, **which: Any) -> float | None:
         """epsilon of the row that lost most; None: without bound."""
         found = self.ledger.spent(subject, delta, **which)
         return None if math.isinf(found) else found
 
-    def account(self, subject: str, budget: Budget | None, delta: float) -> dict[str, Any]:
-        """Spent and left, all peers together, and what each of them received."""
-        spent, found = self.spent(subject, delta), self.of(subject)
+    def account(
+        self, subject: str, budget: Budget | None, delta: float, needs: Callable[[Entry], bool]
+    ) -> dict[str, Any]:
+        """Spent and left, all peers together, and what each of them received.
+
+        Everything together is told at ``delta``, parts of it only where a charge ``needs`` one.
+        """
+        found, everything = self.of(subject), self.all_of(subject)
+        spent, short = self.spent(subject, delta), _is_short(budget, everything)
+        peers = {
+            peer: delta if any(needs(one) for one in everything if peer in one.peers) else 0.0
+            for peer in sorted({peer for one in found for peer in one.peers})
+        }
+        names = dict.fromkeys(one.task for one in found)
+        over = spent is None or short
         return {
             "delta": delta,
             "budget": None if budget is None else asdict(budget),
+            "budget_needs_delta": short,
+            "unprotected": any(one.event.mechanism == "none" for one in everything),
             "spent": spent,
-            "left": None if budget is None else 0.0 if spent is None else max(0.0, budget.epsilon - spent),
-            "tasks": [self._task(subject, delta, name) for name in dict.fromkeys(one.task for one in found)],
-            "peers": {
-                peer: self.spent(subject, delta, peer=peer)
-                for peer in sorted({peer for one in found for peer in one.peers})
-            },
+            "left": None if budget is None else 0.0 if over else max(0.0, budget.epsilon - (spent or 0.0)),
+            "tasks": [self._task([one for one in found if one.task == name], delta, needs) for name in names],
+            "peers": {peer: self.spent(subject, at, peer=peer) for peer, at in peers.items()},
+            "peer_deltas": peers,
         }
 
-    def _task(self, subject: str, delta: float, name: str) -> dict[str, Any]:
-        mine = [one for one in self.of(subject) if one.task == name]
+    def _task(self, mine: Sequence[Entry], delta: float, needs: Callable[[Entry], bool]) -> dict[str, Any]:
+        """What one task told of one subject, by its charges."""
+        at = delta if any(map(needs, mine)) else 0.0
         return {
-            "task": name,
+            "task": mine[0].task,
             "mechanisms": sorted({one.event.mechanism for one in mine}),
-            "epsilon": self.spent(subject, delta, task=name),
+            "epsilon": self.spent(mine[0].subject, at, task=mine[0].task),
+            "delta": at,
             "peers": sorted({peer for one in mine for peer in one.peers}),
             "releases": [
                 {
                     "mechanism": one.event.mechanism,
+                    "on": _noised(one, self.promise(one)[0]),
                     "parameter": one.event.parameter,
                     "count": one.event.count,
                     "n_rows": one.n_rows,
@@ -189,23 +215,54 @@ def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRec
     named = configuration.data.label if configuration.data is not None else None
     column = [] if named is None or not (own or budget) else [f"{LABELS}{named}"]
     told = [one.subject for one in kept.entries if one.subject.startswith(LABELS)]
-    promised = [0.0] + [dict(one.terms["privacy"]).get("delta", 0.0) for one in own if _is_promised(one)]
+
+    def needs(entry: Entry) -> bool:
+        return _is_gaussian(entry) or kept.promise(entry)[1] > 0
+
+    def account(subject: str) -> dict[str, Any]:
+        found = kept.all_of(subject)
+        promised = max((kept.promise(one)[1] for one in found), default=0.0)
+        return kept.account(subject, budget, _delta(budget, promised, found), needs)
+
     return [
-        {"column": subject.removeprefix(LABELS)}
-        | kept.account(subject, budget, _delta(budget, max(promised), kept.of(subject)))
+        {"column": subject.removeprefix(LABELS)} | account(subject)
         for subject in dict.fromkeys([*told, *column])
     ]
 
 
-def _is_promised(task: TaskRecord) -> bool:
-    return not isinstance(task.terms.get("privacy", "none"), str)
+def _promise(task: TaskRecord) -> tuple[str, float]:
+    """The mechanism and the delta that a task's organizations were told; ("", 0) where there is none."""
+    promised = task.terms.get("privacy", "none")
+    return ("", 0.0) if isinstance(promised, str) else (promised["mechanism"], promised.get("delta") or 0.0)
 
 
-def _delta(budget: Budget | None, wanted: float, entries: Sequence[Entry]) -> float:
-    """The delta at which costs are told: the budget's, or what was promised, or (for Gaussian noise) a small one."""
-    if budget is not None:
+def _noised(entry: Entry, promised: str) -> str | None:
+    """What noise was put on, "labels" or "residuals"; None where that is not known."""
+    kind, _, on = promised.partition("-")
+    if entry.subject == ANSWERS or entry.event.mechanism not in {"laplace", "gaussian"}:
+        return None
+    if entry.event.count > 1:  # labels are noised once, residuals in every round
+        return "residuals"
+    return on if kind == entry.event.mechanism else None
+
+
+def _is_gaussian(entry: Entry) -> bool:
+    return entry.event.mechanism == "gaussian"
+
+
+def _is_short(budget: Budget | None, entries: Sequence[Entry]) -> bool:
+    """Whether a budget lacks the delta that Gaussian noise needs."""
+    return budget is not None and budget.delta == 0 and any(map(_is_gaussian, entries))
+
+
+def _delta(budget: Budget | None, promised: float, entries: Sequence[Entry]) -> float:
+    """The delta at which all ``entries`` of a subject are told together.
+
+    The budget's, or what was promised, or (for Gaussian noise, which has no cost at delta 0) a small one.
+    """
+    if budget is not None and (budget.delta > 0 or not _is_short(budget, entries)):
         return budget.delta
-    return wanted or (SAYABLE_DELTA if any(one.event.mechanism == "gaussian" for one in entries) else 0.0)
+    return promised or (SAYABLE_DELTA if any(map(_is_gaussian, entries)) else 0.0)
 
 
 def _is_unrecorded(kept: _Kept, task: TaskRecord) -> bool:
@@ -227,8 +284,12 @@ def _answered_plainly(state: State, task: str) -> bool:
 def _answers(configuration: NodeConfiguration, kept: _Kept, joined: Sequence[TaskRecord]) -> dict[str, Any]:
     """What label holders were answered about own rows."""
     facts, budget = noise_facts(configuration), configuration.privacy.answer_budget
-    wanted = 0.0 if facts is None else float(facts["delta"])
-    account = kept.account(ANSWERS, budget, _delta(budget, wanted, kept.of(ANSWERS)))
+    found = kept.all_of(ANSWERS)
+    wanted = float(facts["delta"]) if facts is not None and any(map(_is_gaussian, found)) else 0.0
+    chosen = budget is not None and budget.delta > 0  # many answers with Laplace noise cost less at a delta
+    account = kept.account(
+        ANSWERS, budget, _delta(budget, wanted, found), lambda one: chosen or _is_gaussian(one)
+    )
     return account | {
         "noise": facts,
         "words": None if facts is None else answer_noise(facts).describe(),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from gal.core.state import ensemble_of
+from gal.core.state import Ensemble, ensemble_of
 from gal.node.state import TaskRecord
 
 
@@ -31,10 +32,16 @@ def version_facts(record: TaskRecord, version: int, facts: Mapping[str, Any]) ->
         "track": ensemble.track,
         "train_loss": ensemble.train_loss,
         "initial_train_loss": ensemble.initial_train_loss,
-        "validation_loss": None
-        if not ensemble.rounds
-        else ensemble.rounds[max(ensemble.n_rounds, 1) - 1].validation_loss,
+        "validation_loss": _validation_loss(ensemble),
         "contributions": {name: share / total for name, share in ensemble.contributions.items()},
         "missed": missed,
         "stopped": ensemble.stopped,
     }
+
+
+def _validation_loss(ensemble: Ensemble) -> float | None:
+    """Of the last round that is used; None where nothing validates."""
+    if not ensemble.rounds:
+        return None
+    loss = ensemble.rounds[max(ensemble.n_rounds, 1) - 1].validation_loss
+    return loss if math.isfinite(loss) else None

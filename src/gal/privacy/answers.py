@@ -101,6 +101,14 @@ class AnswerNoise:
         together = n_outputs if self.noise == "laplace" else math.sqrt(n_outputs)
         return self._multiplier * 2 * self.clip * together
 
+    def deviation(self, n_outputs: int) -> float:
+        """Standard deviation of the noise on each of the K numbers of an answer.
+
+        >>> round(AnswerNoise("laplace", clip=3.0, epsilon=1.0).deviation(n_outputs=1), 2)
+        8.49
+        """
+        return self.scale(n_outputs) * (math.sqrt(2) if self.noise == "laplace" else 1)
+
     @cached_property
     def _source(self) -> NoiseSource:
         return SystemNoise() if self.source is None else self.source

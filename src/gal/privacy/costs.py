@@ -9,6 +9,9 @@ import numpy as np
 
 from gal.errors import InvalidOptionError
 
+SMALLEST_EPSILON = 1e-6
+"""Below this a keep probability cannot be told from chance, and nothing can be learned anyway."""
+
 LARGEST_EPSILON = 30.0
 """Beyond this a keep probability cannot be told from 1, and nothing is protected anyway."""
 
@@ -31,9 +34,10 @@ class Cost:
 def check_epsilon(epsilon: Any) -> None:
     """An error where this is no epsilon."""
     number = isinstance(epsilon, int | float | np.integer | np.floating) and not isinstance(epsilon, bool)
-    if not number or not 0 < epsilon <= LARGEST_EPSILON:
+    if not number or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidOptionError(
-            f"epsilon must be a number above 0 and at most {LARGEST_EPSILON:g} (more protects nothing), got {epsilon!r}"
+            f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to {LARGEST_EPSILON:g} (more "
+            f"protects nothing), got {epsilon!r}"
         )
 
 

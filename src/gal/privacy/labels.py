@@ -95,7 +95,7 @@ class RandomisedResponse:
         """The true labels as codes of the public classes, and the log loss."""
         if options.loss not in ("auto", "log_loss"):
             raise InvalidOptionError(
-                f"randomised response learns with the log loss, got loss={options.loss!r}"
+                f"classes are learned with the log loss under a privacy mechanism: leave the loss away, got {options.loss!r}"
             )
         codes = self.codes(y).astype(np.float64)[:, None]
         loss = classification_loss("log_loss", len(self.classes), one_output=not options.paper)

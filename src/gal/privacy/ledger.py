@@ -340,31 +340,41 @@ def _check_budget(db: sqlite3.Connection, charge: Charge, asked: Block, budget: 
         if costliest.add(after):
             before = counts[int((after == costliest.counts).all(axis=1).argmax())]
     if costliest.counts is not None:
-        raise BudgetSpentError(
-            _refusal(charge, budget, spent(costliest.events(before), budget.delta), costliest.cost)
-        )
+        raise BudgetSpentError(_refusal(charge, budget, costliest.events(before), costliest.cost))
 
 
-def _refusal(charge: Charge, budget: Budget, before: float, after: float) -> str:
-    """Why a charge is refused, and what to do."""
-    asked = spent([charge.event], budget.delta)
-    at = f" at delta {budget.delta:g}" if budget.delta > 0 else " at delta 0"
-    if asked == math.inf:
+def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float) -> str:
+    """Why a charge is refused, and what to do; ``earlier`` is what the row that would cost most has cost before."""
+    of_answers = charge.subject == "answers"
+    release = f"This release to {_names(charge.peers)}"
+    why = _endless(release, [charge.event], budget, of_answers)
+    why = why or _endless("What was sent before about some of these rows", earlier, budget, of_answers)
+    if not why:
+        before, asked = spent(earlier, budget.delta), spent([charge.event], budget.delta)
         remedy = (
-            "Gaussian noise needs a budget with a delta above 0"
-            if charge.event.mechanism == "gaussian"
-            else ""
+            "raise answer_budget_epsilon in node.toml, or let the label holder go on without these rows"
+            if of_answers
+            else "use a smaller epsilon, leave out the rows that earlier tasks used, or raise the budget"
         )
-        remedy = (
-            remedy or "what is sent without noise costs infinitely much: choose a mechanism with a guarantee"
+        why = (
+            f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is left. {release} costs "
+            f"{asked:.4g} and would bring them to {after:.4g}. Nothing was charged or sent. What to do: {remedy}"
         )
-    else:
-        remedy = "use a smaller epsilon, leave out the rows that earlier tasks used, or raise the budget"
-    return (
-        f"{charge.subject}, task {charge.task!r}: the privacy budget is epsilon {budget.epsilon:g}{at}, and some rows have spent "
-        f"{before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is left. This release to {_names(charge.peers)} "
-        f"costs {asked:.4g} and would bring them to {after:.4g}. Nothing was charged or sent. What to do: {remedy}"
-    )
+    return f"{charge.subject}, task {charge.task!r}: the privacy budget is epsilon {budget.epsilon:g} at delta {budget.delta:g}. {why}"
+
+
+def _endless(what: str, events: list[Event], budget: Budget, of_answers: bool) -> str:
+    """Why these events have no cost that any epsilon could cover, and what to do; empty where they have one."""
+    if any(event.mechanism == "none" for event in events):
+        remedy = "choose a mechanism with a guarantee, for rows of which nothing was sent without one"
+        return f"{what} is without a mechanism, and what that tells has no bound. Nothing was charged or sent. What to do: {remedy}"
+    if math.isinf(spent(events, budget.delta)):
+        key = "answer_budget_delta" if of_answers else "label_delta"
+        return (
+            f"{what} has Gaussian noise, which no epsilon covers at delta {budget.delta:g}: it needs a budget with a delta above 0. "
+            f"Nothing was charged or sent. What to do: set {key} in node.toml, such as 1e-6"
+        )
+    return ""
 
 
 def _names(peers: tuple[str, ...]) -> str:

@@ -65,8 +65,8 @@ MEANING = {
     "upper": "a public upper bound of all labels that can occur",
 }
 
-ALWAYS_WELCOME = {"classes", "lower", "upper"}
-"""Facts about the labels: whoever knows them may say them, also where a mechanism has no use for them."""
+ALWAYS_WELCOME = {"classes"}
+"""Whoever knows the classes may say them, also where a mechanism has no use for them."""
 
 
 def mechanism_named(

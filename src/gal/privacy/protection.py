@@ -134,7 +134,7 @@ def released_options(options: Options) -> Options:
     wrong = [name for name, there in given.items() if there]
     if wrong:
         raise InvalidOptionError(
-            f"{', '.join(wrong)} cannot be used with noise on every residual: they look at the labels, and would show"
+            f"{', '.join(wrong)} cannot be used with noise on every residual: what looks at the labels would show them"
         )
     return replace(public, line_search=ReleasedStep(), patience=None)
 

@@ -9,7 +9,7 @@ output. What remains is plain numbers: an intercept, and for each fitted value h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,18 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from gal.core.line_search import ExactSearch, Line, mean_loss
-from gal.core.losses import Loss, SquaredError
-from gal.core.state import ByName
+from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
 Key = tuple[int, str]
 """Round (from 0) and organization."""
+
+NUMBERS = (SquaredError, AbsoluteError, Huber)
+"""Losses of numbers without a link: least squares fits them, and the loss itself judges."""
+
+CLASSES = (BinaryLogLoss, MultinomialLogLoss)
 
 PENALTIES = tuple(10.0**power for power in range(2, -5, -1))
 """From the strongest: of squared coefficients, where the fitted values of a row have about length 1 together."""
@@ -41,44 +45,42 @@ JUDGED_ENTRIES = 2**21
 """Numbers in the table with which penalty and share are chosen."""
 
 NEGLIGIBLE = 1e-10
-"""Directions in which fitted values vary less than this, beside the widest, say nothing."""
+"""Directions in which the squares of fitted values add up to less than this, beside the widest, say nothing."""
+
+MOST_AXES = 500
+"""Of more directions the widest are taken: what many rounds for many classes say is alike."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PrivateRefit:
     """Coefficients of the stored fitted values, from the true labels: plain numbers."""
 
     intercept: tuple[float, ...]
     """(K,)"""
-    coefficients: tuple[Mapping[str, tuple[tuple[float, ...], ...]], ...]
+    coefficients: tuple[Mapping[str, Floats], ...]
     """By round and organization: what each of its K values adds to each of the K outputs, (K, K)."""
 
     def output(self, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
         """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K)."""
-        total: Floats | None = None
-        for counts, values in zip(self.coefficients, answers, strict=True):
-            for name, matrix in counts.items():
-                part = np.asarray(values[name], dtype=np.float64) @ np.asarray(matrix)
-                total = part if total is None else total + part
-        if total is None:
-            raise ValueError("a refit without any organization has no output")
-        return np.asarray(total + np.asarray(self.intercept))
+        parts = [
+            np.asarray(values[name], dtype=np.float64) @ matrix
+            for counts, values in zip(self.coefficients, answers, strict=True)
+            for name, matrix in counts.items()
+        ]
+        return np.asarray(sum(parts) + np.asarray(self.intercept))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        rounds = [
-            {name: [list(row) for row in matrix] for name, matrix in r.items()} for r in self.coefficients
-        ]
+        rounds = [{name: matrix.tolist() for name, matrix in counts.items()} for counts in self.coefficients]
         return {"intercept": list(self.intercept), "coefficients": rounds}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> PrivateRefit:
         """From what ``to_json`` gave."""
-        rounds = tuple(
-            ByName({name: tuple(map(tuple, matrix)) for name, matrix in counts.items()})
-            for counts in facts["coefficients"]
-        )
-        return cls(tuple(facts["intercept"]), rounds)
+        rounds = [
+            {name: np.array(matrix) for name, matrix in counts.items()} for counts in facts["coefficients"]
+        ]
+        return cls(tuple(facts["intercept"]), tuple(rounds))
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,14 @@ def refit_privately(
 ) -> PrivateRefit | None:
     """Fit the coefficients of all fitted values to the true labels ``y``: class codes (n, 1), or numbers (n, K).
 
-    ``loss``: the plain loss of ``y`` (log loss or squared error). ``fitted`` and ``coefficients`` (rate times weight in the
+    ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients`` (rate times weight in the
     public model) by round and organization; only organizations with a coefficient in some round are asked for predictions,
     so only they count. ``first``: F^0 (1, K). None where the public model is as good, or nothing can be learned: no
-    rounds, one class only, a class of a single row among few.
+    rounds, another loss, fewer than ten rows, not two classes with two rows each, values that are all alike.
     """
     asked = {name for counts in coefficients for name in counts}
     keys = [(t, name) for t, values in enumerate(fitted) for name in sorted(values) if name in asked]
-    if not keys:
+    if not keys or not isinstance(loss, NUMBERS + CLASSES):
         return None
     rng = np.random.default_rng(seed)
     n_outputs = loss.n_outputs
@@ -132,7 +134,7 @@ def refit_privately(
     table -= middle
     table /= scale
     axes = _axes(table)
-    found = _judged_fit(y[rows], loss, table @ axes, public_output, rng)
+    found = _judged_fit(y[rows], loss, table @ axes, public_output, rng) if axes.size else None
     if found is None:
         return None
     refit, share = found
@@ -143,8 +145,9 @@ def refit_privately(
 
 def _learnable(y: Floats, loss: Loss) -> bool:
     """Whether every part of a cross-validation leaves something to learn."""
-    classes = not isinstance(loss, SquaredError)
-    return len(y) >= 2 * FOLDS and (not classes or int((np.bincount(y[:, 0].astype(np.intp)) > 1).sum()) > 1)
+    if len(y) < 2 * FOLDS:
+        return False
+    return isinstance(loss, NUMBERS) or int((np.bincount(y[:, 0].astype(np.intp)) > 1).sum()) > 1
 
 
 def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
@@ -157,8 +160,8 @@ def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
 def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
     """Means of the columns, and what divides them so that a row has about length 1.
 
-    Halfway between columns as they are, whose sizes tell how much an organization found in a round, and columns
-    of the same size, which forget that noisy rounds say less: better than either (geometric mean of the two scales).
+    Halfway (the geometric mean of both scales) between columns as they are, whose sizes tell how much an organization found
+    in a round, and columns of the same size: a little better than the latter with four kinds of local models.
     """
     middle, spread = table.mean(axis=0), table.std(axis=0)
     typical = float(np.sqrt(np.mean(spread**2))) or 1.0
@@ -174,11 +177,12 @@ def _axes(table: Floats) -> Floats:
     With a penalty on squares, fitting in these is the same as fitting the columns themselves.
     """
     n, columns = table.shape
-    values, vectors = np.linalg.eigh(table.T @ table if columns <= n else table @ table.T)
-    kept = values > NEGLIGIBLE * max(values[-1], 0.0)
+    squares, vectors = np.linalg.eigh(table.T @ table if columns <= n else table @ table.T)
+    squares, vectors = squares[-MOST_AXES:], vectors[:, -MOST_AXES:]
+    kept = squares > NEGLIGIBLE * squares[-1]
     if columns <= n:
         return np.asarray(vectors[:, kept])
-    return np.asarray(table.T @ vectors[:, kept] / np.sqrt(values[kept]))
+    return np.asarray(table.T @ vectors[:, kept] / np.sqrt(squares[kept]))
 
 
 def _judged_fit(
@@ -188,7 +192,7 @@ def _judged_fit(
     rows = _some(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
     if not _learnable(y[rows], loss):
         return None
-    folds = list(_folds(y[rows], loss, rng))
+    folds = _folds(y[rows], loss, rng)
     best, best_loss, honest = 0.0, np.inf, public[rows]
     for penalty in PENALTIES:
         outputs = _left_out(y[rows], loss, table[rows], penalty, folds)
@@ -214,21 +218,18 @@ def _left_out(
     return outputs
 
 
-def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
+def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> list[tuple[Rows, Rows]]:
     seed = int(rng.integers(2**31))
-    if isinstance(loss, SquaredError):
-        yield from KFold(FOLDS, shuffle=True, random_state=seed).split(y)
-        return
+    if isinstance(loss, NUMBERS):
+        return list(KFold(FOLDS, shuffle=True, random_state=seed).split(y))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # a class with fewer rows than folds is in some of them only
-        yield from StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0])
+        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer rows than folds
+        return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0]))
 
 
 def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> _Linear:
     """The linear model with this penalty."""
-    if isinstance(loss, SquaredError):
+    if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)
         return _Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
     with warnings.catch_warnings():
@@ -246,8 +247,7 @@ def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 3
 
 
 def _as_numbers(model: _Linear, keys: Sequence[Key], rounds: int, n_outputs: int) -> PrivateRefit:
-    by_round: list[dict[str, tuple[tuple[float, ...], ...]]] = [{} for _ in range(rounds)]
+    by_round: list[dict[str, Floats]] = [{} for _ in range(rounds)]
     for index, (t, name) in enumerate(keys):
-        matrix = model.weights[index * n_outputs : (index + 1) * n_outputs]
-        by_round[t][name] = tuple(tuple(map(float, row)) for row in matrix)
-    return PrivateRefit(tuple(map(float, model.intercept)), tuple(ByName(counts) for counts in by_round))
+        by_round[t][name] = model.weights[index * n_outputs : (index + 1) * n_outputs].copy()
+    return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))

@@ -9,7 +9,7 @@ from typing import Any
 from gal.errors import InvalidInputError
 from gal.experiments.bench.cells import Cell
 from gal.experiments.splits import Split
-from gal.privacy.named import mechanism_named
+from gal.privacy.named import KINDS, mechanism_named
 from gal.privacy.noise import SeededNoise
 
 NOISY_LABELS = "noisy-labels"
@@ -67,9 +67,9 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     if public.bounds is not None and name.endswith("-residuals"):
         clip = (public.bounds[1] - public.bounds[0]) / 2
     source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
-    return mechanism_named(
-        name, epsilon=cell.epsilon, delta=cell.delta, clip=clip, source=source, **public.facts
-    )
+    taken = (*KINDS[name].needs, *KINDS[name].may_have)
+    facts = {fact: value for fact, value in public.facts.items() if fact in taken}
+    return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, clip=clip, source=source, **facts)
 
 
 def seeds_of(cell: Cell, what: str) -> list[int]:

@@ -107,6 +107,11 @@ class LeakReport:
                 return one
         return None
 
+    @property
+    def tested(self) -> int:
+        """Rows that shares are of: canaries, or without any ordinary rows, whose labels the attackers were not told."""
+        return self._share(self.worst).of
+
     def _share(self, attack: AttackResult) -> Share:
         return attack.canaries if self.planted else attack.ordinary
 
@@ -133,7 +138,7 @@ class LeakReport:
         if all_of is not None and self.cost is None:
             return [
                 self._loudly(all_of),
-                f"The attack {all_of.name!r} was right about all {share.of} {of_what}.",
+                f"The attack {all_of.name!r} was right about all {self._share(all_of).of} {of_what}.",
             ]
         said = f'The strongest attack ("{worst.name}") was right about {share} of the {of_what}'
         if not self.planted:
@@ -188,6 +193,7 @@ class LeakReport:
             "numbers": self.numbers,
             "rows": self.rows,
             "canaries": self.planted,
+            "tested": self.tested,
             "known": self.known,
             "rounds": self.rounds,
             "messages": self.messages,

@@ -1,0 +1,336 @@
+"""The private refit: it repairs what noise cost, is never much worse than the public model, and is plain numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import Ridge
+
+from gal.core.losses import (
+    AbsoluteError,
+    BinaryLogLoss,
+    Huber,
+    Loss,
+    MultinomialLogLoss,
+    Poisson,
+    SquaredError,
+)
+from gal.core.state import Ensemble, Progress
+from gal.drivers import InProcess, drive_learning, drive_prediction
+from gal.organization import Organization
+from gal.privacy.corrected_loss import CorrectedLogLoss
+from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.storage.archive import read_archive, write_archive
+from gal.tasks import Labels, Options, make_task
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+Answers = list[dict[str, Floats32]]
+
+OPTIONS = Options(fitted="in-sample", validation_fraction=0, cross_validation=0, closing=False)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Fitted values of three rounds and two organizations, a public model of them, and true labels."""
+
+    loss: Loss
+    y: Floats
+    fitted: Answers
+    coefficients: list[dict[str, float]]
+    fresh_y: Floats
+    fresh: Answers
+    first: Floats
+
+    def refit(self, **changes: Any) -> PrivateRefit | None:
+        given = replace(self, **changes)
+        return refit_privately(given.y, given.loss, given.fitted, given.coefficients, given.first)
+
+    def public(self, answers: Answers) -> Floats:
+        """F^T of these answers."""
+        parts = [
+            counts[name] * values[name].astype(np.float64)
+            for counts, values in zip(self.coefficients, answers, strict=True)
+            for name in counts
+        ]
+        return np.asarray(self.first + sum(parts))
+
+
+def problem(loss: Loss, *, n: int = 300, noise: float = 3.0, seed: int = 0) -> Problem:
+    """Each organization's values follow two columns of its own, in directions that ``noise`` drew."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n + 2000, 4))
+    k = loss.n_outputs
+    signal = X @ (3.0 * rng.normal(size=(4, k)))
+    if isinstance(loss, SquaredError | AbsoluteError | Huber):
+        y = signal + 0.5 * rng.normal(size=signal.shape)
+    elif k == 1:
+        y = (rng.logistic(size=signal.shape) < signal).astype(np.float64)
+    else:
+        y = (signal + rng.gumbel(size=signal.shape)).argmax(axis=1)[:, None].astype(np.float64)
+    values, coefficients = [], []
+    for _ in range(3):
+        found = {
+            name: X[:, part]
+            @ (noise * rng.normal(size=(2, k)) + np.linalg.lstsq(X, signal, rcond=None)[0][part])
+            for name, part in (("bank", slice(0, 2)), ("lab", slice(2, 4)))
+        }
+        values.append({name: one.astype(np.float32) for name, one in found.items()})
+        coefficients.append(dict.fromkeys(found, 1 / 3))
+    fitted, fresh = (
+        [{name: one[rows] for name, one in v.items()} for v in values] for rows in (slice(n), slice(n, None))
+    )
+    return Problem(loss, y[:n], fitted, coefficients, y[n:], fresh, np.zeros((1, k)))
+
+
+LOSSES: dict[str, Loss] = {
+    "two classes": BinaryLogLoss(),
+    "two classes, two outputs": MultinomialLogLoss(2),
+    "three classes": MultinomialLogLoss(3),
+    "a number": SquaredError(),
+    "two numbers": SquaredError(2),
+    "absolute error": AbsoluteError(),
+    "huber": Huber(delta=1.0),
+}
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+
+
+def mean(loss: Loss, y: Floats, output: Floats) -> float:
+    return float(loss.value(y, output).mean())
+
+
+@every_loss
+def test_it_repairs_what_the_noise_cost(loss: Loss) -> None:
+    given = problem(loss)
+    refit = given.refit()
+    assert refit is not None
+    output = refit.output(given.fresh)
+    assert output.shape == (2000, loss.n_outputs)
+    public = mean(loss, given.fresh_y, given.public(given.fresh))
+    constant = mean(loss, given.fresh_y, np.tile(loss.initial(given.y), (2000, 1)))
+    private = mean(loss, given.fresh_y, output)
+    assert private < 0.7 * min(public, constant)
+
+
+@every_loss
+def test_where_the_public_model_is_right_it_stays_about_as_good(loss: Loss) -> None:
+    given = problem(loss, noise=0.0)
+    refit = given.refit()
+    public = mean(loss, given.fresh_y, given.public(given.fresh))
+    private = public if refit is None else mean(loss, given.fresh_y, refit.output(given.fresh))
+    assert private < 1.05 * public + 0.005
+
+
+def test_where_no_value_says_anything_it_is_left_out_or_harmless() -> None:
+    rng = np.random.default_rng(0)
+    given = problem(BinaryLogLoss())
+    nothing = [
+        {name: rng.normal(size=one.shape).astype(np.float32) for name, one in v.items()} for v in given.fitted
+    ]
+    quiet = [dict.fromkeys(counts, 1e-9) for counts in given.coefficients]
+    first = BinaryLogLoss().initial(given.y)[None, :]
+    refit = given.refit(fitted=nothing, coefficients=quiet, first=first)
+    fresh = [
+        {name: rng.normal(size=one.shape).astype(np.float32) for name, one in v.items()} for v in given.fresh
+    ]
+    output = np.tile(first, (2000, 1)) if refit is None else refit.output(fresh)
+    assert (
+        mean(given.loss, given.fresh_y, output)
+        < mean(given.loss, given.fresh_y, np.tile(first, (2000, 1))) + 0.02
+    )
+
+
+@every_loss
+def test_it_is_plain_numbers(loss: Loss, tmp_path: Path) -> None:
+    given = problem(loss)
+    refit = given.refit()
+    assert refit is not None
+    said = json.loads(json.dumps(refit.to_json()))
+    found = PrivateRefit.from_json(said)
+    np.testing.assert_array_equal(found.output(given.fresh), refit.output(given.fresh))
+    assert found.to_json() == said
+    k = loss.n_outputs
+    assert len(said["intercept"]) == k
+    assert all(np.shape(matrix) == (k, k) for counts in said["coefficients"] for matrix in counts.values())
+    write_archive(tmp_path / "refit.gal", {}, None, {"refit": refit})
+    _, _, objects = read_archive(tmp_path / "refit.gal")
+    np.testing.assert_array_equal(objects["refit"].output(given.fresh), refit.output(given.fresh))
+
+
+@every_loss
+def test_the_same_again_is_the_same_and_nothing_given_is_changed(loss: Loss) -> None:
+    given = problem(loss)
+    before = [{name: one.copy() for name, one in values.items()} for values in given.fitted]
+    one, other = given.refit(), given.refit()
+    assert one is not None
+    assert other is not None
+    assert one.to_json() == other.to_json()
+    for values, kept in zip(given.fitted, before, strict=True):
+        for name in values:
+            np.testing.assert_array_equal(values[name], kept[name])
+
+
+@every_loss
+def test_of_many_rows_some_are_enough(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem(loss, n=3000)
+    everything = given.refit()
+    monkeypatch.setattr("gal.privacy.refit.FITTED_ENTRIES", 800 * 6 * loss.n_outputs)
+    monkeypatch.setattr("gal.privacy.refit.JUDGED_ENTRIES", 1600)
+    some = given.refit()
+    assert everything is not None
+    assert some is not None
+    assert some.to_json() != everything.to_json()
+    losses = [mean(loss, given.fresh_y, one.output(given.fresh)) for one in (everything, some)]
+    assert losses[1] < 1.15 * losses[0] + 0.01
+
+
+def test_of_many_directions_the_widest_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem(MultinomialLogLoss(3))
+    everything = given.refit()
+    monkeypatch.setattr("gal.privacy.refit.MOST_AXES", 4)  # as many as there are columns behind the values
+    widest = given.refit()
+    assert everything is not None
+    assert widest is not None
+    np.testing.assert_allclose(widest.output(given.fresh), everything.output(given.fresh), atol=0.3)
+
+
+@pytest.mark.parametrize("rounds", [1, 60])
+def test_rows_may_be_fewer_than_values(rounds: int) -> None:
+    given = problem(MultinomialLogLoss(3), n=60)
+    more = [given.fitted[t % 3] for t in range(rounds)]
+    refit = given.refit(fitted=more, coefficients=[given.coefficients[0]] * rounds)
+    assert refit is not None
+    assert len(refit.coefficients) == rounds
+    output = refit.output([given.fresh[t % 3] for t in range(rounds)])
+    right = (output.argmax(axis=1) == given.fresh_y[:, 0]).mean()
+    assert right > 0.6
+
+
+def test_only_organizations_that_are_asked_count() -> None:
+    given = problem(BinaryLogLoss())
+    alone = [{"bank": counts["bank"]} for counts in given.coefficients]
+    refit = given.refit(coefficients=alone)
+    assert refit is not None
+    assert all(set(counts) == {"bank"} for counts in refit.coefficients)
+    assert refit.output([{"bank": values["bank"]} for values in given.fresh]).shape == (2000, 1)
+
+
+def test_an_organization_may_miss_a_round_and_count_nothing_in_another() -> None:
+    given = problem(BinaryLogLoss())
+    fitted = [given.fitted[0], {"lab": given.fitted[1]["lab"]}, given.fitted[2]]
+    counts = [{"bank": 0.3}, {"lab": 0.3}, {"bank": 0.3, "lab": 0.3}]
+    refit = given.refit(fitted=fitted, coefficients=counts)
+    assert refit is not None
+    assert [sorted(one) for one in refit.coefficients] == [["bank", "lab"], ["lab"], ["bank", "lab"]]
+    assert np.isfinite(refit.output(given.fresh)).all()
+
+
+@every_loss
+def test_values_that_never_change_or_are_alike_do_no_harm(loss: Loss) -> None:
+    given = problem(loss)
+
+    def with_more(answers: Answers) -> Answers:
+        still = {"still": np.full_like(answers[0]["bank"], 7.0), "zero": np.zeros_like(answers[0]["bank"])}
+        return [values | still | {"twin": values["lab"]} for values in answers]
+
+    counts = [one | {"still": 0.5, "zero": 0.5, "twin": 0.1} for one in given.coefficients]
+    refit, plain = given.refit(fitted=with_more(given.fitted), coefficients=counts), given.refit()
+    assert refit is not None
+    assert plain is not None
+    private = mean(loss, given.fresh_y, refit.output(with_more(given.fresh)))
+    assert private < 1.1 * mean(loss, given.fresh_y, plain.output(given.fresh)) + 0.01
+
+
+def test_a_class_without_a_row_gets_next_to_no_probability() -> None:
+    given = problem(MultinomialLogLoss(3))
+    for absent in range(3):
+        codes = np.array([code for code in range(3) if code != absent])
+        y = codes[(given.y[:, 0] > 1).astype(int)][:, None].astype(np.float64)
+        refit = given.refit(y=y)
+        assert refit is not None
+        probability = given.loss.inverse_link(refit.output(given.fresh))
+        assert probability[:, absent].max() < 0.01
+        assert (probability.argmax(axis=1) != absent).all()
+
+
+def test_there_may_be_nothing_to_learn() -> None:
+    given = problem(BinaryLogLoss())
+    assert given.refit(fitted=[], coefficients=[]) is None
+    assert given.refit(coefficients=[{}, {}, {}]) is None
+    assert given.refit(y=np.zeros_like(given.y)) is None  # one class
+    rare = np.zeros_like(given.y)
+    rare[5] = 1
+    assert given.refit(y=rare) is None  # one row of the other: nothing to check against
+    rare[6] = 1
+    given.refit(y=rare)  # two: whatever it finds, it does not fail
+    alike = [{name: np.ones_like(one) for name, one in values.items()} for values in given.fitted]
+    assert given.refit(fitted=alike) is None
+    assert given.refit(loss=Poisson()) is None  # its link is none of a linear model's here
+    few = [{name: one[:6] for name, one in values.items()} for values in given.fitted]
+    assert given.refit(y=given.y[:6], fitted=few) is None
+
+
+def test_a_rare_class_does_not_stop_the_others() -> None:
+    given = problem(MultinomialLogLoss(3))
+    y = np.where(given.y == 2, 1.0, given.y)
+    y[0] = 2.0
+    refit = given.refit(y=y)
+    assert refit is not None
+    assert np.isfinite(refit.output(given.fresh)).all()
+
+
+def randomised_learning(
+    X: Floats, y: Floats, organizations: int, keep: float, seed: int
+) -> tuple[Ensemble, Mapping[str, Organization], Progress, Labels]:
+    """Ten rounds on labels of which a share ``keep`` is true."""
+    flips = np.random.default_rng(seed).random(y.shape) >= keep
+    labels = Labels(np.where(flips, 1 - y, y), CorrectedLogLoss(2, keep), np.arange(2))
+    parts = np.array_split(np.random.default_rng(seed).permutation(X.shape[1]), organizations)
+    members = {f"m{i}": Organization(f"m{i}", X[:, part], Ridge()) for i, part in enumerate(parts)}
+    task = replace(make_task(labels, list(members), OPTIONS, label_holder="m0"), keep_fitted=True)
+    reached: list[Progress] = []
+    ensemble = drive_learning(task, members, InProcess(), on_round=reached.append)
+    for name, part in zip(members, parts, strict=True):
+        members[name].view = X[:, part]
+    return ensemble, members, reached[-1], labels
+
+
+def by_round(values: Mapping[str, Floats32], rounds: int) -> Sequence[Mapping[str, Floats32]]:
+    return [{name: one[t] for name, one in values.items()} for t in range(rounds)]
+
+
+def test_breast_cancer_with_epsilon_one_half() -> None:
+    """The public track is far from what true labels give; the private one is close to it."""
+    X, codes = load_breast_cancer(return_X_y=True)
+    X, y = (X - X.mean(axis=0)) / X.std(axis=0), codes[:, None].astype(np.float64)
+    keep = float(1 / (1 + np.exp(-0.5)))
+    public, private = [], []
+    for seed in range(3):
+        order = np.random.default_rng(100 + seed).permutation(len(y))
+        train, test = order[:455], order[455:]
+        ensemble, members, reached, _ = randomised_learning(X[train], y[train], 8, keep, seed)
+        fitted = reached.fitted[: ensemble.n_rounds]
+        first = np.array([ensemble.initial])
+        refit = refit_privately(y[train], BinaryLogLoss(), fitted, ensemble.coefficients, first)
+        assert refit is not None
+        parts = np.array_split(np.random.default_rng(seed).permutation(X.shape[1]), 8)
+        views = {name: X[test][:, part] for name, part in zip(members, parts, strict=True)}
+        answers = drive_prediction(ensemble, members, views, len(test), InProcess())
+        rounds = by_round(answers.values, ensemble.n_rounds)
+        seen = first + sum(
+            count * values[name]
+            for counts, values in zip(ensemble.coefficients, rounds, strict=True)
+            for name, count in counts.items()
+        )
+        public.append(((seen[:, 0] > 0) == y[test][:, 0]).mean())
+        private.append(((refit.output(rounds)[:, 0] > 0) == y[test][:, 0]).mean())
+    assert np.mean(private) > 0.96
+    assert np.mean(private) > np.mean(public) + 0.03
