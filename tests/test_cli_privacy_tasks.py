@@ -84,7 +84,9 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         tables = small.numbers(60, organizations=("clinic", "lab"))
         tables["clinic"][small.LABEL] = np.where(tables["clinic"][small.LABEL] > 0, "yes", "no")
         root = tmp_path_factory.mktemp("town")
-        network = small.Network(root, tables, more={"clinic": "[privacy]\nlabel_epsilon = 1.5\nlabel_delta = 1e-13\n"})
+        network = small.Network(
+            root, tables, more={"clinic": "[privacy]\nlabel_epsilon = 1.5\nlabel_delta = 1e-13\n"}
+        )
         patch.setattr(gal.node.node, "Worker", small.WorkerHere)
         patch.setattr(gal.node.label_guard, "SystemNoise", Foreseeable)
         stack.callback(network.stop)
