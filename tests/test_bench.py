@@ -72,7 +72,13 @@ def tiny(name: str) -> TableSpec:
     return part.model_copy(update={"rounds": 2, "rows": attacked})
 
 
-@pytest.mark.parametrize("name", SMALL)
+LONG = {"improvements", "uci", "local-losses"}
+"""Tables of many rows: even a tiny version takes a while."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in SMALL]
+)
 def test_a_tiny_version_of_every_table(name: str, tmp_path: Path) -> None:
     table = tiny(name)
     [run] = run_tables([table], Cache(tmp_path / "cache"), sources(), n_jobs=1)

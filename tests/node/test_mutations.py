@@ -36,7 +36,7 @@ from gal.errors import InvalidMessageError
 from gal.node.invitations import TaskTerms
 from gal.protocol import KINDS, Message, decode, encode
 
-QUICK, SLOW = 10_000, 30_000
+FEW, MANY, MOST = 2_000, 10_000, 30_000
 Rng = np.random.Generator
 
 NASTY: tuple[Any, ...] = (
@@ -330,16 +330,21 @@ def learn_as_ever(net: Network, name: str) -> None:
     assert net.learn(name) == net.in_process("clinic", "lab")
 
 
-def test_a_label_holder_survives_mutations(net: Network) -> None:
-    mutate_for_the_label_holder(net, QUICK, seed=1)
-    learn_as_ever(net, "after-one")
+AMOUNTS = pytest.mark.parametrize("n", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 
 
-def test_an_organization_survives_mutations(net: Network) -> None:
+@AMOUNTS
+def test_a_label_holder_survives_mutations(net: Network, n: int) -> None:
+    mutate_for_the_label_holder(net, n, seed=n + 1)
+    learn_as_ever(net, f"one-after-{n}")
+
+
+@AMOUNTS
+def test_an_organization_survives_mutations(net: Network, n: int) -> None:
     worker = net.nodes["lab"].worker.pid
-    mutate_for_the_organization(net, QUICK, seed=2)
+    mutate_for_the_organization(net, n, seed=n + 2)
     assert net.nodes["lab"].worker.pid == worker, "the process that computes ended"
-    learn_as_ever(net, "after-two")
+    learn_as_ever(net, f"two-after-{n}")
 
 
 @pytest.mark.slow
@@ -350,7 +355,7 @@ def test_both_survive_many_mutations_while_they_learn(net: Network, seed: int) -
 
     def beside(mutate: Callable[[Network, int, int], None]) -> None:
         try:
-            mutate(net, SLOW, seed)
+            mutate(net, MOST, seed)
         except BaseException as error:
             problems.append(error)
 

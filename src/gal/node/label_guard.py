@@ -7,7 +7,6 @@ there until the task is forgotten: what resumes, and every later version, uses t
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,8 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.errors import BudgetSpentError, GALError, NodeError, PrivacyError
+from gal.errors import BudgetSpentError, GALError, PrivacyError
+from gal.node.files import write_whole
 from gal.node.label_privacy import LabelPrivacy, check_allowed, label_budget, privacy_of, subject_of
 from gal.node.state import TaskRecord
 from gal.privacy.accounting import Event
@@ -87,7 +87,7 @@ class Drawn:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        write_durably(path, sink.getvalue())
+        write_whole(path, sink.getvalue(), durably=True)
 
     @staticmethod
     def read(path: Path) -> Drawn:
@@ -138,30 +138,8 @@ class KeptRelease:
                 )
             return kept.reshape(shape)
         noised = np.ascontiguousarray(self.made(residual, round, track, part), dtype="<f8")
-        write_durably(path, noised.data)
+        write_whole(path, noised.data, durably=True)
         return noised
-
-
-def write_durably(path: Path, data: Any) -> None:
-    """Write whole or not at all, and return when it is on the disk, also if the power fails."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise NodeError(
-            f"{path} cannot be written: {error.strerror or error}. Nothing was sent; make room on the disk, or make the folder "
-            "writable, and try again"
-        ) from error
 
 
 def fitted_values(
@@ -366,7 +344,7 @@ class _Told:
         """Names the releases of this version, beside which it lies: if they are lost, and drawn again, they cost again."""
         path = self.folder / "draw"
         if not path.exists():
-            write_durably(path, uuid4().hex.encode())
+            write_whole(path, uuid4().hex.encode(), durably=True)
         return path.read_text(encoding="ascii")
 
     def charge(self, version: int, draw: str, event: Event, keys: Integers) -> None:
@@ -413,5 +391,4 @@ __all__ = [
     "leak_facts",
     "refit_facts",
     "transcript_of",
-    "write_durably",
 ]
