@@ -72,7 +72,7 @@ def tiny(name: str) -> TableSpec:
     return part.model_copy(update={"rounds": 2, "rows": attacked})
 
 
-LONG = {"improvements", "uci", "local-losses"}
+LONG = {"improvements", "uci", "local-losses", "noise", "rates"}
 """Tables of many rows: even a tiny version takes a while."""
 
 

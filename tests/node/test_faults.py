@@ -60,7 +60,7 @@ def ended_well(one: Running, status: int) -> None:
     assert "Traceback" not in one.said()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_learning_cleanly_and_it_can_be_resumed(
     make: Callable[..., Network], number: signal.Signals
 ) -> None:

@@ -454,6 +454,7 @@ def predicted(net: Network, terms: Any) -> dict[str, Any]:
     return net.holder.predict_file("learned", net.clinic.home / "rows.csv", seconds=5.0)
 
 
+@pytest.mark.slow
 def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
     """It says again and again that it joined, so as to be asked again and again, and never reads what it is asked."""
     terms = net.invite("deaf", net.lab, net.mallory)

@@ -132,6 +132,7 @@ def test_why_it_ended(home: Path) -> None:
     assert "7" not in why_ended(7, configuration).outside
 
 
+@pytest.mark.slow
 def test_limits_of_a_fit_end_the_process_and_not_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
