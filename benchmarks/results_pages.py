@@ -2,15 +2,23 @@
 
     gal bench all && python benchmarks/results_pages.py results
 
-Every page ``docs/results-TABLE.md`` has a part between two marks that is written here; the rest is by hand.
+Every page ``docs/results-TABLE.md`` has a part between two marks that is written here; the rest is by hand. Deep
+outcomes in the cache are kept in the source tree, with the commit at hand, so that they outlive the sources that made
+them. A first step alone, for outcomes that were just taken: ``python benchmarks/results_pages.py results --keep``.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+
+from gal.experiments.bench.cache import Cache
+from gal.experiments.bench.kept import keep
+from gal.experiments.bench.runner import in_order
+from gal.experiments.bench.specs import read_tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = re.compile(
@@ -52,10 +60,23 @@ def summary(text: str, results: Path) -> str:
     )
 
 
+def keep_deep(results: Path) -> None:
+    """Keep the deep outcomes of today's sources, named by the commit that is checked out."""
+    found = subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"], cwd=DOCS, check=True, capture_output=True, text=True
+    )
+    tables = [table for table in read_tables().values() if table.deep]
+    changed = keep(in_order(tables), Cache(results / "cache"), found.stdout.strip())
+    print(f"{changed} deep outcomes kept")
+
+
 def main() -> None:
-    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+    results = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("no folder")
+    if not results.is_dir() or sys.argv[2:] not in ([], ["--keep"]):
         raise SystemExit(__doc__)
-    results = Path(sys.argv[1])
+    keep_deep(results)
+    if sys.argv[2:]:
+        return
     beside = DOCS / "results"
     beside.mkdir(exist_ok=True)
     for page in sorted(DOCS.glob("results*.md")):

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,11 +23,13 @@ from gal.experiments.bench import running
 from gal.experiments.bench.cache import NEVER, ROOT, Cache, deciding_files
 from gal.experiments.bench.cells import Cell, Outcome, Sources
 from gal.experiments.bench.deep_sets import DEEP_SETS, ON_REQUEST
+from gal.experiments.bench.kept import keep, read_kept
 from gal.experiments.bench.results import narrow, page, write_results
 from gal.experiments.bench.runner import Run, in_order, left_to_run, run_tables
 from gal.experiments.bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
 from gal.experiments.bench.summaries import findings
 from gal.experiments.bench.tables import Figure, every_figure, figures_of, to_csv, to_markdown
+from gal.experiments.bench.whereabouts import whereabouts
 
 TABLES = {name: table for name, table in read_tables().items() if table.deep}
 DEVICE = "NVIDIA H200, torch 2.11"
@@ -393,7 +396,7 @@ def test_what_is_left_to_run(tmp_path: Path) -> None:
 
 
 def bench(*words: str) -> Any:
-    return CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, ["bench", *words])
+    return CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, ["bench", "--anew", *words])
 
 
 def test_the_list_says_which_tables_are_deep() -> None:
@@ -524,3 +527,36 @@ def test_without_gal_there_is_no_picture() -> None:
     assert list(module.drawable({"images": run})) == []
     with pytest.raises(InvalidInputError, match="row 'gal' of table 'images' for MNIST"):
         module.patches(run, "MNIST")
+
+
+def test_kept_outcomes_outlive_the_sources_that_made_them(tmp_path: Path) -> None:
+    cache, path = Cache(tmp_path / "cache"), tmp_path / "kept.jsonl"
+    first, second, *_ = [cell for row in small().rows for cell in small().cells(row)]
+    cache.put(first, made_up(first))
+    assert keep([first, second], cache, "abc1234", path) == 1
+    kept = read_kept(path)
+    assert kept == {repr(first): replace(made_up(first), commit="abc1234")}
+    [run] = run_tables([small()], Cache(tmp_path / "other"), Sources(), kept=kept)
+    assert run.outcomes == kept
+    assert "Kept from the sources of earlier commits: abc1234 (1)" in whereabouts(run)
+    assert "abc1234" in to_csv(run)
+    assert repr(first) not in map(repr, left_to_run([small()], cache, DEEP_SETS, kept=kept))
+    assert keep([first, second], cache, "def5678", path) == 0, "it is the same outcome: its commit stays"
+    cache.put(first, replace(made_up(first), scores=[1.0, 2.0]))
+    assert keep([first], cache, "def5678", path) == 1
+    assert read_kept(path)[repr(first)].commit == "def5678"
+
+
+def test_a_broken_line_among_kept_outcomes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    path.write_text('{"cell": {}, "outcome": {}}\n')
+    with pytest.raises(InvalidInputError, match="line 1 holds no outcome"):
+        read_kept(path)
+
+
+def test_what_is_kept_belongs_to_cells_of_the_tables() -> None:
+    cells = {
+        repr(cell) for table in read_tables().values() for row in table.rows for cell in table.cells(row)
+    }
+    strangers = [name for name in read_kept() if name not in cells]
+    assert not strangers, "a row was changed: its outcomes no longer belong to it"

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,9 @@ from rich.table import Table
 
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.experiments.bench.cache import Cache
-from gal.experiments.bench.cells import Sources
+from gal.experiments.bench.cells import Cell, Sources
 from gal.experiments.bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
+from gal.experiments.bench.kept import read_kept
 from gal.experiments.bench.leaks import percent, to_json
 from gal.experiments.bench.plans import take, write_plan
 from gal.experiments.bench.results import narrow, write_results
@@ -65,6 +66,9 @@ def bench(
     taken: Annotated[
         Path | None, typer.Option("--take", help="First take the outcomes of such runs from this file.")
     ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Take no kept outcomes of earlier sources for deep runs.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")] = False,
 ) -> None:
     """Rerun the paper's tables: baselines and GAL, beside the paper's own figures.
@@ -80,15 +84,29 @@ def bench(
     _check_jobs(jobs)
     _check_writable(results)
     started, cache, asked = time.perf_counter(), Cache(results / "cache"), dataset or []
+    kept = {} if anew else read_kept()
     if taken is not None:
         _take(taken, cache)
     if plan is not None:
-        _plan(plan, narrowed, cache, asked, deep=deep)
+        _plan(
+            plan,
+            left_to_run(narrowed, cache, _can_be_run(asked), kept=kept),
+            narrowed,
+            cache,
+            asked,
+            deep=deep,
+        )
         return
-    deep_sets = _to_run_here(narrowed, cache, asked) if deep else []
+    deep_sets = _to_run_here(narrowed, cache, asked, kept) if deep else []
     with _progress(quiet=as_json) as observer:
         runs = run_tables(
-            narrowed, cache, _sources(data_dir), deep_sets=deep_sets, n_jobs=jobs, on_run=observer
+            narrowed,
+            cache,
+            _sources(data_dir),
+            deep_sets=deep_sets,
+            kept=kept,
+            n_jobs=jobs,
+            on_run=observer,
         )
     written, no_pictures = write_results(runs, results)
     if as_json:
@@ -137,12 +155,19 @@ def _take(path: Path, cache: Cache) -> None:
         out.print(f"[yellow]not taken:[/] {escape(why)}", highlight=False, soft_wrap=True)
 
 
-def _plan(path: Path, tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str], *, deep: bool) -> None:
+def _plan(
+    path: Path,
+    cells: Sequence[Cell],
+    tables: Sequence[TableSpec],
+    cache: Cache,
+    asked: Sequence[str],
+    *,
+    deep: bool,
+) -> None:
     if deep:
         raise InvalidInputError("--plan writes runs down, --deep runs them here: choose one")
     if not any(table.deep for table in tables):
         raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
-    cells = left_to_run(tables, cache, _can_be_run(asked))
     write_plan(cells, cache, path)
     said = f"{len(cells)} runs in {path}."
     left_out = [name for name in ON_REQUEST if name not in asked and any(name in one.sets for one in tables)]
@@ -151,12 +176,14 @@ def _plan(path: Path, tables: Sequence[TableSpec], cache: Cache, asked: Sequence
     Console(stderr=True).print(escape(said), highlight=False, soft_wrap=True)
 
 
-def _to_run_here(tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str]) -> list[str]:
+def _to_run_here(
+    tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str], kept: Collection[str]
+) -> list[str]:
     """The deep data sets to be run; says how much that is."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("deep", "torch", "--deep")
     sets = _can_be_run(asked)
-    count = len(left_to_run(tables, cache, sets))
+    count = len(left_to_run(tables, cache, sets, kept=kept))
     Console(stderr=True).print(f"{count} deep runs to do here, one after another.", highlight=False)
     return sets
 

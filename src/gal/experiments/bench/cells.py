@@ -133,6 +133,8 @@ class Outcome:
     """Of deep runs: what they were computed on, with the version of torch."""
     leak: dict[str, Any] = field(default_factory=dict)
     """Where it was measured, what the leak meter found, as ``leak_cells`` writes it."""
+    commit: str = ""
+    """Of an outcome that was kept: whose sources made it. Empty: those at hand."""
 
     @property
     def final(self) -> float:

@@ -69,14 +69,15 @@ def run_tables(
     sources: Sources,
     *,
     deep_sets: Collection[str] = (),
+    kept: Mapping[str, Outcome] | None = None,
     n_jobs: int = -1,
     on_run: Observer | None = None,
 ) -> list[Run]:
-    """All cells of these tables, each once; of the deep ones those in the cache, and those of ``deep_sets``."""
+    """All cells of these tables, each once; of the deep ones those in the cache or ``kept``, and those of ``deep_sets``."""
     cells = in_order(tables)
     outcomes: dict[str, Outcome] = {}
     for cell in cells:
-        found = cache.get(cell)
+        found = cache.get(cell) or (kept or {}).get(repr(cell))
         if found is not None:
             outcomes[repr(cell)] = found
     left = [cell for cell in cells if repr(cell) not in outcomes]
@@ -108,10 +109,18 @@ def in_order(tables: Iterable[TableSpec]) -> list[Cell]:
     return sorted(found.values(), key=lambda cell: (priorities[repr(cell)], cell.seed))
 
 
-def left_to_run(tables: Iterable[TableSpec], cache: Cache, sets: Collection[str]) -> list[Cell]:
-    """The deep cells of these data sets that are not in the cache, in order."""
+def left_to_run(
+    tables: Iterable[TableSpec],
+    cache: Cache,
+    sets: Collection[str],
+    *,
+    kept: Collection[str] = (),
+) -> list[Cell]:
+    """The deep cells of these data sets that are neither in the cache nor ``kept``, in order."""
     return [
-        cell for cell in in_order(tables) if cell.dataset in sets and cell.deep and cache.get(cell) is None
+        cell
+        for cell in in_order(tables)
+        if cell.dataset in sets and cell.deep and repr(cell) not in kept and cache.get(cell) is None
     ]
 
 

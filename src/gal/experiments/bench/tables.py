@@ -135,7 +135,7 @@ def to_csv(run: Run) -> str:
     facts = sorted(known)
     writer = csv.writer(out, lineterminator="\n")
     metered = any(row.leak for row in run.table.rows)
-    extra = [*(["device"] if run.table.deep else []), *(leaks.COLUMNS if metered else ())]
+    extra = [*(["device", "commit"] if run.table.deep else []), *(leaks.COLUMNS if metered else ())]
     writer.writerow([*COLUMNS, *extra, *facts])
     for one in every_figure(run):
         outcomes = run.at(one.row, one.dataset, one.organizations, one.protocol)
@@ -147,7 +147,7 @@ def to_csv(run: Run) -> str:
                 one.verdict,
                 " ".join(f"{score:.6g}" for score in one.final),
                 _each_once(found.chosen for found in outcomes),
-                *([_each_once(found.device for found in outcomes)] if run.table.deep else []),
+                *(_made_by(outcomes) if run.table.deep else []),
                 *(leaks.csv_values(one.leak, one.row.epsilon, one.row.delta) if metered else []),
                 *(_mean_fact(outcomes, name) for name in facts),
             ]
@@ -161,6 +161,11 @@ def _numbers(figure: Figure) -> list[float | str]:
         return [""] * 4
     values = (figure.mean, figure.std, np.mean(figure.best), np.std(figure.best))
     return [round(float(value), 6) for value in values]
+
+
+def _made_by(outcomes: Sequence[Outcome]) -> list[str]:
+    """Devices, and the commits of outcomes that were kept."""
+    return [_each_once(one.device for one in outcomes), _each_once(one.commit for one in outcomes)]
 
 
 def _each_once(words: Iterable[str]) -> str:

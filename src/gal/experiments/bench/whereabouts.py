@@ -19,13 +19,14 @@ def whereabouts(run: Run) -> str:
     cells = {repr(cell) for row in run.table.rows for cell in run.table.cells(row)}
     done = [run.outcomes[key] for key in sorted(cells) if key in run.outcomes]
     if len(done) == len(cells):
-        return f"All {len(cells)} runs were done{_on(done)}."
+        return f"All {len(cells)} runs were done{_on(done)}.{_by(done)}"
     said = f"{len(done)} of {len(cells)} runs were done{_on(done)}" if done else "Nothing here was run yet"
     rest = "the rest" if done else "it"
     said += (
         f": `gal bench {run.table.name} --deep` runs {rest} here, `gal bench {run.table.name} --plan plan.json` "
         f"writes {rest} down for another machine ({PAGE})."
     )
+    said += _by(done)
     blank = _on_request_and_blank(run)
     if blank:
         said += f" Given out on request only, so run only where `--dataset` names them: {', '.join(blank)}."
@@ -38,6 +39,13 @@ def _on(outcomes: Sequence[Outcome]) -> str:
     if len(devices) == 1:
         return f" on {devices[0][0]}"
     return f" on {' and '.join(f'{name} ({count})' for name, count in devices)}" if devices else ""
+
+
+def _by(outcomes: Sequence[Outcome]) -> str:
+    """Commits of runs that were kept when sources changed; empty where there are none."""
+    commits = Counter(one.commit for one in outcomes if one.commit).most_common()
+    counts = ", ".join(f"{name} ({count})" for name, count in commits)
+    return f" Kept from the sources of earlier commits: {counts}." if commits else ""
 
 
 def _on_request_and_blank(run: Run) -> list[str]:
