@@ -12,10 +12,10 @@ import time
 from typing import Any
 
 from gal import Organization, learn, predict
-from gal.experiments.shapes import load_shapes
-from gal.experiments.view_sets import ViewSet
 from gal.models.deep import Inputs, TorchModel, cnn_body
 from gal.models.deep.networks import WithHead
+from gal_bench.data.shapes import load_shapes
+from gal_bench.data.view_sets import ViewSet
 
 WIDTHS = (16, 32, 64, 128)
 

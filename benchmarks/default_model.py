@@ -37,8 +37,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gal import GALClassifier, GALRegressor
 from gal.errors import MissingDataError
-from gal.experiments.datasets import Dataset, load
 from gal.models.tabular import TableEncoder, TabularModel, as_frame
+from gal_bench.data.datasets import Dataset, load
 
 QUICK_ROWS = 12_000
 SEEDS = 3
@@ -148,7 +148,7 @@ SETS = {
     "BreastCancer": "BreastCancer",
     "QSAR": "QSAR",
 }
-"""Names here, and those of ``gal.experiments.datasets``."""
+"""Names here, and those of ``gal_bench.data.datasets``."""
 
 
 def splits_of(name: str, *, quick: bool) -> Iterator[Split]:

@@ -34,12 +34,12 @@ from sklearn.linear_model import Ridge
 from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError
 from gal.errors import MissingDataError
-from gal.experiments.datasets import Dataset, load
-from gal.experiments.rehearsal import canary_leak
-from gal.experiments.splits import Split, per_seed
+from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
 from gal.privacy.costs import LARGEST_EPSILON
 from gal.privacy.leakage import LeakReport, Share, equivalent_epsilon, pooled
+from gal_bench.data.datasets import Dataset, load
+from gal_bench.data.splits import Split, per_seed
 
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")

@@ -33,8 +33,8 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
 from gal import GALClassifier, GALRegressor
-from gal.experiments.splits import stored
 from gal.models import PaperLinear
+from gal_bench.data.splits import stored
 
 Floats = NDArray[np.float64]
 Say = Callable[[str], None]

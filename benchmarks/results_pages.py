@@ -15,10 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gal.experiments.bench.cache import Cache
-from gal.experiments.bench.kept import keep
-from gal.experiments.bench.runner import in_order
-from gal.experiments.bench.specs import read_tables
+from gal_bench.cache import Cache
+from gal_bench.kept import keep
+from gal_bench.runner import in_order
+from gal_bench.specs import read_tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = re.compile(

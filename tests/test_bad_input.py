@@ -27,6 +27,16 @@ from gal.warnings import LeftOutWarning, SharedColumnsWarning
 from small_tables import PARTS, Counter, Floats, Raising, Spoiled, health, ill, stages
 
 
+class _Unknown:
+    """A thing that no option takes; its name is the same in every process."""
+
+    def __repr__(self) -> str:
+        return "<something unknown>"
+
+
+NOBODY_KNOWS = _Unknown()
+
+
 def regressor(organizations: Any = PARTS, **options: Any) -> GALRegressor:
     return GALRegressor(organizations, **{"rounds": 3, "local_models": Ridge(), "random_state": 0, **options})
 
@@ -253,7 +263,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"initial": "guess"}, r"initial must be auto, best, zero, mean, median.* got 'guess'"),
     ({"initial": 17}, r"initial: no column at position 17 in a table of 4 columns"),
     ({"initial": ["debt", "cash"]}, r"initial: no column 'cash' in the table"),
-    ({"initial": object()}, r"a fitted model with predict, got object"),
+    ({"initial": NOBODY_KNOWS}, r"a fitted model with predict, got _Unknown"),
     ({"label_holder": "shop"}, r"label_holder 'shop' is none of the organizations bank, lab"),
     ({"local_models": {"shop": Ridge()}}, r"local_models names 'shop', but the organizations are bank, lab"),
     ({"local_losses": {"shop": "l1"}}, r"local_losses names 'shop', but the organizations are bank, lab"),

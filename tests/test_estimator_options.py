@@ -14,9 +14,9 @@ from gal.core.line_search import ExactSearch, LBFGSSearch
 from gal.core.losses import AbsoluteError, MultinomialLogLoss, QuantileError, SquaredError
 from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
+from gal.engine.options import class_labels, make_task, regression_labels
 from gal.estimators import _options
 from gal.models import PaperLinear
-from gal.tasks import class_labels, make_task, regression_labels
 from small_tables import PARTS, Floats, classifier, health, ill, regressor
 
 # --- losses, initial outputs, local losses

@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from gal.labels import is_missing
+from gal.engine.labels import is_missing
 
 MODULES = [
     "gal",
-    "gal.parts",
+    "gal.functional",
     "gal.estimators",
     "gal.models",
-    "gal.organization",
-    "gal.drivers",
-    "gal.tasks",
-    "gal.baselines",
+    "gal.engine.organization",
+    "gal.engine.drivers",
+    "gal.engine.options",
+    "gal.evaluate.baselines",
     "gal.privacy.paper",
-    "gal.closing",
+    "gal.engine.stacking",
     "gal.storage",
 ]
 
@@ -51,8 +51,8 @@ import numpy as np
 from sklearn.linear_model import Ridge
 import gal
 from gal import GALClassifier, GALRegressor, Organization
-from gal.drivers import Traffic
-from gal.tasks import Options, class_labels, make_task, regression_labels
+from gal.engine.drivers import Traffic
+from gal.engine.options import Options, class_labels, make_task, regression_labels
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 6))
@@ -84,7 +84,7 @@ assert GALClassifier(parts, local_models=Ridge(), rounds=2).fit(X, list(classes)
 """
 
 LEARNERS = """
-from gal.baselines import METHODS, learn_assisted, learn_late
+from gal.evaluate.baselines import METHODS, learn_assisted, learn_late
 options = Options(rounds=2, cross_validation=0, closing=False)
 for labels in (regression_labels(y, options), class_labels(classes, options)):
     task = make_task(labels, names, options, label_holder="a")

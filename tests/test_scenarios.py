@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 import gal
 from gal import GALRegressor, Organization, Progress
 from gal.errors import InvalidInputError, InvalidOptionError, StoredModelError
-from gal.experiments import simulate
+from gal.evaluate import simulate
 
 PARTS = {"p": ["a", "b"], "q": ["c", "d"]}
 

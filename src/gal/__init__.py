@@ -6,9 +6,9 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from gal.core.state import Ensemble, Progress, Round
+    from gal.engine.organization import Organization
     from gal.estimators import GALClassifier, GALRegressor
-    from gal.organization import Organization
-    from gal.parts import Prediction, learn, predict
+    from gal.functional import Prediction, learn, predict
 
 __version__ = "0.1.0"
 
@@ -28,12 +28,12 @@ _WHERE = {
     "Ensemble": "core.state",
     "GALClassifier": "estimators",
     "GALRegressor": "estimators",
-    "Organization": "organization",
-    "Prediction": "parts",
+    "Organization": "engine.organization",
+    "Prediction": "functional",
     "Progress": "core.state",
     "Round": "core.state",
-    "learn": "parts",
-    "predict": "parts",
+    "learn": "functional",
+    "predict": "functional",
 }
 
 

@@ -17,15 +17,27 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from gal.closing import Closing, all_fitted, learn_closing
-from gal.columns import columns_by_organization, missing_columns, row_mask, view_of
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 from gal.core.steps import ENDED
 from gal.core.task import Task
-from gal.drivers import Traffic, drive_learning, drive_prediction, open_driver
+from gal.engine.columns import columns_by_organization, missing_columns, row_mask, view_of
+from gal.engine.drivers import Traffic, drive_learning, drive_prediction, open_driver
+from gal.engine.initial import FittedModel, check_initial
+from gal.engine.labels import check_class_labels, check_regression_labels
+from gal.engine.observing import Clock, finished_round, show_progress
+from gal.engine.options import (
+    Labels,
+    Options,
+    class_labels,
+    local_losses_by_name,
+    make_task,
+    regression_labels,
+)
+from gal.engine.organization import Organization
+from gal.engine.stacking import Closing, all_fitted, learn_closing
 from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
@@ -33,19 +45,13 @@ from gal.errors import (
     LocalModelError,
     StoredModelError,
 )
-from gal.finished import Clock, finished_round
-from gal.initial import FittedModel, check_initial
-from gal.labels import check_class_labels, check_regression_labels
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
-from gal.organization import Organization
 from gal.privacy.protection import check_constant, check_privacy, check_public, protect, true_labels
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
-from gal.progress import show_progress
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import find_models, number_models
-from gal.tasks import Labels, Options, class_labels, local_losses_by_name, make_task, regression_labels
 from gal.warnings import GALWarning, InterruptedWarning, LeftOutWarning
 
 if TYPE_CHECKING:  # learning and predicting with arrays do without pandas

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core_problems import LOSSES, Floats, labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
+from core_problems import LOSSES, Floats, labels
 from gal.core.algorithm import learn, predict
 from gal.core.losses import Loss, SquaredError
 from gal.core.prediction import final_output, outputs_by_organization, staged_outputs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core_problems import LOSSES, Floats, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core_problems import LOSSES, Floats, problem
 from gal.core.contributions import aumann_shapley
 from gal.core.line_search import mean_loss
 from gal.core.losses import BinaryLogLoss, Loss, SquaredError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core_problems import LOSSES, Floats, labels
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from core_problems import LOSSES, Floats, labels
 from gal.core.corrective import Coefficients, refit
 from gal.core.line_search import mean_loss
 from gal.core.losses import Loss, SquaredError

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from core_problems import LOSSES, PIECEWISE_LINEAR, SMOOTH, Floats, problem
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from core_problems import LOSSES, PIECEWISE_LINEAR, SMOOTH, Floats, problem
 from gal.core.line_search import (
     BoundedSearch,
     ConstantRate,

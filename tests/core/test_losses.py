@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core_problems import LOSSES, PIECEWISE_LINEAR, SMOOTH, Floats, labels, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from core_problems import LOSSES, PIECEWISE_LINEAR, SMOOTH, Floats, labels, problem
 from gal.core.losses import (
     BinaryLogLoss,
     CustomLoss,

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core_problems import LOSSES, labels
 from numpy.typing import NDArray
 from test_algorithm import assert_same, losses_of
 
+from core_problems import LOSSES, labels
 from gal.core.algorithm import learn
 from gal.core.losses import Loss, SquaredError
 from gal.core.replies import Reply

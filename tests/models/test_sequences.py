@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from gal import Organization
+from gal.engine.organization import take_rows
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.models.sequences import Sequences
-from gal.organization import take_rows
 
 
 def stays() -> Sequences:

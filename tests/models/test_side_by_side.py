@@ -16,7 +16,7 @@ import torch
 
 import gal
 from gal import Ensemble, Organization
-from gal.drivers import choose_driver
+from gal.engine.drivers import choose_driver
 from gal.errors import LocalModelError
 from gal.models.deep import SharedBodyModel, TorchModel
 from gal.models.deep.side_by_side import Meeting, SideBySide, attending, current_meeting

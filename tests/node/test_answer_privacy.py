@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from small_network import LINEAR, Network, WorkerHere, numbers, quiet, running
 from test_service import RESIDUAL, TERMS, N, X, begin, end, fit, predict
 
 from gal.errors import PrivacyError, RefusedError
@@ -25,6 +24,7 @@ from gal.node.worker_process import Commands
 from gal.privacy.ledger import Ledger, row_keys
 from gal.privacy.noise import SeededNoise
 from gal.protocol import Message, prepare
+from small_network import LINEAR, Network, WorkerHere, numbers, quiet, running
 
 pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from small_network import LABEL, ROW_ID, Network, numbers, running
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node import endpoint as module
 from gal.node.endpoint import Endpoint
+from small_network import LABEL, ROW_ID, Network, numbers, running
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}
 

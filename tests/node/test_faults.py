@@ -15,8 +15,6 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from real_nodes import HOLDER, TASK, Network, Running, text_of, until
-
 from gal.errors import LinkLostError, NodeError
 from gal.node.audit import AuditLog
 from gal.node.configuration import read_configuration
@@ -25,6 +23,7 @@ from gal.node.local_work import LocalWork
 from gal.node.registering import leave, remove
 from gal.protocol import Message, decode, prepare
 from gal.transport import CardFolder, Stream, dial, load_identity
+from real_nodes import HOLDER, TASK, Network, Running, text_of, until
 
 ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
 """Options with which a round is one fit at each organization."""

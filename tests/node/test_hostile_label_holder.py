@@ -14,6 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+
+from gal.errors import IdentityError, InvalidInputError, LinkLostError, RefusedError
+from gal.node import registering
+from gal.node.invitations import Invited, TaskTerms, write_invitation
+from gal.node.links import Link
+from gal.protocol import Message, encode
+from gal.transport import Received
 from hostile import (
     NOBODY,
     Asker,
@@ -27,13 +34,6 @@ from hostile import (
     opened,
     raw,
 )
-
-from gal.errors import IdentityError, InvalidInputError, LinkLostError, RefusedError
-from gal.node import registering
-from gal.node.invitations import Invited, TaskTerms, write_invitation
-from gal.node.links import Link
-from gal.protocol import Message, encode
-from gal.transport import Received
 
 POLICY = "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day = 300\n"
 

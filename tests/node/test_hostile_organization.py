@@ -10,6 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from gal.alignment import RowIds, row_digest
+from gal.errors import AlignmentError, NodeError
+from gal.node import registering
+from gal.node.configuration import read_configuration
+from gal.node.founding import rotate_key
+from gal.node.invitations import TaskTerms
+from gal.node.learning import Patience
+from gal.protocol import Message
+from gal.transport import read_card
 from hostile import (
     NOBODY,
     Asker,
@@ -22,16 +32,6 @@ from hostile import (
     joined,
     network,
 )
-
-from gal.alignment import RowIds, row_digest
-from gal.errors import AlignmentError, NodeError
-from gal.node import registering
-from gal.node.configuration import read_configuration
-from gal.node.founding import rotate_key
-from gal.node.invitations import TaskTerms
-from gal.node.learning import Patience
-from gal.protocol import Message
-from gal.transport import read_card
 
 SOON = Patience(join=20.0, deadline=30.0)
 

@@ -12,9 +12,8 @@ import pytest
 pytest.importorskip("grpc")
 
 from doomed import HOLDER_POINTS, NODE_POINTS, WORKER_POINTS
-from real_nodes import HOLDER, TASK, Beside, Network, until
-
 from gal.errors import NodeError
+from real_nodes import HOLDER, TASK, Beside, Network, until
 
 MOST_VERSIONS = 20
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import real_nodes
-from small_network import LABEL, ROW_ID, Network, exact, numbers, running
 
 import gal.node.label_guard
+import real_nodes
 from gal import GALClassifier
+from gal.engine.options import Options
 from gal.errors import (
     BudgetSpentError,
     InvalidLabelsError,
@@ -38,7 +38,7 @@ from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Ledger, row_keys
 from gal.protocol import decode
-from gal.tasks import Options
+from small_network import LABEL, ROW_ID, Network, exact, numbers, running
 
 N = 60
 EPSILON = 1.0

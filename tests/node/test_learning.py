@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
 import gal
 from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
@@ -19,6 +18,7 @@ from gal.node.invitations import TaskTerms
 from gal.node.learning import Patience
 from gal.node.registering import forget, invite, join, leave, read_terms
 from gal.node.state import TaskRecord
+from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
 MODELS = {"clinic": 'use = "linear"', "lab": 'use = "tabular"', "ward": 'use = "ridge"'}
 SECRET = 'secret_file = "alignment.secret"\n'

@@ -17,6 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+
+from gal.errors import InvalidMessageError
+from gal.node.invitations import TaskTerms
+from gal.protocol import KINDS, Message, decode, encode
 from hostile import (
     NOBODY,
     Asker,
@@ -31,10 +35,6 @@ from hostile import (
     opened,
     raw,
 )
-
-from gal.errors import InvalidMessageError
-from gal.node.invitations import TaskTerms
-from gal.protocol import KINDS, Message, decode, encode
 
 FEW, MANY, MOST = 2_000, 10_000, 30_000
 Rng = np.random.Generator

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from small_network import WorkerHere, quiet
 
 import gal.node.node
 from gal.errors import ConfigurationError, MissingExtraError
@@ -21,6 +20,7 @@ from gal.node.trial import try_model
 from gal.node.views import load_view
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Budget, Charge, row_keys
+from small_network import WorkerHere, quiet
 
 NOISE = 'answer_noise = "laplace"\nanswer_clip = 3\nanswer_epsilon = 0.5\n'
 GAUSSIAN = 'answer_noise = "gaussian"\nanswer_clip = 3.0\nanswer_epsilon = 1\nanswer_delta = 1e-6\n'

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 
 import gal
 from gal.core.state import Ensemble
 from gal.errors import GALError, InvalidInputError, TaskError
+from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_network import quiet
 
 from gal.errors import LinkLostError, NodeError
 from gal.node.audit import AuditLog
@@ -16,6 +15,7 @@ from gal.node.metrics import start_metrics
 from gal.node.records import Records
 from gal.protocol import Encoded, Message, prepare
 from gal.transport import Received
+from small_network import quiet
 
 TASK = "0" * 32
 DIGEST = "sha256:" + "0" * 64

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from small_network import WorkerHere, quiet
 
 from gal.errors import RefusedError
 from gal.models import LinearModel
@@ -22,6 +21,7 @@ from gal.node.service import Asked, Service
 from gal.node.state import State, TaskRecord
 from gal.node.worker import Result
 from gal.protocol import Message, digest, prepare
+from small_network import WorkerHere, quiet
 
 N = 40
 FINGERPRINT = "sha256:" + "0" * 64

@@ -15,11 +15,11 @@ from gal.core.algorithm import predict
 from gal.core.requests import FitRequest, PredictRequest
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import ByName, Ensemble, Round
+from gal.engine.options import Options, make_task, regression_labels
 from gal.errors import AlignmentError
 from gal.node.configuration import NodeConfiguration, read_configuration
 from gal.node.rows import Asking, SharedRows, expected_shape, fill_unknown, secret_of
 from gal.protocol import Message, decode, prepare
-from gal.tasks import Options, make_task, regression_labels
 
 TASK = "0" * 32
 DIGEST = "sha256:" + "0" * 64

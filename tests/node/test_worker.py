@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from small_network import Network, numbers, running
 
 from gal.errors import (
     AlignmentError,
@@ -26,6 +25,7 @@ from gal.node.configuration import read_configuration
 from gal.node.failures import describe
 from gal.node.learning import Patience
 from gal.node.worker import Worker, WorkFailedError, why_ended
+from small_network import Network, numbers, running
 
 TOML = 'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\nuse = "linear"\n'
 

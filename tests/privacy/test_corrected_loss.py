@@ -17,12 +17,12 @@ from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import Loss
 from gal.core.state import Progress
 from gal.core.stopping import Stopping
-from gal.drivers import InProcess, drive_learning
+from gal.engine.drivers import InProcess, drive_learning
+from gal.engine.options import Labels, Options, make_task
+from gal.engine.organization import Organization
 from gal.errors import InvalidLabelsError, InvalidOptionError
-from gal.organization import Organization
 from gal.privacy.corrected_loss import DOUBT, CorrectedLogLoss
 from gal.storage.archive import read_archive, write_archive
-from gal.tasks import Labels, Options, make_task
 
 Floats = NDArray[np.float64]
 

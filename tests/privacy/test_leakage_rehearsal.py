@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import Ridge
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.experiments.rehearsal import Rehearsal, pretended_organizations, rehearse, rehearse_all
+from gal.evaluate.rehearsal import Rehearsal, pretended_organizations, rehearse, rehearse_all
 from gal.privacy import Cost, LaplaceLabels, PaperLaplace, RandomisedResponse
 from gal.privacy.leakage import best_guess
 
@@ -117,7 +117,7 @@ class TestRehearsals:
 class TestThePicture:
     def test_the_same_rehearsals_give_the_same_bytes(self, compared: list[Rehearsal], tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
-        from gal.experiments.leak_figure import save_tradeoff
+        from gal.evaluate.leak_figure import save_tradeoff
 
         first = save_tradeoff(compared, tmp_path / "one.svg").read_bytes()
         assert first == save_tradeoff(compared, tmp_path / "two.svg").read_bytes()
@@ -125,7 +125,7 @@ class TestThePicture:
 
     def test_one_curve_for_each_mechanism(self, compared: list[Rehearsal]) -> None:
         pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
-        from gal.experiments.leak_figure import tradeoff
+        from gal.evaluate.leak_figure import tradeoff
 
         axes = tradeoff(compared).axes[0]
         legend = axes.get_legend()
@@ -134,7 +134,7 @@ class TestThePicture:
         assert shown == ["alone: nothing is sent", "none", "randomised-response"]
 
     def test_other_formats_are_refused(self, compared: list[Rehearsal], tmp_path: Path) -> None:
-        from gal.experiments.leak_figure import save_tradeoff
+        from gal.evaluate.leak_figure import save_tradeoff
 
         with pytest.raises(InvalidOptionError, match="must end in"):
             save_tradeoff(compared, tmp_path / "figure.bmp")

@@ -12,11 +12,12 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
-from gal.baselines.late import LateSumClassifier
 from gal.core.line_search import largest_curvature
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.core.requests import FitRequest, Request
+from gal.engine.options import Options
 from gal.errors import InvalidLabelsError, InvalidOptionError, PrivacyError
+from gal.evaluate.baselines.late import LateSumClassifier
 from gal.privacy import (
     GaussianLabels,
     GaussianResiduals,
@@ -28,7 +29,6 @@ from gal.privacy import (
     SeededNoise,
 )
 from gal.privacy.residuals import sensitivities
-from gal.tasks import Options
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "shop": [2, 3], "lab": [4, 5]}

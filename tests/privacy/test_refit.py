@@ -24,12 +24,12 @@ from gal.core.losses import (
     SquaredError,
 )
 from gal.core.state import Ensemble, Progress
-from gal.drivers import InProcess, drive_learning, drive_prediction
-from gal.organization import Organization
+from gal.engine.drivers import InProcess, drive_learning, drive_prediction
+from gal.engine.options import Labels, Options, make_task
+from gal.engine.organization import Organization
 from gal.privacy.corrected_loss import CorrectedLogLoss
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.storage.archive import read_archive, write_archive
-from gal.tasks import Labels, Options, make_task
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

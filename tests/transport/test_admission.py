@@ -11,6 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
+from gal.protocol.frames import FIRST, SIZE
+from gal.transport import Stream, card_of, dial, make_identity, replaced_by
+from gal.transport.wire import explain, grpc
 from live_nodes import (
     SMALL,
     House,
@@ -24,11 +29,6 @@ from live_nodes import (
     raw_call,
     residual_message,
 )
-
-from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
-from gal.protocol.frames import FIRST, SIZE
-from gal.transport import Stream, card_of, dial, make_identity, replaced_by
-from gal.transport.wire import explain, grpc
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from live_nodes import SMALL, Authority, House, authority, dialed, house, listening, relay
 
 from gal.errors import IdentityError, RefusedError
 from gal.transport import Identity, card_of, load_identity, save_identity
+from live_nodes import SMALL, Authority, House, authority, dialed, house, listening, relay
 
 pytestmark = pytest.mark.timeout(60)
 

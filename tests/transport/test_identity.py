@@ -11,7 +11,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from live_nodes import pem_key
 
 from gal.errors import IdentityError, InvalidInputError
 from gal.transport import (
@@ -23,6 +22,7 @@ from gal.transport import (
     save_identity,
     verify,
 )
+from live_nodes import pem_key
 
 
 def test_the_fingerprint_is_that_of_the_public_key() -> None:

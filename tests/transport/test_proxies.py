@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from live_nodes import SMALL, House, dialed, house, listening
 
 from gal.errors import InvalidInputError, LinkLostError
+from live_nodes import SMALL, House, dialed, house, listening
 
 pytestmark = pytest.mark.timeout(60)
 

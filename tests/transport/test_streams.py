@@ -15,6 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.protocol import FRAME, Message
+from gal.protocol.frames import FIRST, MORE, SIZE
+from gal.transport import CardFolder, Stream, card_of, save_identity
+from gal.transport.stream import Outgoing
 from live_nodes import (
     SMALL,
     House,
@@ -30,12 +36,6 @@ from live_nodes import (
     residual_message,
     settled,
 )
-
-from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.protocol import FRAME, Message
-from gal.protocol.frames import FIRST, MORE, SIZE
-from gal.transport import CardFolder, Stream, card_of, save_identity
-from gal.transport.stream import Outgoing
 
 pytestmark = pytest.mark.timeout(60)
 

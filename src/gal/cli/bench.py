@@ -19,20 +19,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.experiments.bench.cache import Cache
-from gal.experiments.bench.cells import Cell, Sources
-from gal.experiments.bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
-from gal.experiments.bench.kept import read_kept
-from gal.experiments.bench.leaks import percent, to_json
-from gal.experiments.bench.plans import take, write_plan
-from gal.experiments.bench.results import narrow, write_results
-from gal.experiments.bench.runner import Observer, Run, left_to_run, run_tables
-from gal.experiments.bench.specs import TableSpec, read_tables
-from gal.experiments.bench.summaries import findings
-from gal.experiments.bench.tables import MARKS, NOT_RUN, Figure, every_figure, who
-from gal.experiments.bench.whereabouts import whereabouts
-from gal.experiments.datasets import DATASETS
-from gal.experiments.splits import PROTOCOLS
+from gal_bench.cache import Cache
+from gal_bench.cells import Cell, Sources
+from gal_bench.data.datasets import DATASETS
+from gal_bench.data.splits import PROTOCOLS
+from gal_bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
+from gal_bench.kept import read_kept
+from gal_bench.pages.leaks import percent, to_json
+from gal_bench.pages.provenance import whereabouts
+from gal_bench.pages.results import narrow, write_results
+from gal_bench.pages.summaries import findings
+from gal_bench.pages.tables import MARKS, NOT_RUN, Figure, every_figure, who
+from gal_bench.plans import take, write_plan
+from gal_bench.runner import Observer, Run, left_to_run, run_tables
+from gal_bench.specs import TableSpec, read_tables
 
 
 def bench(

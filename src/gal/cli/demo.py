@@ -18,7 +18,7 @@ from rich.table import Table
 from gal.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from gal.experiments.node_demo import DemoFacts, Left
+    from gal_bench.demo.four_nodes import DemoFacts, Left
 
 STORY = (
     "A [bold]clinic[/] wants to predict how a patient's diabetes will progress within a year. It knows age, sex and blood pressure. An "
@@ -46,7 +46,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """See four organizations learn over mutual TLS; one is killed and comes back. 442 real patients, under a minute."""
-    from gal.experiments.node_demo import check_empty, run_demo
+    from gal_bench.demo.four_nodes import check_empty, run_demo
 
     folder = None if keep is None else keep.absolute()
     if folder is not None:

@@ -14,7 +14,7 @@ from gal.cli.options import AsJson
 from gal.cli.organizations import read_organizations
 from gal.cli.tell import tell
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.experiments import Simulation, simulate
+from gal.evaluate import Simulation, simulate
 
 
 def simulate_command(

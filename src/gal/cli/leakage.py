@@ -17,8 +17,8 @@ from gal.cli.evaluate import read_table
 from gal.cli.options import AsJson
 from gal.cli.organizations import OrganizationsFile, read_organizations
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.experiments.metrics import metric_for
-from gal.experiments.rehearsal import Rehearsal, rehearse_all
+from gal.evaluate.metrics import metric_for
+from gal.evaluate.rehearsal import Rehearsal, rehearse_all
 from gal.privacy.leakage import LeakReport, Share
 from gal.privacy.named import KINDS, NAMES, NONE, mechanism_named
 from gal.privacy.statements import REPEATABLE
@@ -116,7 +116,7 @@ def leakage(
 ) -> None:
     """What could others learn of my labels? Rehearses a task on a table you have, and attacks what would be sent."""
     if figure is not None:
-        from gal.experiments.leak_figure import check_figure, save_tradeoff
+        from gal.evaluate.leak_figure import check_figure, save_tradeoff
 
         check_figure(figure)
     X, y, parts = _read(table, target, organizations, row_id)

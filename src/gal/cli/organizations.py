@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gal.errors import InvalidInputError
-from gal.registry import make_model
+from gal.models.registry import make_model
 
 
 class OneOrganization(BaseModel):

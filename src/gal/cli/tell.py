@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gal.experiments import Simulation
-from gal.experiments.metrics import METRICS
+from gal.evaluate import Simulation
+from gal.evaluate.metrics import METRICS
 
 
 def tell(found: Simulation, out: Console) -> None:

@@ -24,10 +24,10 @@ from pydantic import (
 
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
+from gal.models.registry import MODELS
 from gal.node.policy import Policy
 from gal.node.toml_lines import told_errors
 from gal.protocol.names import check_name
-from gal.registry import MODELS
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Budget

@@ -22,6 +22,7 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
+from gal.engine.options import Labels, Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError
 from gal.node.files import write_whole
 from gal.node.label_privacy import LabelPrivacy, check_allowed, label_budget, privacy_of, subject_of
@@ -32,7 +33,6 @@ from gal.privacy.ledger import Charge, row_keys
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.protection import Protected, protect
 from gal.privacy.refit import refit_privately
-from gal.tasks import Labels, Options
 
 if TYPE_CHECKING:
     from gal.node.node import Node

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gal.engine.options import Labels, Options, regression_labels
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.node.configuration import NodeConfiguration
 from gal.node.invitations import PROTECTED, PromisedPrivacy
@@ -25,7 +26,6 @@ from gal.privacy.named import mechanism_named
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.residuals import ResidualMechanism
 from gal.privacy.statements import statement
-from gal.tasks import Labels, Options, regression_labels
 
 NAMES = ("none", *PROTECTED)
 SAYABLE_DELTA = 1e-6

@@ -23,6 +23,7 @@ from gal.core.algorithm import learn
 from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
+from gal.engine.options import Labels
 from gal.errors import (
     AlignmentError,
     InvalidReplyError,
@@ -43,7 +44,6 @@ from gal.node.tasks import LabelledRows
 from gal.node.worker import WorkFailedError
 from gal.privacy.leakage.transcript import Transcript
 from gal.protocol import Encoded, Message, decode, digest, prepare
-from gal.tasks import Labels
 from gal.transport import Received
 
 Bools = NDArray[np.bool_]

@@ -25,8 +25,10 @@ from gal.alignment import (
     tokens,
 )
 from gal.core.requests import FitRequest, Terms
+from gal.engine.organization import Organization, predict_locally
 from gal.errors import AlignmentError, LocalModelError, RefusedError
 from gal.models.adapters import is_moving
+from gal.models.registry import make_model
 from gal.node.answer_privacy import ROWS, answer_noise, key_bytes
 from gal.node.configuration import NodeConfiguration
 from gal.node.data import Table, check_kinds, read_like, read_source, stamp_of, view_in_blocks, view_of
@@ -35,9 +37,7 @@ from gal.node.policy import Limits
 from gal.node.requests import asked_tokens, check_roles, fit_request, predict_request, shared_rows
 from gal.node.rows import secret_of
 from gal.node.views import load_view, save_view
-from gal.organization import Organization, predict_locally
 from gal.protocol import Message, decode, digest, encode
-from gal.registry import make_model
 from gal.storage import load_models, save_models
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from gal.alignment import RowIds
 from gal.core.losses import REGRESSION_LOSSES
 from gal.core.rows import Rows
 from gal.core.task import Task
+from gal.engine.options import Labels, Options, class_labels, make_task, regression_labels
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.configuration import NodeConfiguration
 from gal.node.data import labels_of, read_source
@@ -27,7 +28,6 @@ from gal.node.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, priv
 from gal.node.state import TaskRecord
 from gal.privacy.protection import Protected, protect
 from gal.protocol import check_name
-from gal.tasks import Labels, Options, class_labels, make_task, regression_labels
 from gal.transport import CardFolder, Identity
 
 KINDS = ("auto", "classification", "regression")

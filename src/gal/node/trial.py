@@ -13,13 +13,13 @@ import numpy as np
 
 from gal.core.requests import FitRequest, Terms
 from gal.core.rows import Rows
+from gal.engine.organization import Organization
 from gal.errors import GALError
+from gal.models.registry import make_model
 from gal.node.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.doctor import Finding
 from gal.node.views import load_view
 from gal.node.worker_process import limit_fit
-from gal.organization import Organization
-from gal.registry import make_model
 
 
 def try_model(configuration: NodeConfiguration, view: Any) -> Finding:

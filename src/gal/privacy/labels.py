@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import SquaredError, classification_loss
+from gal.engine.options import Labels, Options, regression_labels
 from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.privacy.accounting import Event, gaussian_multiplier
 from gal.privacy.corrected_loss import CorrectedLogLoss
 from gal.privacy.costs import Cost, check_bounds, check_delta, check_epsilon
 from gal.privacy.noise import NoiseSource
-from gal.tasks import Labels, Options, regression_labels
 
 Floats = NDArray[np.float64]
 

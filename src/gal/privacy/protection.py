@@ -11,13 +11,13 @@ import numpy as np
 from gal.core.line_search import ReleasedStep
 from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
+from gal.engine.initial import ConstantOutput, InitialOutput
+from gal.engine.options import Labels, Options, class_labels
 from gal.errors import InvalidOptionError, PrivacyError
-from gal.initial import ConstantOutput, InitialOutput
 from gal.privacy.labels import LabelMechanism, RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.paper import PaperInterval, PaperLaplace
 from gal.privacy.residuals import ResidualMechanism
-from gal.tasks import Labels, Options, class_labels
 
 Privacy = LabelMechanism | ResidualMechanism | PaperLaplace | PaperInterval
 

@@ -1,0 +1,1 @@
+"""What turns users' tables into a task, and drives it: options, labels, columns, organizations, drivers."""

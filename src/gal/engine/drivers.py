@@ -1,0 +1,330 @@
+"""Drivers: who carries the requests of Algorithm 1 to the organizations.
+
+A driver runs the same work for several organizations: one after another, in threads or in
+processes. Results do not depend on which one, where local models compute with as many threads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from gal.core.algorithm import learn, predict
+from gal.core.replies import Answers
+from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
+from gal.core.state import Ensemble, Progress
+from gal.core.steps import ENDED
+from gal.core.task import Task
+from gal.engine.organization import Organization, fit_locally, predict_locally, take_rows
+from gal.errors import (
+    GALError,
+    InvalidInputError,
+    InvalidOptionError,
+    LocalModelError,
+    NothingLearnedError,
+)
+
+T = TypeVar("T")
+Observer = Callable[[Progress], None]
+Listener = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
+"""Told what was asked in a round trip, and every organization's answer to each request."""
+
+
+@dataclass
+class Traffic:
+    """What learning moved between the label holder and the others; her own organization is at hand."""
+
+    trips: int = 0
+    """Round trips in which somebody else was asked."""
+    sent: int = 0
+    """Bytes of residuals (and of sample weights, where they are shared) to the others."""
+    received: int = 0
+    """Bytes of fitted values from the others."""
+    asked_again: int = 0
+    """Of these: values of models that had moved, after the last round."""
+
+    def count(self, request: Request, organizations: int, answers: Sequence[Any]) -> None:
+        """One request to so many others, and what came back; asking again for what moved sends no data."""
+        came = sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
+        self.received += came
+        if isinstance(request, FitRequest):
+            weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
+            self.sent += organizations * (request.residual.nbytes + weight)
+        else:
+            self.asked_again += came
+
+
+class Driver(Protocol):
+    """Runs jobs, in any order and at any place; results in the order of the jobs.
+
+    One that runs them in other processes says so with an attribute ``elsewhere = True``: views that
+    models prepare (such as on a GPU) are then prepared there, in every round.
+    """
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """The result of each job."""
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One job after another."""
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return [job() for job in jobs]
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Jobs in the workers of a joblib pool."""
+
+    pool: Any
+    elsewhere: bool
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return list(self.pool(delayed(job)() for job in jobs))
+
+
+@contextmanager
+def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
+    """The driver of this name, for one task: in-process, threads, processes, side-by-side, or joblib's choice.
+
+    ``side-by-side`` is for networks that share one GPU (extra ``deep``).
+
+    ``joblib`` is processes unless the caller has chosen another backend with
+    ``joblib.parallel_config``; its workers live as long as the task.
+    """
+    if not isinstance(driver, str):
+        yield driver
+        return
+    settings: dict[str, dict[str, Any]] = {
+        "in-process": {},
+        "threads": {"backend": "threading"},
+        "processes": {"backend": "loky"},
+        "joblib": {},
+    }
+    if driver == "side-by-side":
+        from gal.models.deep.side_by_side import SideBySide
+
+        with SideBySide() as together:
+            yield together
+        return
+    if driver not in settings:
+        known = ", ".join([*settings, "side-by-side"])
+        raise InvalidOptionError(f"driver must be one of {known}, got {driver!r}")
+    if driver == "in-process" or (driver == "joblib" and n_jobs in (None, 1)):
+        yield InProcess()
+        return
+    # max_nbytes: large views are shared as memory maps, once, not copied with every request.
+    with Parallel(n_jobs=-1 if n_jobs is None else n_jobs, max_nbytes="1M", **settings[driver]) as pool:
+        yield _Pool(pool, elsewhere=driver != "threads")
+
+
+def choose_driver(driver: str | Driver, organizations: Mapping[str, Organization]) -> str | Driver:
+    """What "auto" stands for: side by side where the models of several organizations compute on a GPU."""
+    if driver != "auto":
+        return driver
+    on_gpu = [one for one in organizations.values() if getattr(one.model, "on_gpu", False)]
+    return "side-by-side" if len(on_gpu) > 1 else "in-process"
+
+
+def drive_learning(
+    task: Task,
+    organizations: Mapping[str, Organization],
+    driver: Driver,
+    *,
+    progress: Progress | None = None,
+    on_round: Observer | None = None,
+    traffic: Traffic | None = None,
+    on_message: Listener | None = None,
+) -> Ensemble:
+    """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds.
+
+    Models of an earlier task are forgotten, unless this one resumes from ``progress``.
+    """
+    members = {name: organizations[name] for name in task.organizations}
+    if progress is None:
+        for one in members.values():
+            one.models.clear()
+    try:
+        return _drive(task, members, driver, progress, on_round, _listeners(task, traffic, on_message))
+    finally:
+        for one in members.values():
+            one.release()
+
+
+def _drive(
+    task: Task,
+    organizations: Mapping[str, Organization],
+    driver: Driver,
+    progress: Progress | None,
+    on_round: Observer | None,
+    listeners: Sequence[Listener],
+) -> Ensemble:
+    reached = progress
+
+    def note(now: Progress) -> None:
+        nonlocal reached
+        reached = now
+        if on_round is not None:
+            on_round(now)
+
+    steps = learn(task, progress=progress, on_round=note)
+    try:
+        requests = next(steps)
+        while True:
+            try:
+                replies = ask(task, organizations, driver, requests)
+                for listen in listeners:
+                    listen(requests, replies)
+            except KeyboardInterrupt:
+                requests = steps.throw(EndLearning())
+                continue
+            try:
+                requests = steps.send(replies)
+            except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
+                steps = learn(task, progress=reached)
+                next(steps)
+                requests = steps.throw(EndLearning())
+    except StopIteration as end:
+        ensemble: Ensemble = end.value
+    if not ensemble.rounds and ensemble.stopped.startswith(ENDED):
+        raise NothingLearnedError("learning was interrupted before its first round was finished")
+    return ensemble
+
+
+def _listeners(task: Task, traffic: Traffic | None, on_message: Listener | None) -> list[Listener]:
+    counting = [] if traffic is None else [partial(_count, traffic, task)]
+    return [*counting, *([] if on_message is None else [on_message])]
+
+
+def _count(
+    traffic: Traffic, task: Task, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]
+) -> None:
+    asked = False
+    for request, answers in zip(requests, replies, strict=True):
+        others = [name for name in request.organizations if name != task.label_holder]
+        traffic.count(request, len(others), [answers[name] for name in others])
+        asked = asked or bool(others)
+    traffic.trips += asked
+
+
+def ask(
+    task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[Request]
+) -> list[Mapping[str, Any]]:
+    """One round trip in learning: for each request every organization's values, or what went wrong there."""
+    asked = [
+        (index, organizations[name])
+        for index, request in enumerate(requests)
+        for name in request.organizations
+    ]
+    elsewhere = bool(getattr(driver, "elsewhere", False))
+    jobs = [partial(_or_error, _job(task, one, requests[index], elsewhere)) for index, one in asked]
+    replies: list[dict[str, Any]] = [{} for _ in requests]
+    for (index, one), result in zip(asked, driver(jobs), strict=True):
+        request = requests[index]
+        if isinstance(request, FitRequest) and not isinstance(result, GALError):
+            result, models = result
+            one.keep(request, models)
+        replies[index][one.name] = result
+    return list(replies)
+
+
+def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Callable[[], Any]:
+    """What the organization does with the request; nothing in it refers to the organization itself."""
+    view: Any = one.view
+    if not elsewhere:
+        try:
+            view = one.prepare()
+        except GALError as error:
+            return partial(_fail, error)
+    if isinstance(request, FitRequest):
+        before = one.models_before(request)
+        return partial(fit_locally, one.name, view, one.model, request, task.terms, previous=before)
+    rows, n_outputs = task.rows, task.loss.n_outputs
+    return partial(predict_locally, one.name, view, dict(one.models), request, n_outputs, own_rows=rows)
+
+
+def _fail(error: GALError) -> Any:
+    raise error
+
+
+def drive_prediction(
+    ensemble: Ensemble,
+    organizations: Mapping[str, Organization],
+    views: Mapping[str, Any],
+    n_rows: int,
+    driver: Driver,
+    unknown: Mapping[str, NDArray[np.bool_]] | None = None,
+) -> Answers:
+    """Run ``predict``; who has no view here does not answer, nor do ``unknown`` rows."""
+    steps = predict(ensemble, n_rows)
+    try:
+        request = next(steps)
+        steps.send(ask_to_predict(ensemble, organizations, views, driver, request, unknown or {}))
+    except StopIteration as end:
+        answers: Answers = end.value
+    return answers
+
+
+def ask_to_predict(
+    ensemble: Ensemble,
+    organizations: Mapping[str, Organization],
+    views: Mapping[str, Any],
+    driver: Driver,
+    request: PredictRequest,
+    unknown: Mapping[str, NDArray[np.bool_]],
+) -> dict[str, Any]:
+    """One round trip: every organization's predictions of all rounds, NaN at ``unknown`` rows."""
+    asked = [name for name in request.organizations if name in views]
+    known = {name: ~unknown[name] for name in asked if name in unknown}
+    asked_views = {name: views[name] for name in asked} | {
+        name: take_rows(views[name], np.flatnonzero(rows)) for name, rows in known.items()
+    }
+    jobs = [
+        partial(
+            _or_error,
+            partial(
+                predict_locally,
+                name,
+                asked_views[name],
+                organizations[name].models,
+                request,
+                ensemble.n_outputs,
+            ),
+        )
+        for name in asked
+    ]
+    replies: dict[str, Any] = dict(zip(asked, driver(jobs), strict=True))
+    for name, rows in known.items():
+        if isinstance(replies[name], np.ndarray):
+            values = np.full((len(request.rounds), len(rows), ensemble.n_outputs), np.nan, dtype=np.float32)
+            values[:, rows] = replies[name]
+            replies[name] = values
+    return replies
+
+
+def by_name(organizations: Sequence[Organization]) -> dict[str, Organization]:
+    """Organizations by name, in order of their names: the order in which they were given is nothing."""
+    found: dict[str, Organization] = {}
+    for one in organizations:
+        if one.name in found:
+            raise InvalidInputError(f"two organizations are called {one.name!r}: names must differ")
+        found[one.name] = one
+    if not found:
+        raise InvalidInputError("no organizations: at least one is needed")
+    return {name: found[name] for name in sorted(found)}
+
+
+def _or_error(job: Callable[[], T]) -> T | GALError:
+    """Errors travel as values, so that one organization's failure is not the round's."""
+    try:
+        return job()
+    except GALError as error:
+        return LocalModelError(str(error))  # a plain one: with its cause it might not travel

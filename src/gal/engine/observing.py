@@ -1,0 +1,106 @@
+"""What is seen of rounds: a progress bar while they go by, a clock, and their records afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gal.core.state import Progress, Round
+
+if TYPE_CHECKING:  # only who looks at a progress bar needs rich
+    from rich.console import Console
+
+Observer = Callable[[Progress], None]
+
+
+@contextmanager
+def show_progress(
+    rounds: int, on_round: Observer | None = None, *, show: bool = True, console: Console | None = None
+) -> Iterator[Observer | None]:
+    """An observer that draws a progress bar and passes every round on to ``on_round``."""
+    if not show:
+        yield on_round
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (
+        bars.TextColumn("round"),
+        bars.MofNCompleteColumn(),
+        bars.BarColumn(bar_width=20),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("{task.description}"),
+    )
+    with bars.Progress(*columns, console=console or Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("waiting for the first fitted values", total=rounds)
+
+        def observe(progress: Progress) -> None:
+            bar.update(line, completed=len(progress.rounds), description=describe(progress))
+            if on_round is not None:
+                on_round(progress)
+
+        yield observe
+
+
+def describe(progress: Progress) -> str:
+    """Loss, rate and the largest weights of the last round, in one line."""
+    last = progress.rounds[-1]
+    largest = sorted(last.weights.items(), key=lambda pair: -pair[1])[:4]
+    weights = " ".join(f"{name} {weight:.2f}" for name, weight in largest if weight > 0)
+    validation = (
+        "" if last.validation_loss != last.validation_loss else f" (validation {last.validation_loss:.4g})"
+    )
+    missed = f" | without {', '.join(last.left_out)}" if last.left_out else ""
+    return f"loss {last.train_loss:.4g}{validation} | rate {last.rate:.3g} | weights {weights}{missed}"
+
+
+@dataclass(frozen=True)
+class FinishedRound:
+    """What a round found, and how long it took; fields also as keys: ``rounds_[0]["rate"]``."""
+
+    round: int
+    weights: Mapping[str, float]
+    rate: float
+    train_loss: float
+    validation_loss: float
+    seconds: float
+    contributions: Mapping[str, float]
+    left_out: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+class Clock:
+    """Notes when each round was finished, and passes it on."""
+
+    def __init__(self, on_round: Any) -> None:
+        self.on_round = on_round
+        self.last = time.perf_counter()
+        self.seconds: list[float] = []
+        self.reached: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.perf_counter()
+        self.seconds.append(now - self.last)
+        self.last = now
+        self.reached = progress
+        if self.on_round is not None:
+            self.on_round(progress)
+
+
+def finished_round(done: Round, seconds: float) -> FinishedRound:
+    """What a round found, with its seconds."""
+    return FinishedRound(
+        done.round,
+        done.weights,
+        done.rate,
+        done.train_loss,
+        done.validation_loss,
+        seconds,
+        done.contributions,
+        done.left_out,
+    )

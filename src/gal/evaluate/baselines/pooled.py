@@ -1,0 +1,295 @@
+"""The best single scikit-learn model on all columns: what one would do if sharing were allowed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gal.core.losses import Poisson
+from gal.core.rows import assign_rows
+from gal.engine.columns import columns_by_organization, view_of
+from gal.engine.drivers import Traffic
+from gal.engine.labels import check_class_labels, check_regression_labels
+from gal.engine.options import Labels, Options, class_labels, regression_labels
+from gal.errors import InvalidOptionError
+from gal.evaluate.baselines.method import Columns, Estimator, all_columns, check_label_holder, options_used
+from gal.models.tabular import TableEncoder, as_table
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.intp]
+
+SMALL = 2_000
+"""Tables with fewer rows choose by cross-validation, and try a support vector machine."""
+
+PARTS = 5
+"""Parts of that cross-validation; larger tables hold one of as many out."""
+
+ENOUGH = 50_000
+"""Rows that are enough to choose a model with."""
+
+CALIBRATION = 5
+"""Rows that a class needs for a support vector machine to tell probabilities."""
+
+SMALLEST = 1e-15
+"""Probabilities below this are taken as this: their log would rule everything."""
+
+
+def pooled(
+    *,
+    classes: bool,
+    organizations: Columns,
+    label_holder: str | None = None,
+    local_models: Any = None,  # noqa: ARG001
+    rounds: int = 10,  # noqa: ARG001
+    random_state: Any = None,
+    **options: Any,
+) -> Estimator:
+    """The best of several models on all columns, chosen on training rows.
+
+    Uses the options ``loss`` and ``preset``, which say by what loss to choose, and ``candidates``
+    (default: all). It has no local models and no rounds: these and all other options are ignored.
+    """
+    check_label_holder(organizations, label_holder)
+    used = options_used(options, ("loss", "preset", "candidates"))
+    made: Estimator = (PooledClassifier if classes else PooledRegressor)(
+        all_columns(organizations), random_state=random_state, **used
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model, and how it wants the table: codes of categories, or wide (scaled, imputed, one-hot)."""
+
+    model: Any
+    table: Literal["codes", "wide"]
+
+
+def regression_candidates(seed: int, is_category: Any) -> dict[str, Candidate]:
+    """Models for numbers, for tables whose columns are categories where ``is_category``."""
+    trees = HistGradientBoostingRegressor(categorical_features=is_category, random_state=seed)
+    return {
+        "linear model": Candidate(RidgeCV(np.logspace(-2, 4, 13)), "wide"),
+        "histogram gradient boosting": Candidate(trees, "codes"),
+        "random forest": Candidate(RandomForestRegressor(random_state=seed), "codes"),
+        "support vector machine": Candidate(
+            TransformedTargetRegressor(SVR(), transformer=StandardScaler()), "wide"
+        ),
+    }
+
+
+def class_candidates(seed: int, is_category: Any) -> dict[str, Candidate]:
+    """Models for classes."""
+    trees = HistGradientBoostingClassifier(categorical_features=is_category, random_state=seed)
+    return {
+        "linear model": Candidate(LogisticRegression(max_iter=1000), "wide"),
+        "histogram gradient boosting": Candidate(trees, "codes"),
+        "random forest": Candidate(RandomForestClassifier(random_state=seed), "codes"),
+        "support vector machine": Candidate(CalibratedClassifierCV(SVC(), ensemble=False), "wide"),
+    }
+
+
+NAMES = tuple(regression_candidates(0, None))
+
+
+class _Pooled(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share; after ``fit``, ``chosen_`` names the model and ``losses_`` why."""
+
+    def __init__(
+        self,
+        columns: Sequence[str | int] | None = None,
+        *,
+        candidates: Sequence[str] | None = None,
+        loss: Any = "auto",
+        preset: str = "default",
+        random_state: Any = None,
+    ) -> None:
+        self.columns = columns
+        self.candidates = candidates
+        self.loss = loss
+        self.preset = preset
+        self.random_state = random_state
+
+    def _candidates(self, seed: int) -> dict[str, Candidate]:
+        raise NotImplementedError
+
+    def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
+        """Mean loss of a fitted model on these rows."""
+        raise NotImplementedError
+
+    def _fit(self, X: Any, target: NDArray[Any], labels: Labels) -> None:
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        names = getattr(self, "feature_names_in_", None)
+        self._names = None if names is None else [str(name) for name in names]
+        organizations: Any = None if self.columns is None else {"pooled": self.columns}
+        (self._positions,) = columns_by_organization(organizations, X, self._names).values()
+        view = as_table(self._view(X))
+        self.encoder_ = TableEncoder().fit(view)
+        codes = self.encoder_.codes(view)
+        candidates = self._chosen_candidates(seed, labels)
+        self.losses_: dict[str, float] = {}
+        if len(candidates) > 1:
+            splits = _splits(labels, seed)
+            self.losses_ = {
+                name: float(np.mean([self._judged(one, codes, target, labels, *split) for split in splits]))
+                for name, one in candidates.items()
+            }
+        self.chosen_ = min(candidates, key=lambda name: self.losses_.get(name, 0.0))
+        self._wants = candidates[self.chosen_].table
+        self.model_ = _fit_quietly(candidates[self.chosen_].model, self._table(codes, self._wants), target)
+        self.traffic_ = Traffic()
+
+    def _chosen_candidates(self, seed: int, labels: Labels) -> dict[str, Candidate]:
+        unknown = [name for name in self.candidates or () if name not in NAMES]
+        if unknown or (self.candidates is not None and not self.candidates):
+            raise InvalidOptionError(
+                f"candidates must be some of {', '.join(NAMES)}, got {self.candidates!r}"
+            )
+        found = self._candidates(seed)
+        if self.candidates is not None:
+            return {name: found[name] for name in self.candidates}
+        rarest = len(labels.y) if labels.groups is None else int(np.bincount(labels.groups).min())
+        if len(labels.y) >= SMALL or rarest < 2 * CALIBRATION:
+            del found["support vector machine"]
+        return found
+
+    def _judged(
+        self,
+        candidate: Candidate,
+        codes: Floats,
+        target: NDArray[Any],
+        labels: Labels,
+        train: Positions,
+        check: Positions,
+    ) -> float:
+        model = _fit_quietly(
+            clone(candidate.model), self._table(codes[train], candidate.table), target[train]
+        )
+        held_out = Labels(labels.y[check], labels.loss, labels.classes)
+        return self._loss_of(model, self._table(codes[check], candidate.table), held_out)
+
+    def _table(self, codes: Floats, wants: str) -> Floats:
+        return self.encoder_.wide(codes) if wants == "wide" else codes
+
+    def _view(self, X: Any) -> Any:
+        names = None if self._names is None else [self._names[position] for position in self._positions]
+        return view_of(X, self._positions, names)
+
+    def _checked(self, X: Any, *, reset: bool) -> Any:
+        table = X if hasattr(X, "shape") else np.asarray(X)
+        validate_data(self, table, reset=reset, skip_check_array=True)
+        return table
+
+    def _inputs(self, X: Any) -> Floats:
+        check_is_fitted(self, "model_")
+        return self._table(
+            self.encoder_.codes(as_table(self._view(self._checked(X, reset=False)))), self._wants
+        )
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predictions of the chosen model."""
+        return np.asarray(self.model_.predict(self._inputs(X)))
+
+    def staged_predict(self, X: Any) -> Iterator[NDArray[Any]]:
+        """The predictions, once: there are no rounds."""
+        yield self.predict(X)
+
+
+class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
+    """The best of several scikit-learn regressors by the loss of the task: squared error by default."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose a model, then fit it to all rows."""
+        table = self._checked(X, reset=True)
+        target = check_regression_labels(y, int(table.shape[0]))
+        self._single_output = target.ndim == 1
+        self._fit(table, target, regression_labels(target, Options(loss=self.loss, preset=self.preset)))
+        return self
+
+    def _candidates(self, seed: int) -> dict[str, Candidate]:
+        found = regression_candidates(seed, self.encoder_.is_category_)
+        if self._single_output:
+            return found
+        return {name: Candidate(MultiOutputRegressor(one.model), one.table) for name, one in found.items()}
+
+    def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
+        output = np.asarray(model.predict(table), dtype=np.float64).reshape(len(table), -1)
+        if isinstance(labels.loss, Poisson):
+            output = np.log(np.maximum(output, 1e-6))
+        return float(labels.loss.value(labels.y, output).mean())
+
+
+class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
+    """The best of several scikit-learn classifiers by log loss."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose a model, then fit it to all rows."""
+        table = self._checked(X, reset=True)
+        target = check_class_labels(y, int(table.shape[0]))
+        labels = class_labels(target, Options(preset=self.preset))
+        self.classes_: NDArray[Any] = np.asarray(labels.classes)
+        self._fit(table, labels.y[:, 0].astype(np.intp), labels)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class that the chosen model predicts."""
+        return np.asarray(self.classes_[super().predict(X)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Class probabilities, shape (n, C)."""
+        return np.asarray(self.model_.predict_proba(self._inputs(X)))
+
+    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
+        """The probabilities, once: there are no rounds."""
+        yield self.predict_proba(X)
+
+    def _candidates(self, seed: int) -> dict[str, Candidate]:
+        return class_candidates(seed, self.encoder_.is_category_)
+
+    def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
+        codes = labels.y[:, 0].astype(np.intp)
+        probability = np.zeros((len(table), len(self.classes_)))
+        probability[:, model.classes_] = model.predict_proba(table)  # a part may lack a class
+        return -float(np.log(np.maximum(probability[np.arange(len(codes)), codes], SMALLEST)).mean())
+
+
+def _splits(labels: Labels, seed: int) -> list[tuple[Positions, Positions]]:
+    """Rows to fit and rows to judge on, with the same mix of classes."""
+    n = len(labels.y)
+    rng = np.random.default_rng(seed)
+    if n < SMALL:
+        rows = assign_rows(n, rng, n_parts=min(PARTS, n), groups=labels.groups)
+        parts = [rows.without(part) for part in range(rows.n_parts)]
+        return [(one.fit, one.validation) for one in parts]
+    drawn = np.sort(rng.permutation(n)[:ENOUGH])
+    groups = None if labels.groups is None else labels.groups[drawn]
+    rows = assign_rows(len(drawn), rng, validation_fraction=1 / PARTS, groups=groups)
+    return [(drawn[rows.fit], drawn[rows.validation])]
+
+
+def _fit_quietly(model: Any, table: Floats, target: NDArray[Any]) -> Any:
+    """Fit; that a solver stopped early is no news when the model is judged anyway."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(table, target)

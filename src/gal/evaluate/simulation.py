@@ -1,0 +1,266 @@
+"""The evaluator's question: would assistance help me, and how close to pooling does it get?
+
+Three models are cross-validated on the same folds: *alone* (the label holder's columns), *assisted*
+(GAL over all organizations) and *pooled* (all columns in one place). Every row is predicted by models
+that never saw it; the confidence intervals are bootstraps over these rows.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
+
+from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
+from gal.evaluate.baselines import METHODS
+from gal.evaluate.baselines.method import check_label_holder
+from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.models.tabular import as_frame
+from gal.warnings import InterruptedWarning
+
+RESAMPLES = 1000
+Observer = Callable[[str], None]
+
+COMPARED = {"alone": "alone", "assisted": "gal", "pooled": "pooled"}
+"""The methods, by what they are called here."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A score and its 95 % confidence interval; higher is better."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What was found; scores are out of sample, higher is better."""
+
+    metric: str
+    alone: Interval
+    assisted: Interval
+    pooled: Interval
+    gain: Interval
+    """assisted - alone, on the same rows."""
+    covered: float | None
+    """Share of the way from alone to pooled; None where pooling brings nothing."""
+    contributions: Mapping[str, float]
+    """Each organization's share of what was learned, in a model of all rows."""
+    label_holder: str
+    organizations: Mapping[str, list[str]]
+    target: str
+    rows: int
+    predicted_rows: int
+    """How many of them were predicted by models that had not seen them: all, or one test part."""
+    seconds: float
+    pooled_model: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
+        facts = asdict(self)
+        names = ("alone", "assisted", "pooled", "gain")
+        facts["intervals"] = {name: [facts[name]["low"], facts[name]["high"]] for name in names}
+        for name in names:
+            facts[name] = facts[name]["value"]
+        return facts
+
+
+def simulate(
+    table: Any,
+    target: str,
+    organizations: Mapping[str, list[str]],
+    *,
+    label_holder: str | None = None,
+    local_models: Any = None,
+    rounds: int = 10,
+    metric: str = "auto",
+    folds: int | None = None,
+    seed: int = 0,
+    on_step: Observer | None = None,
+) -> Simulation:
+    """Cross-validate alone, assisted and pooled on this table.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> table = load_diabetes(as_frame=True).frame
+    >>> parts = {"clinic": ["age", "sex"], "insurer": ["bmi", "bp"]}
+    >>> found = simulate(table, "target", parts, folds=2)
+    >>> found.assisted.value > found.alone.value
+    True
+    """
+    started = time.perf_counter()
+    say: Observer = on_step if on_step is not None else (lambda _: None)
+    X, y, names = _read(table, target, organizations)
+    chosen = metric_for(metric, y)
+    if chosen.classes:
+        y = np.unique(y, return_inverse=True)[1]
+    holder = check_label_holder(names, label_holder)
+    setting: dict[str, Any] = {
+        "classes": chosen.classes,
+        "organizations": names,
+        "label_holder": holder,
+        "local_models": local_models,
+        "rounds": rounds,
+        "random_state": seed,
+    }
+    splits = _splits(y, chosen, folds, seed)
+    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, say)
+    truth = np.concatenate([y[test] for _, test in splits])
+    say("confidence intervals")
+    scores = _bootstrap(chosen, truth, outputs, seed)
+    say("contributions")
+    whole = _fit(METHODS["gal"](**setting), X, y)
+    return Simulation(
+        metric=chosen.name,
+        alone=scores["alone"],
+        assisted=scores["assisted"],
+        pooled=scores["pooled"],
+        gain=scores["gain"],
+        covered=_covered(scores),
+        contributions=_shares(whole.contributions_),
+        label_holder=holder,
+        organizations=names,
+        target=target,
+        rows=len(y),
+        predicted_rows=len(truth),
+        seconds=time.perf_counter() - started,
+        pooled_model=picked,
+    )
+
+
+def _covered(scores: Mapping[str, Interval]) -> float | None:
+    way = scores["pooled"].value - scores["alone"].value
+    return (scores["assisted"].value - scores["alone"].value) / way if way > 0 else None
+
+
+def _left_out_outputs(
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    setting: Mapping[str, Any],
+    splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+    metric: Metric,
+    say: Observer,
+) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
+    outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
+    picked = ""
+    for index, (train, test) in enumerate(splits):
+        say(f"part {index + 1} of {len(splits)}")
+        for name, method in COMPARED.items():
+            options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
+            model = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
+            outputs[name].append(metric.output(model, X.iloc[test]))
+            picked = model.chosen_ if name == "pooled" else picked
+    return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
+
+
+def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
+    """Fit; Ctrl-C ends everything, where an estimator alone would keep its finished rounds."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InterruptedWarning)
+            return model.fit(X, y)
+    except (InterruptedWarning, NothingLearnedError) as ended:
+        raise KeyboardInterrupt from ended
+
+
+def _read(
+    table: Any, target: str, organizations: Mapping[str, list[str]]
+) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
+    frame = as_frame(table).rename(columns=str)
+    if len(frame) < 2:
+        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
+    if not frame.columns.is_unique:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
+    if target not in frame.columns:
+        raise InvalidInputError(
+            f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"
+        )
+    y = frame[target]
+    if y.isna().any():
+        raise InvalidLabelsError(
+            f"{int(y.isna().sum())} of {len(y)} values of {target!r} are missing: remove these rows"
+        )
+    names = {str(name): [str(column) for column in columns] for name, columns in organizations.items()}
+    for name, columns in names.items():
+        if target in columns:
+            raise InvalidInputError(
+                f"organization {name!r} holds {target!r}, which is what is to be predicted"
+            )
+        unknown = [column for column in columns if column not in frame.columns]
+        if unknown:
+            raise InvalidInputError(
+                f"organization {name!r}: no column {', '.join(map(repr, unknown))} in the table; "
+                f"it has {', '.join(frame.columns[:20])}"
+            )
+        if not columns:
+            raise InvalidInputError(f"organization {name!r} has no columns: give it some or leave it out")
+    if not names:
+        raise InvalidInputError("no organizations: name at least one")
+    return frame.drop(columns=[target]), y.to_numpy(), names
+
+
+def _holdout(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    splitter = StratifiedShuffleSplit if metric.classes else ShuffleSplit
+    train, test = next(splitter(1, test_size=0.2, random_state=seed).split(np.zeros(len(y)), y))
+    return train, test
+
+
+def _splits(
+    y: NDArray[Any], metric: Metric, folds: int | None, seed: int
+) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Five parts of a small table, three of a larger one, one test part of a very large one."""
+    count = folds if folds is not None else 5 if len(y) <= 5_000 else 3 if len(y) <= 50_000 else 1
+    smallest = int(np.unique(y, return_counts=True)[1].min()) if metric.classes else len(y)
+    if count < 1 or (count > 1 and count > smallest):
+        raise InvalidInputError(
+            f"{count} parts need at least {count} rows"
+            + (" of every class" if metric.classes else "")
+            + f", the smallest has {smallest}: use fewer with --folds"
+        )
+    if count == 1:
+        if smallest < 2 or len(y) < 5 * (len(np.unique(y)) if metric.classes else 1):
+            raise InvalidInputError(f"{len(y)} rows are too few to put a fifth of them aside")
+        return [_holdout(y, metric, seed)]
+    splitter = StratifiedKFold if metric.classes else KFold
+    return list(splitter(count, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
+
+
+def _bootstrap(
+    metric: Metric, truth: NDArray[Any], outputs: Mapping[str, NDArray[Any]], seed: int
+) -> dict[str, Interval]:
+    """Scores with 95 % percentile intervals; all models see the same resamples."""
+    rng = np.random.default_rng(seed)
+    values = {name: metric.score(truth, output) for name, output in outputs.items()}
+    values["gain"] = values["assisted"] - values["alone"]
+    drawn: dict[str, list[float]] = {name: [] for name in values}
+    resamples = RESAMPLES if len(truth) <= 20_000 else 200
+    for _ in range(resamples):
+        rows = rng.integers(0, len(truth), len(truth))
+        if metric.classes and len(np.unique(truth[rows])) < len(np.unique(truth)):
+            continue
+        once = {name: metric.score(truth[rows], output[rows]) for name, output in outputs.items()}
+        once["gain"] = once["assisted"] - once["alone"]
+        for name, value in once.items():
+            drawn[name].append(value)
+    return {
+        name: Interval(value, *(float(q) for q in np.quantile(drawn[name] or [value], [0.025, 0.975])))
+        for name, value in values.items()
+    }
+
+
+def _shares(contributions: Mapping[str, float]) -> dict[str, float]:
+    total = sum(contributions.values())
+    return {name: value / total if total > 0 else 0.0 for name, value in contributions.items()}
+
+
+__all__ = ["METRICS", "Interval", "Simulation", "simulate"]

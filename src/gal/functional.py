@@ -1,0 +1,162 @@
+"""GAL in parts: learn and predict with organizations that each bring their own view and model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.losses import REGRESSION_LOSSES
+from gal.core.prediction import final_output
+from gal.core.state import Ensemble, Progress
+from gal.engine.drivers import (
+    Driver,
+    Traffic,
+    by_name,
+    choose_driver,
+    drive_learning,
+    drive_prediction,
+    open_driver,
+)
+from gal.engine.observing import show_progress
+from gal.engine.options import Options, class_labels, make_task, regression_labels
+from gal.engine.organization import Organization, check_view
+from gal.errors import InvalidInputError, InvalidOptionError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the label holder gets for a batch of rows."""
+
+    output: Floats
+    """F^T in link space, shape (n, K)."""
+    missing: Mapping[str, str]
+    """Organizations that did not answer, and why; their mean contribution stands in."""
+    degraded: NDArray[np.bool_]
+    """Rows for which at least one organization did not answer."""
+
+
+def learn(
+    y: Any,
+    organizations: Sequence[Organization],
+    *,
+    kind: Literal["auto", "regression", "classification"] = "auto",
+    label_holder: str | None = None,
+    initial: Any = "auto",
+    sample_weight: Any = None,
+    seed: int = 0,
+    driver: str | Driver = "auto",
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+    on_round: Callable[[Progress], None] | None = None,
+    show: bool = False,
+    traffic: Traffic | None = None,
+    **options: Any,
+) -> Ensemble:
+    """Learn ``y`` with the assistance of these organizations; options as in ``gal.engine.options.Options``.
+
+    The fitted models stay in the organizations; the ensemble holds what the label holder needs to
+    add their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
+    ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
+    moves between the label holder and the others. ``driver``: ``auto`` (side by side where several networks share
+    a GPU, else one organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a function
+    that runs a list of jobs.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 4))
+    >>> bank, shop = Organization("bank", X[:, :2]), Organization("shop", X[:, 2:])
+    >>> ensemble = learn(X.sum(axis=1), [bank, shop], rounds=20)
+    >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
+    True
+    """
+    if kind not in {"auto", "regression", "classification"}:
+        raise InvalidOptionError(f"kind must be auto, regression or classification, got {kind!r}")
+    if options.setdefault("closing", False) is not False:
+        raise InvalidOptionError("closing is an option of GALClassifier and GALRegressor, not of gal.learn")
+    chosen = Options(**options)
+    members = by_name(organizations)
+    classes = _is_classes(y, kind) and not (isinstance(chosen.loss, str) and chosen.loss in REGRESSION_LOSSES)
+    labels = (class_labels if classes else regression_labels)(y, chosen)
+    holder = organizations[0].name if label_holder is None else label_holder
+    _check_rows(members, len(labels.y))
+    task = make_task(
+        labels,
+        list(members),
+        chosen,
+        label_holder=holder,
+        label_holder_loss=members[holder].local_loss if holder in members else None,
+        initial=initial,
+        sample_weight=sample_weight,
+        moving=[name for name, one in members.items() if one.moves],
+        seed=seed,
+    )
+    with (
+        open_driver(choose_driver(driver, members), n_jobs) as run,
+        show_progress(task.rounds, on_round, show=show) as observer,
+    ):
+        return drive_learning(task, members, run, progress=progress, on_round=observer, traffic=traffic)
+
+
+def _check_rows(members: Mapping[str, Organization], n_labels: int) -> None:
+    for one in members.values():
+        if one.view.shape[0] != n_labels:
+            raise InvalidInputError(
+                f"organization {one.name!r} has {one.view.shape[0]} rows, the labels {n_labels}: "
+                "rows must be the same, in the same order, everywhere"
+            )
+
+
+def predict(
+    ensemble: Ensemble,
+    organizations: Sequence[Organization],
+    views: Mapping[str, Any] | None = None,
+    *,
+    initial: Any = None,
+    driver: str | Driver = "auto",
+    n_jobs: int | None = None,
+) -> Prediction:
+    """Outputs for new rows: ``views`` has each organization's columns of them.
+
+    Without ``views`` the organizations answer for the rows they hold. One that has no view here
+    does not answer: its mean contribution stands in, and the rows are marked ``degraded``.
+    """
+    members = by_name(organizations)
+    given = {name: one.view for name, one in members.items()} if views is None else dict(views)
+    checked = {name: check_view(name, view) for name, view in given.items() if name in members}
+    sizes = {name: int(view.shape[0]) for name, view in checked.items()}
+    if len(set(sizes.values())) > 1:
+        raise InvalidInputError(f"the views have different numbers of rows: {sizes}")
+    if not sizes:
+        raise InvalidInputError(f"no view belongs to any of the organizations {', '.join(members)}")
+    n_rows = next(iter(sizes.values()))
+    first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
+    with open_driver(choose_driver(driver, members), n_jobs) as run:
+        answers = drive_prediction(ensemble, members, checked, n_rows, run)
+    return Prediction(final_output(ensemble, answers, first), answers.missing, answers.degraded)
+
+
+def _first_output(initial: Any, n_rows: int, n_outputs: int) -> Floats:
+    if initial is None:
+        raise InvalidInputError(
+            "this model starts from outputs given row by row: pass initial= for these rows"
+        )
+    output = np.asarray(initial, dtype=np.float64)
+    if output.size != n_rows * n_outputs or len(output) != n_rows:
+        raise InvalidInputError(
+            f"initial must have shape {(n_rows, n_outputs)} for these rows, got {output.shape}"
+        )
+    return output.reshape(n_rows, n_outputs)
+
+
+def _is_classes(y: Any, kind: str) -> bool:
+    if kind != "auto":
+        return kind == "classification"
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return labels.ndim == 1 and labels.dtype.kind in "bOUS"
+    return len(np.unique(labels)) <= 10  # counts and amounts have more

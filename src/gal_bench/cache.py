@@ -1,0 +1,117 @@
+"""Outcomes on disk, one JSON file per run: an interrupted bench goes on where it stopped.
+
+A file's name is a digest of the cell, of the sources of everything that decides an outcome (what the module that
+runs it imports, followed to its end), and of the versions of numpy, scipy and scikit-learn: after a change of any of them the run is done again, and no old
+number stands beside new ones. (Comments and docstrings do not count.) Deep runs have sources of their own, so that work on networks leaves the other
+tables alone; they come from several machines, so their outcomes say on what they were computed, and versions
+are no part of their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from gal_bench.cells import Cell, Outcome
+from gal_bench.code_text import code_text
+
+ROOT = Path(__file__).parents[1]
+"""Where the packages lie."""
+TABULAR, DEEP, LEAK = (f"gal_bench.runs.{name}_cells" for name in ("tabular", "deep", "leak"))
+"""Modules that run a cell: what they import, and what that imports, decides an outcome."""
+HARMLESS = (
+    *("gal.errors", "gal.warnings", "gal.engine.observing", "gal.storage"),
+    *("gal_bench.cells", "gal_bench.deep_sets", "gal_bench.data.sources"),
+)
+"""Imported, but deciding nothing: words, what is stored, and names that are part of a cell."""
+NETWORKS, METER = ("gal.models.deep",), ("gal.privacy.leakage", LEAK)
+
+
+@cache
+def fingerprint(*, deep: bool = False, leak: bool = False) -> str:
+    """Digest of the deciding sources and, but for deep runs, of library versions."""
+    digest = hashlib.sha256()
+    for path in deciding_files(deep=deep, leak=leak):
+        digest.update(path.relative_to(ROOT).as_posix().encode())
+        digest.update(_code(path))
+    for library in () if deep else ("numpy", "scipy", "scikit-learn"):
+        digest.update(f"{library} {version(library)}".encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _code(path: Path) -> bytes:
+    return code_text(path.read_text(encoding="utf-8")).encode()
+
+
+def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
+    """All sources that decide the outcomes of deep or of other runs, or of those whose leak is measured, in order."""
+    passed_over = (*HARMLESS, *(() if deep else NETWORKS), *(() if leak else METER))
+    found: set[str] = set()
+    left = [DEEP if deep else TABULAR, *([LEAK] if leak else [])]
+    while left:
+        module = left.pop()
+        if module in found or any(f"{module}.".startswith(f"{one}.") for one in passed_over):
+            continue
+        found.add(module)
+        left += imported(module)
+    return sorted(file_of(module) for module in found)
+
+
+def imported(module: str) -> list[str]:
+    """The modules of these packages that a module imports, wherever in it, and the packages around them."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    around = {
+        ".".join(name.split(".")[:length]) for name in names for length in range(1, 1 + name.count("."))
+    }
+    ours = {name for name in names | around if name.split(".")[0] in {"gal", "gal_bench"}}
+    return sorted(name for name in ours if file_of(name).is_file())
+
+
+def file_of(module: str) -> Path:
+    """Where the module's source is; that of a package is its ``__init__``."""
+    place = ROOT.joinpath(*module.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+class Cache:
+    """A folder of outcomes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, cell: Cell) -> Path:
+        """Where this cell's outcome is kept."""
+        text = json.dumps([cell.to_json(), fingerprint(deep=cell.deep, leak=cell.leak)], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    def get(self, cell: Cell) -> Outcome | None:
+        """The stored outcome; None where there is none (or a file that is cut off or something else)."""
+        try:
+            stored = json.loads(self.path(cell).read_text(encoding="utf-8"))
+            return Outcome(**stored["outcome"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, cell: Cell, outcome: Outcome) -> None:
+        """Store, all or nothing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stored = {"cell": cell.to_json(), "outcome": outcome.to_json()}
+        write_whole(self.path(cell), json.dumps(stored, indent=1))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it, even after a crash, finds the old text or the new one."""
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

@@ -1,0 +1,268 @@
+"""Images as views: MNIST and CIFAR-10, cut into one patch for each organization.
+
+``load_images("MNIST", 8)`` reads ``mnist/*.gz`` (or the same files unpacked) below the data folder, and
+``load_images("CIFAR10", 8)`` the binary version of CIFAR-10, ``cifar-10-batches-bin/*.bin`` (or ``*.bin.xz``; a
+sub folder ``cifar10/`` is looked into as well): ``data_dir``, else the environment's ``GAL_DATA``. ``SOURCES``
+says which files, with what checksums, and where to get them. The rows are the official training and test images.
+
+The patches are those of the paper: 2 organizations hold the left and the right half, 4 the quarters, 8 two rows
+of four; they are numbered row by row, and the label holder has the upper left one, which is the darkest of MNIST.
+This module needs numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import InvalidOptionError
+from gal_bench.data.sources import Source
+from gal_bench.data.view_sets import Patch, ViewSet
+
+Pixels = NDArray[np.uint8]
+"""Shape (n, channels, height, width): levels 0 to 255."""
+View = NDArray[np.float32]
+"""Shape (n, channels, height, width): standardised."""
+
+ORGANIZATIONS = (1, 2, 4, 8)
+LEVELS = 256
+MULTIPLE = 8
+"""Height and width of a patch are padded to a multiple: the paper's network halves them three times."""
+CHUNK = 4096
+"""Images worked on at a time, so that nothing but the result is large."""
+
+SOURCES = {
+    "MNIST": Source(
+        {
+            "mnist/train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "mnist/train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "mnist/t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "mnist/t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        },
+        "http://yann.lecun.com/exdb/mnist (LeCun, Cortes and Burges; CC BY-SA 3.0)",
+    ),
+    "CIFAR10": Source(
+        {
+            "cifar-10-batches-bin/data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "cifar-10-batches-bin/data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "cifar-10-batches-bin/data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "cifar-10-batches-bin/data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "cifar-10-batches-bin/data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            "cifar-10-batches-bin/test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        },
+        "the 'binary version' at https://www.cs.toronto.edu/~kriz/cifar.html (Krizhevsky 2009; free to use)",
+    ),
+}
+
+MNIST_CLASSES = tuple(str(digit) for digit in range(10))
+CIFAR10_CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+CIFAR10_RECORD = (3, 32, 32)
+"""What follows the label's byte: channels red, green, blue, each row by row."""
+
+
+class Images(NamedTuple):
+    """Images and their classes."""
+
+    pixels: Pixels
+    y: NDArray[np.int64]
+    """Shape (n,): codes of the classes."""
+
+
+class Frame(NamedTuple):
+    """How an organization's view is made of its patch."""
+
+    patch: Patch
+    values: NDArray[np.float32]
+    """Shape (channels, 256): what each level becomes."""
+    size: tuple[int, int]
+    """Height and width of the view; zeros around the patch."""
+    corner: tuple[int, int]
+    """Where the patch's upper left pixel lies in the view."""
+
+
+def load_images(
+    name: str, organizations: int, data_dir: Path | str | None = None, *, masked: bool = False
+) -> ViewSet:
+    """MNIST or CIFAR10 with 1, 2, 4 or 8 organizations, "patch 1" (upper left, the label holder) to "patch 8".
+
+    A view is float32, (n, channels, height, width): the organization's patch, standardised per channel with mean
+    and deviation of its own training pixels, then padded with zeros to multiples of 8. ``masked`` is the paper's
+    way: the full image, standardised as a whole, with zeros outside of the own patch and no padding; that takes
+    ``organizations`` times the memory (CIFAR10 with 8: about 7 GB).
+    """
+    if name not in READERS:
+        raise InvalidOptionError(f"image set must be one of {', '.join(READERS)}, got {name!r}")
+    _check_organizations(organizations)
+    train, test, class_names = READERS[name](None if data_dir is None else Path(data_dir))
+    patches = lay_out(organizations, *train.pixels.shape[2:])
+    frames, whole = _frames(train.pixels, patches, masked=masked)
+    train_views, whole_train = _views(train.pixels, frames, whole)
+    test_views, whole_test = _views(test.pixels, frames, whole)
+    return ViewSet(
+        name,
+        train_views,
+        train.y,
+        test_views,
+        test.y,
+        "accuracy",
+        whole_train,
+        whole_test,
+        class_names,
+        patches,
+    )
+
+
+def lay_out(organizations: int, height: int, width: int) -> dict[str, Patch]:
+    """The paper's patches of an image, in pixels, row by row: as many rows as columns, or half as many."""
+    _check_organizations(organizations)
+    power = organizations.bit_length() - 1
+    rows, columns = 2 ** (power // 2), 2 ** (power - power // 2)
+    if height % rows or width % columns:
+        raise InvalidOptionError(
+            f"images of {height} x {width} pixels cannot be cut into {rows} x {columns} equal patches; use fewer "
+            "organizations"
+        )
+    high, wide = height // rows, width // columns
+    return {
+        f"patch {row * columns + column + 1}": Patch(row * high, column * wide, high, wide)
+        for row in range(rows)
+        for column in range(columns)
+    }
+
+
+def _check_organizations(organizations: int) -> None:
+    if organizations not in ORGANIZATIONS:
+        raise InvalidOptionError(
+            f"images are cut into patches for 1, 2, 4 or 8 organizations, got {organizations!r}"
+        )
+
+
+# --- from levels to views
+
+
+def count_levels(pixels: Pixels) -> NDArray[np.int64]:
+    """How often each level occurs in each channel: shape (channels, 256)."""
+    channels = pixels.shape[1]
+    counts = np.zeros((channels, LEVELS), np.int64)
+    for rows in _chunks(len(pixels)):
+        for channel in range(channels):
+            counts[channel] += np.bincount(pixels[rows, channel].ravel(), minlength=LEVELS)
+    return counts
+
+
+def standard_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """What each level becomes, shape (channels, 256), if levels that occur so often are to be standardised.
+
+    A channel of one level only has no deviation, and is divided by the whole range of levels.
+    """
+    levels = np.arange(LEVELS, dtype=np.float64)
+    total = counts.sum(axis=1)
+    mean = counts @ levels / total
+    from_mean = levels - mean[:, None]
+    deviation = np.sqrt((counts * from_mean**2).sum(axis=1) / total)
+    deviation[deviation == 0.0] = LEVELS - 1
+    values: NDArray[np.float32] = (from_mean / deviation[:, None]).astype(np.float32)
+    return values
+
+
+def standardised(
+    pixels: Pixels, values: NDArray[np.float32], size: tuple[int, int], corner: tuple[int, int] = (0, 0)
+) -> View:
+    """The pixels' ``values`` (channels, 256) at ``corner`` of images of ``size``, with zeros elsewhere."""
+    rows, channels, height, width = pixels.shape
+    view = np.zeros((rows, channels, *size), np.float32)
+    inside = view[:, :, corner[0] : corner[0] + height, corner[1] : corner[1] + width]
+    for some in _chunks(rows):
+        for channel in range(channels):
+            inside[some, channel] = values[channel][pixels[some, channel]]
+    return view
+
+
+def _frames(pixels: Pixels, patches: Mapping[str, Patch], *, masked: bool) -> tuple[dict[str, Frame], Frame]:
+    """How views are made of the patches and of the whole image, by the training ``pixels``."""
+    everywhere = Patch(0, 0, *pixels.shape[2:])
+    counts = {name: count_levels(_cut(pixels, patch)) for name, patch in patches.items()}
+    over_all = standard_values(np.sum(list(counts.values()), axis=0))  # the patches tile the image
+    if masked:
+        place = (everywhere.height, everywhere.width)
+        frames = {
+            name: Frame(patch, over_all, place, (patch.top, patch.left)) for name, patch in patches.items()
+        }
+        return frames, Frame(everywhere, over_all, place, (0, 0))
+    frames = {name: _padded(patch, standard_values(counts[name])) for name, patch in patches.items()}
+    return frames, _padded(everywhere, over_all)
+
+
+def _padded(patch: Patch, values: NDArray[np.float32]) -> Frame:
+    """The patch in the middle of an image whose sides are multiples of 8."""
+    height, width = (-(-length // MULTIPLE) * MULTIPLE for length in (patch.height, patch.width))
+    return Frame(patch, values, (height, width), ((height - patch.height) // 2, (width - patch.width) // 2))
+
+
+def _views(pixels: Pixels, frames: Mapping[str, Frame], whole: Frame) -> tuple[dict[str, View], View]:
+    views = {
+        name: standardised(_cut(pixels, frame.patch), frame.values, frame.size, frame.corner)
+        for name, frame in frames.items()
+    }
+    if len(views) == 1:  # one organization holds everything
+        return views, next(iter(views.values()))
+    return views, standardised(pixels, whole.values, whole.size, whole.corner)
+
+
+def _cut(pixels: Pixels, patch: Patch) -> Pixels:
+    return pixels[:, :, patch.top : patch.top + patch.height, patch.left : patch.left + patch.width]
+
+
+def _chunks(rows: int) -> Iterator[slice]:
+    return (slice(start, start + CHUNK) for start in range(0, rows, CHUNK))
+
+
+# --- files
+
+
+def _mnist(data_dir: Path | None) -> tuple[Images, Images, tuple[str, ...]]:
+    def part(prefix: str) -> Images:
+        pixels = _idx(data_dir, f"mnist/{prefix}-images-idx3-ubyte")
+        labels = _idx(data_dir, f"mnist/{prefix}-labels-idx1-ubyte")
+        return Images(pixels[:, None], labels.astype(np.int64))
+
+    return part("train"), part("t10k"), MNIST_CLASSES
+
+
+def _idx(data_dir: Path | None, file: str) -> Pixels:
+    """An array in LeCun's idx form: a byte of dimensions at 3, their lengths as big-endian int32, the values."""
+    source = SOURCES["MNIST"]
+    content = source.read("MNIST", source.find("MNIST", data_dir, f"{file}.gz", file))
+    dimensions = content[3]
+    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def _cifar10(data_dir: Path | None) -> tuple[Images, Images, tuple[str, ...]]:
+    train = [_batch(data_dir, f"data_batch_{number}.bin") for number in range(1, 6)]
+    pixels = np.concatenate([batch.pixels for batch in train])
+    y = np.concatenate([batch.y for batch in train])
+    return Images(pixels, y), _batch(data_dir, "test_batch.bin"), CIFAR10_CLASSES
+
+
+def _batch(data_dir: Path | None, file: str) -> Images:
+    source = SOURCES["CIFAR10"]
+    folders = ("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin")
+    places = (f"{folder}/{file}{packing}" for folder in folders for packing in ("", ".xz"))
+    content = source.read("CIFAR10", source.find("CIFAR10", data_dir, *places))
+    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + int(np.prod(CIFAR10_RECORD)))
+    return Images(records[:, 1:].reshape(-1, *CIFAR10_RECORD), records[:, 0].astype(np.int64))
+
+
+READERS: dict[str, Callable[[Path | None], tuple[Images, Images, tuple[str, ...]]]] = {
+    "MNIST": _mnist,
+    "CIFAR10": _cifar10,
+}
+"""By name: the training part, the test part and the names of the classes; each gets the data folder."""

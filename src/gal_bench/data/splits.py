@@ -1,0 +1,146 @@
+"""Rows to learn from and rows to score, and who holds which columns: what one run of an experiment starts from.
+
+Two protocols, named in every table: *per seed* draws rows and columns anew for each seed, *paper* takes the
+authors' one split of the rows for all seeds (and their columns by seed). Large sets with official test rows
+(Adult) are scored on those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gal.errors import MissingDataError
+from gal_bench.data.datasets import Dataset, Partition
+from gal_bench.data.partitions import named_partition, random_partition, skewed_partition
+
+PROTOCOLS = ("per seed", "paper")
+OFFICIAL = "official test rows"
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Train and test rows, whose index is their position in the data set, and the columns of each organization."""
+
+    X_train: pd.DataFrame
+    y_train: NDArray[Any]
+    X_test: pd.DataFrame
+    y_test: NDArray[Any]
+    organizations: Partition
+    """The first is the label holder."""
+    classes: bool
+    dataset: str
+    protocol: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells splits apart in records: rows, labels, columns and partition, in their order.
+
+        The values of the columns do not count: that takes long for a large table, and follows from the rows.
+        """
+        said = hashlib.sha256(repr((self.dataset, self.protocol, self.classes)).encode())
+        said.update(repr([str(column) for column in self.X_train.columns]).encode())
+        said.update(repr(list(self.organizations.items())).encode())
+        kind = "<i8" if self.classes else "<f8"
+        for X, y in ((self.X_train, self.y_train), (self.X_test, self.y_test)):
+            said.update(f"{len(X)} rows".encode())
+            said.update(X.index.to_numpy().astype("<i8").tobytes())
+            said.update(np.asarray(y).astype(kind).tobytes())
+        return said.hexdigest()[:16]
+
+
+def per_seed(dataset: Dataset, organizations: int, seed: int) -> Split:
+    """Rows and columns drawn by seed, exactly as the authors' code draws them."""
+    parts = random_partition(list(dataset.X.columns), organizations, seed)
+    return _split(dataset, draw_rows(len(dataset.y), seed), parts, PROTOCOLS[0])
+
+
+def skewed(dataset: Dataset, organizations: int, seed: int) -> Split:
+    """Rows drawn by seed; the label holder has the columns that tell least about the training rows."""
+    train, test = draw_rows(len(dataset.y), seed)
+    parts = skewed_partition(
+        dataset.X.iloc[train], dataset.y[train], organizations, classes=dataset.classes, seed=seed
+    )
+    return _split(dataset, (train, test), parts, PROTOCOLS[0])
+
+
+def by_name(dataset: Dataset, seed: int) -> Split:
+    """The partition by name, with the official test rows where there are some, else with rows drawn by seed."""
+    parts = named_partition(dataset)
+    if dataset.test is None:
+        return _split(dataset, draw_rows(len(dataset.y), seed), parts, PROTOCOLS[0])
+    train = np.setdiff1d(np.arange(len(dataset.y)), dataset.test)
+    return _split(dataset, (train, dataset.test), parts, OFFICIAL)
+
+
+def paper(reference: Path | str | None, name: str, organizations: int, seed: int) -> Split:
+    """The authors' one split of the rows, with their columns for this seed, from ``reference/splits_paper``.
+
+    ``reference`` is the folder that the environment's ``GAL_REFERENCE`` names, if it is None.
+    """
+    folder = reference if reference is not None else os.environ.get("GAL_REFERENCE")
+    if not folder:
+        raise MissingDataError(
+            "the paper's split is read from a folder, and none is given: set GAL_REFERENCE to one that holds "
+            "splits_paper/, with files like Wine_M8_seed0.npz"
+        )
+    return stored(Path(folder) / "splits_paper", name, organizations, seed, protocol=PROTOCOLS[1])
+
+
+def stored(folder: Path, name: str, organizations: int, seed: int, *, protocol: str = PROTOCOLS[0]) -> Split:
+    """One file that the authors' code left, standardised with its own statistics; columns are ``x0``, ``x1``, ...
+
+    Their standard deviations are those of ``per_seed`` up to float32, but up to 0.1 % larger where there are more
+    than 512 training rows (QSAR): they are pooled over batches of 512.
+    """
+    path = folder / f"{name}_M{organizations}_seed{seed}.npz"
+    if not path.is_file():
+        raise MissingDataError(
+            f"{path} is not there: GAL_REFERENCE names a folder whose {folder.name}/ holds one file for each data "
+            "set, number of organizations and seed, with X_train, y_train, X_test, y_test, stats_mean, stats_std "
+            "and feature_split_0, ..."
+        )
+    with np.load(path) as found:
+        tables = [(found[key] - found["stats_mean"]) / found["stats_std"] for key in ("X_train", "X_test")]
+        labels = [found[key].ravel() for key in ("y_train", "y_test")]
+        parts = {
+            f"organization {m + 1}": [f"x{j}" for j in found[f"feature_split_{m}"]]
+            for m in range(organizations)
+        }
+    columns = [f"x{j}" for j in range(tables[0].shape[1])]
+    X_train, X_test = (pd.DataFrame(table, columns=columns) for table in tables)
+    classes = labels[0].dtype.kind != "f"
+    y_train, y_test = (y.astype(np.int64 if classes else np.float64) for y in labels)
+    return Split(X_train, y_train, X_test, y_test, parts, classes, name, protocol)
+
+
+def draw_rows(n: int, seed: int) -> tuple[Positions, Positions]:
+    """Positions of the train rows (80 %, rounded down) and of the test rows, in the order drawn."""
+    order = np.random.RandomState(seed).permutation(n)
+    return order[: int(0.8 * n)], order[int(0.8 * n) :]
+
+
+def _split(dataset: Dataset, rows: tuple[Positions, Positions], parts: Partition, protocol: str) -> Split:
+    train, test = rows
+    X_train, X_test = dataset.X.iloc[train], dataset.X.iloc[test]
+    if dataset.partition is None:  # a small set: numbers only
+        X_train, X_test = standardised(X_train, X_test)
+    y = dataset.y
+    return Split(X_train, y[train], X_test, y[test], parts, dataset.classes, dataset.name, protocol)
+
+
+def standardised(X_train: pd.DataFrame, X_test: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """z-scores with the training rows' statistics, which each organization can compute on its own."""
+    mean, spread = X_train.mean(), X_train.std(ddof=1)
+    spread = spread.where(spread > 0, 1.0)
+    return (X_train - mean) / spread, (X_test - mean) / spread

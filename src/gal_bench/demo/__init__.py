@@ -1,0 +1,1 @@
+"""``gal demo``: four organizations as processes learn over mutual TLS."""

@@ -1,0 +1,321 @@
+"""One run of a deep table: organizations with networks learn on one set of views, and what came out is written down.
+
+Runs on a GPU where there is one, with numpy, scipy, scikit-learn and torch alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gal.core.prediction import staged_outputs
+from gal.core.state import Ensemble
+from gal.engine.drivers import Traffic, by_name, drive_learning, drive_prediction
+from gal.engine.options import Labels, Options, class_labels, make_task, regression_labels
+from gal.engine.organization import Organization
+from gal.errors import MissingDataError
+from gal.evaluate import metrics
+from gal.evaluate.baselines.assisted_learning import learn_assisted
+from gal.evaluate.baselines.fusion import FusedNetworks
+from gal.models.deep.side_by_side import SideBySide
+from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.data.view_sets import ViewSet
+from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS
+from gal_bench.runs.deep_models import fusion_training, models_by_organization
+from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual, disturbed, half
+from gal_bench.runs.local_models import local_losses_by_name
+
+__all__ = ["DEEP_MODELS", "run_deep_cell"]
+
+T = TypeVar("T")
+FUSION_EPOCHS = 40
+"""Of networks that are trained once, on the labels; ten rounds of ten epochs are more."""
+HELD_OUT = 0.04
+"""Of large sets: share of the rows that find weights and rates, and again of those that choose the number of
+rounds; thousands of rows are plenty for so few numbers."""
+LARGE = 20_000
+
+
+def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
+    """Learn and score."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    views = load_views(cell, sources)
+    run = _Run(cell, views)
+    learned = run.fused() if cell.method in {"late", "intermediate"} else run.assembled()
+    facts = learned.facts | _quality(views, learned.predictions[-1])
+    if torch.cuda.is_available():
+        facts["peak_device_memory"] = float(torch.cuda.max_memory_allocated())
+    kept = [] if learned.ensemble is None else learned.ensemble.rounds[: learned.ensemble.n_rounds]
+    return Outcome(
+        metric=views.metric,
+        scores=[_score(views, one) for one in [_constant(views), *learned.predictions]],
+        rates=[float(done.rate) for done in kept],
+        weights=[{name: float(weight) for name, weight in done.weights.items()} for done in kept],
+        validation_loss=learned.validation_loss,
+        label_holder=views.label_holder,
+        split=_digest(views),
+        facts=facts,
+    )
+
+
+def load_views(cell: Cell, sources: Sources) -> ViewSet:
+    """The rows as the organizations of this cell see them."""
+    masked = cell.options.get("preset") == "paper"
+    patches = 1 if cell.method == "joint" else cell.organizations
+    return _load(cell.dataset, patches, masked, sources.data)
+
+
+@lru_cache(maxsize=2)
+def _load(dataset: str, organizations: int | str, masked: bool, data: Path | None) -> ViewSet:
+    if dataset in IMAGE_SETS:
+        from gal_bench.data.images import load_images
+
+        return load_images(dataset, int(organizations), data, masked=masked)
+    if dataset in {"ModelNet40", "ShapeNet55"}:
+        from gal_bench.data.shapes import load_shapes
+
+        return load_shapes(dataset, data, cache_dir=data)
+    task = "mortality" if dataset in {"MIMICM", "MIMICM demo", "PhysioNet mortality"} else "length of stay"
+    if dataset.startswith("PhysioNet"):
+        from gal_bench.data.medical.physionet import load_physionet
+
+        return load_physionet(task, data)
+    from gal_bench.data.medical.mimic import load_mimic
+
+    return load_mimic(task, data, folder=None if dataset.endswith("demo") else _mimic_folder(dataset))
+
+
+def _mimic_folder(dataset: str) -> Path:
+    """Where the credentialed tables are."""
+    folder = os.environ.get("GAL_MIMIC")
+    if not folder:
+        raise MissingDataError(
+            f"{dataset} needs the tables of MIMIC-III, which PhysioNet gives to credentialed users: set GAL_MIMIC to "
+            "the folder that holds its CSV files (docs/how-to-mimic.md)"
+        )
+    return Path(folder)
+
+
+@dataclass
+class _Learned:
+    """What a method came to: predictions of the test rows after each round, and facts."""
+
+    predictions: list[NDArray[Any]]
+    facts: dict[str, float]
+    ensemble: Ensemble | None = None
+    validation_loss: float | None = None
+
+
+@dataclass
+class _TimedDriver:
+    """Runs organizations side by side on a GPU, one after another on a CPU, and notes how long they took."""
+
+    driver: SideBySide
+    seconds: float = 0.0
+
+    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        started = time.perf_counter()
+        results = self.driver(jobs) if torch.cuda.is_available() else [job() for job in jobs]
+        self.seconds += time.perf_counter() - started
+        return list(results)
+
+
+@dataclass
+class _Run:
+    """A cell and its views."""
+
+    cell: Cell
+    views: ViewSet
+
+    def assembled(self) -> _Learned:
+        """GAL and its relatives: alone, joint, assisted learning."""
+        with SideBySide() as together:
+            return self._assembled(_TimedDriver(together))
+
+    def _assembled(self, driver: _TimedDriver) -> _Learned:
+        members = by_name(self.organizations())
+        traffic = Traffic()
+        started = time.perf_counter()
+        ensemble, labels = self._learn(members, traffic, driver)
+        _wait()
+        seconds = time.perf_counter() - started
+        fitting = driver.seconds
+        predictions = self._predict(ensemble, labels, members, driver)
+        facts = {
+            "seconds": seconds,
+            "fit_seconds": fitting,
+            "label_holder_seconds": seconds - fitting,
+            "prediction_seconds": driver.seconds - fitting,
+            "stored_bytes": _stored_bytes(members, ensemble),
+            "trips": float(traffic.trips),
+            "sent": float(traffic.sent),
+            "received": float(traffic.received),
+            "revisit_bytes": float(traffic.asked_again),
+        }
+        return _Learned(predictions, facts, ensemble, _validation_loss(ensemble))
+
+    def fused(self) -> _Learned:
+        """Networks that are trained together, on the labels."""
+        model = FusedNetworks(
+            "features" if self.cell.method == "intermediate" else "outputs",
+            classes=self.views.classes,
+            loss="log_loss" if self.views.classes else "absolute_error",
+            training=fusion_training(self.cell.dataset, FUSION_EPOCHS),
+            random_state=self.cell.seed,
+        )
+        started = time.perf_counter()
+        model.fit(self.views.train, self.views.y_train)
+        _wait()
+        seconds = time.perf_counter() - started
+        return _Learned([model.predict(self.views.test)], {"seconds": seconds})
+
+    def organizations(self) -> list[Organization]:
+        """Who takes part, with local models as the cell says."""
+        cell, paper = self.cell, self.cell.options.get("preset") == "paper"
+        given = self._views(self.views.train, self.views.whole_train)
+        models = models_by_organization(cell.models, list(given), cell.dataset, paper=paper)
+        if cell.local_losses:
+            losses = local_losses_by_name(cell.local_losses, list(given), classes=self.views.classes)
+            for name, loss in losses.items():
+                models[name].set_params(local_loss=loss)
+        return [Organization(name, view, self._disturb(models)[name]) for name, view in given.items()]
+
+    def _disturb(self, models: dict[str, Any]) -> dict[str, Any]:
+        cell = self.cell
+        if cell.disturbance == "answers":
+            return disturbed(models, half(models), lambda model: NoisyAnswers(model, cell.sigma))
+        if cell.disturbance in {"laplace", "interval"}:
+            mechanism: Any = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
+            return disturbed(models, models, lambda model: PrivateResidual(model, mechanism, seed=cell.seed))
+        return models
+
+    def _views(self, by_organization: Mapping[str, Any], whole: Any) -> dict[str, Any]:
+        holder = self.views.label_holder
+        if self.cell.method == "joint":
+            return {"all": whole}
+        if self.cell.method == "alone":
+            return {holder: by_organization[holder]}
+        return dict(by_organization)
+
+    def _learn(
+        self, members: dict[str, Organization], traffic: Traffic, driver: _TimedDriver
+    ) -> tuple[Ensemble, Labels]:
+        options = Options(rounds=self.cell.rounds, closing=False, **self._options())
+        labels = (class_labels if self.views.classes else regression_labels)(self.views.y_train, options)
+        task = make_task(
+            labels,
+            list(members),
+            options,
+            label_holder=self.views.label_holder
+            if self.views.label_holder in members
+            else next(iter(members)),
+            label_holder_loss=None,
+            moving=[name for name, one in members.items() if one.moves],
+            seed=self.cell.seed,
+        )
+        if self.cell.method == "assisted_learning":
+            ensemble, _ = learn_assisted(
+                task, members, order=list(self.views.train), driver=driver, traffic=traffic
+            )
+            return ensemble, labels
+        return drive_learning(task, members, driver, traffic=traffic), labels
+
+    def _options(self) -> dict[str, Any]:
+        options = dict(self.cell.options)
+        if options.get("preset") != "paper" and len(self.views.y_train) >= LARGE:
+            options.setdefault("fitted", "held-out")
+            options.setdefault("held_out_fraction", HELD_OUT)
+            options.setdefault("validation_fraction", HELD_OUT)
+        if self.views.metric == "mad":
+            options.setdefault("loss", "absolute_error")  # the paper's
+        return options
+
+    def _predict(
+        self, ensemble: Ensemble, labels: Labels, members: Mapping[str, Organization], driver: _TimedDriver
+    ) -> list[NDArray[Any]]:
+        """After each round: probabilities of the classes (n, C), or numbers (n,)."""
+        given = self._views(self.views.test, self.views.whole_test)
+        answers = drive_prediction(ensemble, members, given, len(self.views.y_test), driver)
+        found = []
+        for output in staged_outputs(ensemble, answers):
+            values = labels.loss.inverse_link(output)
+            found.append(values if self.views.classes else values[:, 0])
+        return found or [_constant(self.views)]
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _stored_bytes(members: Mapping[str, Organization], ensemble: Ensemble) -> float:
+    """Of the networks of all rounds; one that serves several rounds counts once."""
+    networks = {
+        id(module): module
+        for one in members.values()
+        for (track, _), fitted in one.models.items()
+        if track == ensemble.track
+        for model in fitted
+        for module in [_network(model)]
+        if module is not None
+    }
+    return float(sum(value.nbytes for module in networks.values() for value in module.state_dict().values()))
+
+
+def _network(model: Any) -> Any:
+    """The network inside of a fitted local model, whatever is wrapped around it."""
+    while not hasattr(model, "module_"):
+        model = getattr(model, "estimator_", getattr(model, "model_", None))
+        if model is None:
+            return None
+    return model.module_
+
+
+def _constant(views: ViewSet) -> NDArray[Any]:
+    """What is predicted before the first round: class frequencies, or the median."""
+    if not views.classes:
+        return np.full(len(views.y_test), np.median(views.y_train))
+    frequency = np.bincount(views.y_train) / len(views.y_train)
+    return np.tile(frequency, (len(views.y_test), 1))
+
+
+def _score(views: ViewSet, prediction: NDArray[Any]) -> float:
+    if views.metric == "mad":
+        return metrics.mean_absolute_error(views.y_test, prediction)
+    if views.metric == "auc":
+        return metrics.auc(views.y_test, prediction[:, 1])
+    return 100 * metrics.accuracy(views.y_test, prediction.argmax(axis=1))
+
+
+def _quality(views: ViewSet, prediction: NDArray[Any]) -> dict[str, float]:
+    if not views.classes:
+        return {"r2": metrics.r2(views.y_test, prediction)}
+    return {"log_loss": metrics.log_loss(views.y_test, prediction)}
+
+
+def _validation_loss(ensemble: Ensemble) -> float | None:
+    losses = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
+    loss = float(losses[min(ensemble.n_rounds, len(losses) - 1)])
+    return loss if np.isfinite(loss) else None
+
+
+def _digest(views: ViewSet) -> str:
+    """Of labels, organizations and the shapes of their views."""
+    digest = hashlib.sha256(views.name.encode())
+    for labels in (views.y_train, views.y_test):
+        digest.update(np.ascontiguousarray(labels).tobytes())
+    for name, view in views.train.items():
+        digest.update(f"{name} {view.shape}".encode())
+    return digest.hexdigest()[:16]

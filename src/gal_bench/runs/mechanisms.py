@@ -1,0 +1,77 @@
+"""What protects the labels in a table: mechanisms by name, with what is public about each data set."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from gal.errors import InvalidInputError
+from gal.privacy.named import KINDS, mechanism_named
+from gal.privacy.noise import SeededNoise
+from gal_bench.cells import Cell
+from gal_bench.data.splits import Split
+
+NOISY_LABELS = "noisy-labels"
+"""Randomised response for classes, Laplace noise for numbers: a noisy copy of the labels, once."""
+NAMES = {
+    NOISY_LABELS: ("epsilon",),
+    "laplace-residuals": ("epsilon",),
+    "gaussian-residuals": ("epsilon", "delta"),
+    "paper-laplace": (),
+    "paper-interval": (),
+}
+"""What a row may name, and which of epsilon and delta it must say."""
+BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}
+"""Public bounds of labels that are numbers: round figures that nobody needs the labels for. The score of the progression of
+diabetes; median prices in thousands of dollars, which the census cut at 50."""
+
+
+@dataclass(frozen=True)
+class Public:
+    """What everybody knows about the labels of a data set: their classes, or bounds of numbers."""
+
+    classes: tuple[int, ...] | None
+    bounds: tuple[float, float] | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As keywords of a mechanism, and of canaries."""
+        lower, upper = self.bounds if self.bounds is not None else (None, None)
+        classes = None if self.classes is None else list(self.classes)
+        return {"classes": classes, "lower": lower, "upper": upper}
+
+
+def public_of(split: Split) -> Public:
+    """Of the split's data set."""
+    if not split.classes:
+        if split.dataset not in BOUNDS:
+            raise InvalidInputError(f"no public bounds of the labels of {split.dataset} are written down")
+        return Public(None, BOUNDS[split.dataset])
+    return Public(tuple(range(int(max(split.y_train.max(), split.y_test.max())) + 1)), None)
+
+
+def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
+    """The cell's mechanism, or None; noise is the same whenever this ``fit`` of the cell is done again.
+
+    With the same seed it is also the same for every epsilon but for its size, so that rows can be compared. Noise that can
+    be repeated protects nothing: it is for tables only.
+    """
+    if cell.privacy is None:
+        return None
+    public = public_of(split)
+    name = cell.privacy
+    if name == NOISY_LABELS:
+        name = "randomised-response" if split.classes else "laplace-labels"
+    clip = None
+    if public.bounds is not None and name.endswith("-residuals"):
+        clip = (public.bounds[1] - public.bounds[0]) / 2
+    source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
+    taken = (*KINDS[name].needs, *KINDS[name].may_have)
+    facts = {fact: value for fact, value in public.facts.items() if fact in taken}
+    return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, clip=clip, source=source, **facts)
+
+
+def seeds_of(cell: Cell, what: str) -> list[int]:
+    """For a generator of its own for what is drawn in a cell of this data set, number of organizations and seed."""
+    return [cell.seed, zlib.crc32(f"{cell.dataset} {cell.organizations} {what}".encode())]

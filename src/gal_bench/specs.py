@@ -1,0 +1,304 @@
+"""What a table is made of: ``rows/TABLE/table.toml`` and one file per row beside it.
+
+A row says which method learns with which local models and options, and what the paper reports for it.
+Its cells are all its data sets, numbers of organizations, protocols and seeds.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gal.errors import InvalidInputError
+from gal.evaluate.baselines import METHODS
+from gal.privacy.costs import check_delta, check_epsilon
+from gal_bench.cells import ROUNDS, Cell
+from gal_bench.data.datasets import DATASETS
+from gal_bench.data.splits import PROTOCOLS
+from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL
+from gal_bench.runs.local_models import MODELS
+from gal_bench.runs.mechanisms import NAMES
+
+FOLDER = Path(__file__).parent / "rows"
+FIGURE = re.compile(r"(\d+(?:\.\d+)?)\((\d+(?:\.\d+)?)\)")
+TOGETHER = ("joint", "pooled")
+"""Methods with all columns in one place: run once, whatever the number of organizations."""
+Spec = TypeVar("Spec", bound=BaseModel)
+Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
+Count = Annotated[int, Field(ge=1)]
+BySize = Count | dict[str, Count]
+"""A number for all, or by number of organizations (or "by name")."""
+PRIORITY = 5
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A figure of the paper: mean and standard deviation as printed."""
+
+    mean: float
+    std: float
+
+    @classmethod
+    def parse(cls, text: str) -> Printed:
+        """Of "42.7(0.6)".
+
+        >>> Printed.parse("42.7(0.6)")
+        Printed(mean=42.7, std=0.6)
+        """
+        found = FIGURE.fullmatch(text.replace(" ", ""))
+        if found is None:
+            raise ValueError(f"expected a figure like 42.7(0.6), got {text!r}")
+        return cls(float(found[1]), float(found[2]))
+
+
+class RowSpec(BaseModel):
+    """One row of a table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str = ""
+    """The file's name; set on reading."""
+    order: int
+    label: str
+    method: str = "gal"
+    models: list[str] = Field(default=["Linear"], min_length=1, max_length=2)
+    """Two: the first half of the organizations has the one, the second half the other."""
+    local_losses: list[str] = Field(default=[], max_length=2)
+    """What local models minimise, where a row fixes it; two: half of the organizations each."""
+    options: dict[str, Any] = {}
+    """Of the engine, in both protocols."""
+    protocols: list[str] = []
+    """Those of the table, unless given."""
+    disturbance: Disturbance | None = None
+    sigma: float = 1.0
+    privacy: str | None = None
+    """A mechanism that protects the labels, by a name of ``mechanisms.NAMES``; not in deep tables."""
+    epsilon: float | None = None
+    delta: float | None = None
+    leak: bool = False
+    """Whether the leak meter attacks what is sent; not in deep tables."""
+    metered: bool = False
+    seeds: BySize = {}
+    """How many, where it is not the table's number."""
+    priority: BySize = {}
+    """Of deep runs: the lower, the earlier they are run."""
+    choose_among: list[str] = []
+    """Not learned itself: the one of these rows with the lowest validation loss, set by set and seed by seed."""
+    paper: dict[str, dict[str, str]] = {}
+    """The paper's figures: by number of organizations, then by data set."""
+
+    @model_validator(mode="after")
+    def _known_names(self) -> RowSpec:
+        _check("method", [self.method], dict.fromkeys([*METHODS, *DEEP_METHODS]))
+        _check("local model", self.models, [*MODELS, *DEEP_MODELS])
+        _check_privacy(self)
+        for figures in self.paper.values():
+            for text in figures.values():
+                Printed.parse(text)
+        return self
+
+    def printed(self, dataset: str, organizations: int | str) -> Printed | None:
+        """What the paper reports, if it does."""
+        text = self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
+        return None if text is None else Printed.parse(text)
+
+    def priority_at(self, organizations: int | str) -> int:
+        """Of its runs with so many organizations."""
+        return _by_size(self.priority, organizations, PRIORITY)
+
+
+class TableSpec(BaseModel):
+    """A table; ``rows`` come from the other files of its folder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str = ""
+    order: int
+    title: str
+    paper: str
+    """Which tables of the paper it reproduces; empty for ours alone."""
+    deep: bool = False
+    """Networks on images, camera views or time series: run on request only, what was not run stays blank."""
+    sets: list[str] = Field(min_length=1)
+    organizations: list[int | Literal["most", "by name"]] = Field(min_length=1)
+    """Of a random partition; "most": eight, or as many as a set has columns for; or the set's named partition."""
+    partition: Literal["random", "skewed"] = "random"
+    protocols: list[str] = Field(min_length=1)
+    rounds: int = Field(default=ROUNDS, ge=1)
+    seeds: dict[str, int] = {}
+    """How many seeds a set gets where it is not four, or one in deep tables."""
+    most_seeds: int | None = None
+    """A limit on those of all rows and sets."""
+    layout: Literal["scores", "facts"] = "scores"
+    facts: list[str] = []
+    """In the layout "facts": what is told of every run, see ``cells.Outcome``."""
+    note: str = ""
+    rows: list[RowSpec] = []
+    part: str = ""
+    """What of it is meant, where it is not the whole table."""
+
+    @model_validator(mode="after")
+    def _known_names(self) -> TableSpec:
+        _check("deep data set" if self.deep else "data set", self.sets, DEEP_SETS if self.deep else DATASETS)
+        _check("protocol", self.protocols, (OFFICIAL,) if self.deep else PROTOCOLS)
+        kind = "deep tables" if self.deep else "tables that are not deep"
+        for row in self.rows:
+            _check(
+                f"method for {kind} (row {row.name!r})", [row.method], DEEP_METHODS if self.deep else METHODS
+            )
+            _check(
+                f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if self.deep else MODELS
+            )
+        for row in self.rows:
+            _check_where(row, deep=self.deep)
+        names = {row.name for row in self.rows}
+        for row in self.rows:
+            strangers = sorted(set(row.choose_among) - names)
+            if strangers:
+                raise ValueError(f"row {row.name!r} chooses among {', '.join(strangers)}, which are no rows")
+        return self
+
+    @property
+    def file_name(self) -> str:
+        """Of its results, without ending."""
+        return f"{self.name}-{self.part}" if self.part else self.name
+
+    def row(self, name: str) -> RowSpec:
+        """The row of this name."""
+        return next(row for row in self.rows if row.name == name)
+
+    def protocols_of(self, row: RowSpec) -> list[str]:
+        """Under which this row is run, of those of the table."""
+        return [one for one in self.protocols if not row.protocols or one in row.protocols]
+
+    def cells(self, row: RowSpec) -> Iterator[Cell]:
+        """All runs of a row; none where it only chooses among others."""
+        for place in self.places(row):
+            if not row.choose_among:
+                yield from self.cells_at(row, *place)
+
+    def places(self, row: RowSpec) -> Iterator[tuple[str, int | str, str]]:
+        """Data set, organizations and protocol of each of the row's figures."""
+        for protocol in self.protocols_of(row):
+            for organizations in self.organizations:
+                for dataset in self.sets:
+                    if _possible(dataset, organizations):
+                        yield dataset, organizations, protocol
+
+    def cells_at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Cell]:
+        """The runs behind one figure: one per seed."""
+        together = row.method in TOGETHER and organizations != "by name"
+        return [
+            Cell(
+                dataset=dataset,
+                organizations=1 if together else how_many(dataset, organizations),
+                protocol=protocol,
+                seed=seed,
+                method=row.method,
+                models=tuple(row.models),
+                local_losses=tuple(row.local_losses),
+                options=dict(row.options),
+                partition=self.partition,
+                disturbance=row.disturbance,
+                sigma=row.sigma if row.disturbance is not None else 0.0,
+                metered=row.metered,
+                rounds=self.rounds,
+                privacy=row.privacy,
+                epsilon=row.epsilon,
+                delta=row.delta,
+                leak=row.leak,
+            )
+            for seed in range(self.seeds_at(row, dataset, organizations))
+        ]
+
+    def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
+        """How many runs are behind one figure."""
+        of_table = self.seeds.get(dataset, 1 if self.deep else 4)
+        wanted = _by_size(row.seeds, how_many(dataset, organizations), of_table)
+        return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
+
+
+def how_many(dataset: str, organizations: int | str) -> int | str:
+    """The number behind "most".
+
+    >>> how_many("Iris", "most"), how_many("Wine", "most"), how_many("Wine", 2)
+    (4, 8, 2)
+    """
+    return (4 if dataset == "Iris" else 8) if organizations == "most" else organizations
+
+
+def _possible(dataset: str, organizations: int | str) -> bool:
+    """Iris has four columns: no eight organizations."""
+    return not (dataset == "Iris" and organizations == 8)
+
+
+def _by_size(value: BySize, organizations: int | str, default: int) -> int:
+    """What is said for so many organizations.
+
+    >>> _by_size({"8": 4}, 8, 1), _by_size({"8": 4}, 2, 1), _by_size(3, "by name", 1)
+    (4, 1, 3)
+    """
+    return value if isinstance(value, int) else value.get(str(organizations), default)
+
+
+def _check(kind: str, given: Iterable[str], known: Collection[str]) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"no {kind} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+
+
+def _check_privacy(row: RowSpec) -> None:
+    """A mechanism has what it needs and nothing else, and only GAL sends what can be protected or attacked."""
+    if row.privacy is not None:
+        _check("privacy mechanism", [row.privacy], NAMES)
+    needed = NAMES[row.privacy] if row.privacy is not None else ()
+    for option in ("epsilon", "delta"):
+        if (getattr(row, option) is not None) != (option in needed):
+            words = "needs" if option in needed else "has no"
+            raise ValueError(f"privacy = {row.privacy!r} {words} {option}")
+    if row.epsilon is not None:
+        check_epsilon(row.epsilon)
+    if row.delta is not None:
+        check_delta(row.delta)
+    if row.method != "gal" and (row.leak or row.privacy is not None):
+        raise ValueError(f"privacy and leak are about what GAL sends, not method {row.method!r}")
+
+
+def _check_where(row: RowSpec, *, deep: bool) -> None:
+    if deep and (row.leak or row.privacy is not None):
+        raise ValueError(f"row {row.name!r}: privacy and leak are for tables that are not deep")
+    if not deep and row.disturbance in {"laplace", "interval"}:
+        raise ValueError(
+            f"row {row.name!r}: in a table that is not deep, say privacy = 'paper-{row.disturbance}' "
+            f"instead of disturbance = {row.disturbance!r}"
+        )
+
+
+def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:
+    """All tables by name, in order."""
+    found = [_read_table(one) for one in sorted(folder.iterdir()) if (one / "table.toml").exists()]
+    return {one.name: one for one in sorted(found, key=lambda one: one.order)}
+
+
+def _read_table(folder: Path) -> TableSpec:
+    paths = [path for path in sorted(folder.glob("*.toml")) if path.name != "table.toml"]
+    rows = sorted(
+        (_read(RowSpec, path, {"name": path.stem}) for path in paths), key=lambda row: (row.order, row.name)
+    )
+    return _read(TableSpec, folder / "table.toml", {"name": folder.name, "rows": rows})
+
+
+def _read(kind: type[Spec], path: Path, known: Mapping[str, Any]) -> Spec:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return kind.model_validate({**content, **known})
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"{str(path)!r} is not a TOML file: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InvalidInputError(f"{str(path)!r}: {place or 'content'}: {first['msg']}") from error

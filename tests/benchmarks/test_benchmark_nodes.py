@@ -1,0 +1,73 @@
+"""The benchmark of nodes still runs, on few rows; its figures are for people to read."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc")
+pytest.importorskip("duckdb")
+
+from benchmark_scripts import BENCHMARKS
+
+BENCHMARK = BENCHMARKS / "nodes.py"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Any:
+    if not BENCHMARK.is_file():
+        pytest.skip("the benchmarks are not here")
+    spec = importlib.util.spec_from_file_location("benchmark_nodes", BENCHMARK)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sources_are_the_same_rows_in_another_order(nodes: Any, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    nodes.make_sources(nodes.Scene(50, 3), tmp_path)
+    tables = {path.parent.name: pq.read_table(path) for path in tmp_path.glob("*/rows.parquet")}
+    assert set(tables) == {nodes.OWN, *nodes.OTHERS}
+    ids = [tuple(table.column("id").to_pylist()) for table in tables.values()]
+    assert len(set(ids)) == 4
+    assert len({frozenset(one) for one in ids}) == 1
+    assert [name for name, table in tables.items() if "label" in table.column_names] == [nodes.OWN]
+
+
+def test_a_relay_counts_both_directions(nodes: Any) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as far, nodes.Relay(far.getsockname()[1]) as relay:
+        with socket.create_connection(("127.0.0.1", relay.port)) as near:
+            there, _ = far.accept()
+            with there:
+                near.sendall(b"12345")
+                assert there.recv(100) == b"12345"
+                there.sendall(b"123")
+                assert near.recv(100) == b"123"
+                near.sendall(b"!")  # counted after it is passed on: one more round trip
+                assert there.recv(100) == b"!"
+        assert relay.to_label_holder >= 5
+        assert relay.from_label_holder == 3
+
+
+@pytest.mark.slow
+def test_all_parts_run_on_few_rows(nodes: Any) -> None:
+    found = nodes.rounds_report(nodes.Scene(3_000, rounds=3))
+    assert found["rounds"] == 2
+    assert 0 < found["slowest fit"] < found["round"]
+    wire = nodes.bytes_report(nodes.Scene(3_000, rounds=3))
+    assert wire["from an organization"] > wire["4 N K"]
+    assert wire["from an organization / 4 N K"] < 2
+    asked = nodes.predict_report(nodes.Scene(3_000, rounds=2), requests=5)
+    assert 0 < asked["endpoint p50"] <= asked["endpoint p95"]
+    held = nodes.memory_report(nodes.Scene(3_000, 4, nodes.LEAN, rounds=2))
+    assert held["MB idle"] > 10

@@ -1,0 +1,282 @@
+"""Drivers: who carries the requests changes nothing, and neither does the order of names."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from rich.console import Console
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.svm import SVR
+
+import gal
+from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
+from gal.engine.drivers import InProcess, drive_learning, open_driver
+from gal.engine.observing import describe, show_progress
+from gal.engine.options import Options, make_task, regression_labels
+from gal.errors import InvalidOptionError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
+from gal.warnings import InterruptedWarning
+from small_tables import PARTS, Counter, Raising, health, ill
+
+T = TypeVar("T")
+DRIVERS = ["in-process", "threads", "processes"]
+
+
+def members(n: int = 120, local: Any = None) -> tuple[list[Organization], Any]:
+    X, y = health(n)
+    local = RandomForestRegressor(5, max_depth=4) if local is None else local
+    return [Organization("bank", X[PARTS["bank"]], local), Organization("lab", X[PARTS["lab"]], Ridge())], y
+
+
+def learned(**options: Any) -> tuple[Ensemble, np.ndarray[Any, Any]]:
+    organizations, y = members()
+    ensemble = gal.learn(y, organizations, **{"rounds": 3, "seed": 4, "cross_validation": 3, **options})
+    return ensemble, gal.predict(ensemble, organizations).output
+
+
+# --- the same, whoever drives
+
+
+@pytest.fixture(scope="module")
+def in_process() -> tuple[Ensemble, np.ndarray[Any, Any]]:
+    return learned()
+
+
+@pytest.mark.parametrize("driver", ["threads", "processes", "joblib"])
+def test_drivers_agree_to_the_last_bit(driver: str, in_process: tuple[Ensemble, Any]) -> None:
+    ensemble, output = learned(driver=driver, n_jobs=2)
+    assert ensemble == in_process[0]
+    assert output.tobytes() == in_process[1].tobytes()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_drivers_agree_in_prediction(driver: str) -> None:
+    organizations, y = members()
+    ensemble = gal.learn(y, organizations, rounds=2)
+    alone = gal.predict(ensemble, organizations).output
+    assert gal.predict(ensemble, organizations, driver=driver, n_jobs=2).output.tobytes() == alone.tobytes()
+
+
+def test_a_driver_of_ones_own(in_process: tuple[Ensemble, Any]) -> None:
+    class Backwards:
+        asked = 0
+
+        def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+            self.asked += 1
+            return [job() for job in reversed(jobs)][::-1]
+
+    driver = Backwards()
+    assert learned(driver=driver)[0] == in_process[0]
+    assert driver.asked == 3  # one round trip a round, also with a cross-validation
+
+
+@pytest.mark.parametrize("kind", [GALRegressor, GALClassifier])
+def test_n_jobs_changes_nothing(kind: Any) -> None:
+    X, y = health() if kind is GALRegressor else ill()
+    options: dict[str, Any] = {"rounds": 2, "random_state": 3, "local_models": RandomForestRegressor(4)}
+    one, two = (kind(PARTS, n_jobs=n_jobs, **options).fit(X, y) for n_jobs in (1, 2))
+    assert one.ensemble_ == two.ensemble_
+    np.testing.assert_array_equal(one.predict(X), two.predict(X))
+    np.testing.assert_array_equal(
+        one.predict(X, missing={"lab": [0, 3]}), two.predict(X, missing={"lab": [0, 3]})
+    )
+
+
+def test_the_order_of_organizations_changes_nothing() -> None:
+    X, y = health()
+    parts: dict[str, Any] = {"c": ["sugar"], "a": ["income"], "b": ["debt", "pulse"]}
+    options: dict[str, Any] = {
+        "label_holder": "c",
+        "local_models": RandomForestRegressor(4),
+        "rounds": 3,
+        "random_state": 0,
+    }
+    outputs = {
+        GALRegressor({name: parts[name] for name in order}, **options).fit(X, y).predict(X).tobytes()
+        for order in ("abc", "cab", "bca")
+    }
+    assert len(outputs) == 1
+
+
+def test_the_order_of_organizations_in_parts_changes_nothing(in_process: tuple[Ensemble, Any]) -> None:
+    organizations, y = members()
+    ensemble = gal.learn(y, organizations[::-1], label_holder="bank", rounds=3, seed=4, cross_validation=3)
+    assert ensemble == in_process[0]
+
+
+def test_a_large_view_is_shared_with_processes_and_not_changed() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 40))  # more than 1 MB: joblib maps it into memory, read-only
+    y = X[:, 0] + X[:, 20]
+    ensembles = []
+    for driver in ("in-process", "processes"):
+        organizations = [Organization("a", X[:, :20], Ridge()), Organization("b", X[:, 20:], Ridge())]
+        ensembles.append(gal.learn(y, organizations, rounds=2, driver=driver, n_jobs=2))
+    assert ensembles[0] == ensembles[1]
+
+
+def test_unknown_drivers_are_named() -> None:
+    with (
+        pytest.raises(
+            InvalidOptionError, match=r"in-process, threads, processes, joblib, side-by-side, got 'pigeons'"
+        ),
+        open_driver("pigeons"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_errors_of_any_kind_travel(driver: str) -> None:
+    class Needy(Ridge):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            raise MissingExtraError("deep", "torch", "this model")
+
+    X, y = health(40)
+    with pytest.raises(NobodyAnsweredError, match=r"bank: failed: this model needs the package 'torch'"):
+        gal.learn(y, [Organization("bank", X, Needy())], driver=driver, n_jobs=1, rounds=1)
+
+
+# --- observers
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_observers_hear_of_each_round_once_in_order(driver: str) -> None:
+    heard: list[Progress] = []
+    ensemble, _ = learned(driver=driver, n_jobs=2, on_round=heard.append)
+    assert [len(progress.rounds) for progress in heard] == [1, 2, 3]
+    assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
+
+
+def test_the_progress_bar_shows_round_loss_rate_and_weights() -> None:
+    screen = io.StringIO()
+    heard: list[Progress] = []
+    console = Console(file=screen, force_terminal=True, width=150)
+    organizations, y = members()
+    with show_progress(3, heard.append, console=console) as observer:
+        gal.learn(y, organizations, rounds=3, on_round=observer, validation_fraction=0.2)
+    shown = screen.getvalue()
+    assert "3/3" in shown
+    last = heard[-1].rounds[-1]
+    assert describe(heard[-1]) in " ".join(shown.split())
+    for part in (
+        f"loss {last.train_loss:.4g}",
+        f"validation {last.validation_loss:.4g}",
+        f"rate {last.rate:.3g}",
+    ):
+        assert part in describe(heard[-1])
+    assert f"bank {last.weights['bank']:.2f}" in describe(heard[-1])
+
+
+def test_the_progress_bar_names_who_is_left_out() -> None:
+    organizations, y = members(local=Raising(ValueError("tired"), Counter(2)))
+    heard: list[Progress] = []
+    gal.learn(y, organizations, rounds=2, on_round=heard.append, cross_validation=0)
+    assert describe(heard[-1]).endswith("| without bank")
+
+
+def test_without_show_the_observer_is_handed_through() -> None:
+    with show_progress(3, print, show=False) as observer:
+        assert observer is print
+
+
+# --- resuming
+
+
+@pytest.mark.parametrize("options", [{}, {"fully_corrective": True}, {"validation_fraction": 0.2}])
+def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"rounds": 4, "seed": 4, "cross_validation": "auto", **options}
+    organizations, y = members()
+    saved: list[bytes] = []
+    whole = gal.learn(y, organizations, on_round=lambda p: saved.append(pickle.dumps(p)), **settings)
+    output = gal.predict(whole, organizations).output
+
+    organizations, y = members()
+    gal.learn(y, organizations, **settings | {"rounds": 2})  # stopped after two rounds
+    heard: list[int] = []
+    resumed = gal.learn(
+        y,
+        organizations,
+        progress=pickle.loads(saved[1]),
+        on_round=lambda progress: heard.append(len(progress.rounds)),
+        **settings,
+    )
+    assert heard == [3, 4]
+    assert resumed == whole
+    assert gal.predict(resumed, organizations).output.tobytes() == output.tobytes()
+
+
+# --- Ctrl-C
+
+
+@pytest.mark.parametrize(("cross_validation", "fits"), [(0, 1), (4, 10)])
+def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> None:
+    # Fits in a round: the learning and its parts, with assistance and (to compare) alone.
+    X, y = health()
+    local = {"bank": Raising(KeyboardInterrupt(), Counter(2 * fits + 1)), "lab": Ridge()}
+    with pytest.warns(InterruptedWarning, match="interrupted: the 2 finished rounds are kept"):
+        model = GALRegressor(PARTS, local_models=local, cross_validation=cross_validation).fit(X, y)
+    assert len(model.rounds_) == model.n_rounds_ == 2
+    assert model.ensemble_.stopped == "ended on request in round 3"
+    assert np.isfinite(model.rounds_[1].validation_loss) == (cross_validation > 0)
+    assert model.score(X, y) > 0.5
+
+
+def test_ctrl_c_in_the_first_round_leaves_nothing() -> None:
+    X, y = health()
+    local = Raising(KeyboardInterrupt(), Counter(1))
+    with pytest.raises(NothingLearnedError, match="before its first round was finished"):
+        GALRegressor(PARTS, local_models=local).fit(X, y)
+
+
+def test_ctrl_c_in_parts_says_so_in_the_ensemble() -> None:
+    organizations, y = members(local=Raising(KeyboardInterrupt(), Counter(2)))
+    ensemble = gal.learn(y, organizations, cross_validation=0)
+    assert ensemble.stopped == "ended on request in round 2"
+    assert ensemble.n_rounds == len(ensemble.rounds) == 1
+
+
+def test_driving_asks_only_who_is_in_the_task() -> None:
+    organizations, y = members(local=SVR())
+    labels = regression_labels(y, Options())
+    task = make_task(labels, ["bank"], Options(rounds=1), label_holder="bank")
+    ensemble = drive_learning(task, {one.name: one for one in organizations}, InProcess())
+    assert ensemble.organizations == ("bank",)
+    assert organizations[0].models
+    assert not organizations[1].models
+
+
+def test_models_of_the_cross_validation_are_not_kept() -> None:
+    organizations, y = members(local=KNeighborsRegressor())
+    gal.learn(y, organizations, rounds=2, cross_validation=3)
+    assert set(organizations[0].models) == {("assisted", 1), ("assisted", 2), ("alone", 1), ("alone", 2)}
+    assert set(organizations[1].models) == {("assisted", 1), ("assisted", 2)}
+
+
+class InterruptedWeights:
+    """Ctrl-C while the label holder computes: in the weights of the third round of the task itself."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, residual: Any, fitted: Any, sample_weight: Any = None) -> Any:
+        self.calls += 1
+        if self.calls == 3:
+            raise KeyboardInterrupt
+        return np.full(len(fitted), 1 / len(fitted))
+
+
+def test_ctrl_c_in_the_label_holders_own_work_keeps_the_finished_rounds() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 4))
+    organizations = [Organization("a", X[:, :2], Ridge()), Organization("b", X[:, 2:], Ridge())]
+    ensemble = gal.learn(
+        X.sum(axis=1), organizations, weights=InterruptedWeights(), validation_fraction=0, rounds=6
+    )
+    assert len(ensemble.rounds) == ensemble.n_rounds == 2
+    assert ensemble.stopped.startswith("ended on request")

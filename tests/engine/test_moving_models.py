@@ -1,0 +1,404 @@
+"""Models that share one body over all rounds: what is learned is what is predicted, whoever drives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.utils import check_random_state
+
+import gal
+from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
+from gal.core import algorithm, steps
+from gal.core.line_search import mean_loss
+from gal.core.requests import PredictRequest
+from gal.core.rows import Rows
+from gal.engine.drivers import InProcess, Traffic, drive_learning
+from gal.engine.options import Options, make_task, regression_labels
+from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
+from gal.models.adapters import is_moving
+from moving_models import OPTIONS, Drifting, Flattened, Floats, data, members
+
+
+@pytest.fixture
+def concluded(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
+    """What learning ends with: the assisted progress that ``conclude`` saw, of every learning."""
+    seen: list[Progress] = []
+
+    def watch(task: Any, assisted: Progress, *rest: Any) -> Ensemble:
+        seen.append(assisted)
+        return steps.conclude(task, assisted, *rest)
+
+    monkeypatch.setattr(algorithm, "conclude", watch)
+    return seen
+
+
+# --- what is learned is what is predicted
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_prediction_replays_what_was_learned(
+    kind: Any, preset: str, in_place: bool, concluded: list[Progress]
+) -> None:
+    organizations, y = members([Drifting(in_place=in_place)] * 3)
+    labels = np.digitize(y, [-0.7, 0.7]) if kind == "classification" else y
+    ensemble = gal.learn(labels, organizations, kind=kind, preset=preset, **OPTIONS)
+    assert ensemble.n_rounds == 4
+    predicted = gal.predict(ensemble, organizations)
+    assert not predicted.missing
+    np.testing.assert_allclose(predicted.output, concluded[-1].output, atol=1e-6)
+    assert ensemble.train_loss < 0.8 * ensemble.initial_train_loss
+
+
+def test_without_asking_again_prediction_is_something_else(concluded: list[Progress]) -> None:
+    organizations, y = members()
+    chosen = Options(rounds=4, cross_validation=0, validation_fraction=0.0, closing=False)
+    task = make_task(regression_labels(y, chosen), ["a", "b", "c"], chosen, label_holder="a", seed=3)
+    assert task.moving == ()
+    ensemble = drive_learning(task, {one.name: one for one in organizations}, InProcess())
+    off = np.abs(gal.predict(ensemble, organizations).output - concluded[-1].output)
+    assert off.mean() > 0.05
+
+
+def test_sample_weights_and_scores_of_ones_own_are_honoured(concluded: list[Progress]) -> None:
+    organizations, y = members()
+    initial = 0.1 * np.arange(len(y))
+    weight = np.linspace(0, 1, len(y))
+    options = OPTIONS | {"sample_weight": weight, "initial": initial}
+    ensemble = gal.learn(y, organizations, **options)
+    output = gal.predict(ensemble, organizations, initial=initial).output
+    np.testing.assert_allclose(output, concluded[-1].output, atol=1e-5)
+    labels = regression_labels(y, Options())
+    loss = mean_loss(labels.loss, labels.y, output, weight)
+    assert loss == pytest.approx(ensemble.train_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("driver", ["threads", "processes"])
+def test_drivers_agree(driver: str) -> None:
+    outputs, ensembles = [], []
+    for one in ("in-process", driver):
+        organizations, y = members([Drifting(), Ridge(), Drifting()])
+        options = OPTIONS | {"validation_fraction": 0.2, "driver": one, "n_jobs": 2}
+        ensembles.append(gal.learn(y, organizations, **options))
+        outputs.append(gal.predict(ensembles[-1], organizations, driver=one, n_jobs=2).output)
+        for organization in organizations[::2]:
+            held = {
+                id(models[0]) for (track, _), models in organization.models.items() if track == "assisted"
+            }
+            assert len(held) == 1  # no round keeps the body that it was learned with
+    assert ensembles[0] == ensembles[1]
+    assert outputs[0].tobytes() == outputs[1].tobytes()
+
+
+def test_moving_and_other_organizations_learn_together(concluded: list[Progress]) -> None:
+    organizations, y = members([Ridge(), Drifting(), Flattened()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    output = gal.predict(ensemble, organizations).output
+    np.testing.assert_allclose(output, concluded[-1].output, atol=1e-6)
+    assert len({id(organizations[0].models["assisted", t][0]) for t in (1, 2, 3, 4)}) == 4
+    assert len({id(organizations[1].models["assisted", t][0]) for t in (1, 2, 3, 4)}) == 1
+
+
+def test_validation_rows_choose_the_rounds_and_the_label_holder_alone_is_compared() -> None:
+    organizations, y = members()
+    ensemble = gal.learn(y, organizations, **OPTIONS | {"validation_fraction": 0.3, "rounds": 6})
+    losses = [ensemble.initial_validation_loss, *(done.validation_loss for done in ensemble.rounds)]
+    assert ensemble.n_rounds == int(np.argmin(losses))
+    assert np.isfinite(ensemble.alone_validation_loss)
+    assert set(organizations[0].models) >= {("alone", 1), ("assisted", 1)}
+    assert organizations[0].models["alone", 1] != organizations[0].models["assisted", 1]
+    assert not any(track == "alone" for track, _ in organizations[1].models)
+
+
+def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + 0.05 * rng.normal(size=200)
+    noise = rng.normal(size=(200, 60))  # explains the fit rows by heart
+    organizations = [Organization("a", X, Drifting()), Organization("b", noise, Drifting(150))]
+    options = OPTIONS | {"validation_fraction": 0.3, "weights": "exact"}
+    ensemble = gal.learn(y, organizations, **options)
+    assert ensemble.track == "alone"
+    assert ensemble.asked() == ("a",)
+    output = gal.predict(ensemble, organizations).output
+    labels, fit = regression_labels(y, Options()), task_rows(y, options).fit
+    assert mean_loss(labels.loss, labels.y[fit], output[fit]) == pytest.approx(ensemble.train_loss, rel=1e-5)
+    assert ensemble.train_loss < 0.1 * ensemble.initial_train_loss
+
+
+def test_out_of_fold_values_stay_out_of_fold(concluded: list[Progress]) -> None:
+    organizations, y = members()
+    options = OPTIONS | {"fitted": "out-of-fold", "n_folds": 3, "validation_fraction": 0.2}
+    gal.learn(y, organizations, **options)
+    reached = concluded[-1]
+    one = organizations[1]
+    assert len(one.models["assisted", 4]) == 3
+    rows = task_rows(y, options)
+    assert rows.folds is not None
+    last = len(reached.rounds)
+    fitted = reached.fitted[last - 2]["b"]
+    for fold, model in enumerate(one.models["assisted", last]):
+        assert is_moving(model)
+        said = model.predict_round(one.view, last - 1)
+        left_out = rows.fit[rows.folds == fold]
+        seen = rows.fit[rows.folds != fold]
+        np.testing.assert_allclose(fitted[left_out], said[left_out], atol=1e-5)
+        assert np.abs(fitted[seen] - said[seen]).mean() > 0.01
+    learned: Any = one.models["assisted", last]
+    together = np.mean([model.predict_round(one.view, last - 1) for model in learned], axis=0)
+    np.testing.assert_allclose(fitted[rows.validation], together[rows.validation], atol=1e-5)
+
+
+def task_rows(y: Floats, options: dict[str, Any]) -> Rows:
+    given = {name: value for name, value in options.items() if name != "seed"}
+    chosen = Options(closing=False, **given)
+    task = make_task(
+        regression_labels(y, chosen), ["a"], chosen, label_holder="a", moving=["a"], seed=options["seed"]
+    )
+    return task.rows
+
+
+# --- who fails
+
+
+class Forgetful(Drifting):
+    """Cannot say anything once it has learned the last of four rounds."""
+
+    def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Floats:
+        if len(rounds) > 1:
+            raise RuntimeError("out of memory")
+        return super().predict_rounds(X, rounds)
+
+
+def test_who_fails_when_asked_again_is_left_out_and_named(concluded: list[Progress]) -> None:
+    organizations, y = members([Drifting(), Forgetful(), Ridge()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    for done in ensemble.rounds:
+        assert list(done.left_out) == ["b"]
+        assert "asked again after the last round, it failed" in done.left_out["b"]
+        assert "organization 'b', prediction: out of memory" in done.left_out["b"]
+    assert ensemble.asked() == ("a", "c")
+    output = gal.predict(ensemble, organizations).output
+    np.testing.assert_allclose(output, concluded[-1].output, atol=1e-6)
+
+
+class Missing(Drifting):
+    """Fails in its second round."""
+
+    def fit_round(self, X: Any, residual: Any, *, round: int, **rest: Any) -> Drifting:
+        if round == 2:
+            raise RuntimeError("power cut")
+        return super().fit_round(X, residual, round=round, **rest)
+
+
+def test_who_missed_a_round_goes_on_from_the_one_before(concluded: list[Progress]) -> None:
+    organizations, y = members([Drifting(), Missing(), Drifting()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert [list(done.left_out) for done in ensemble.rounds] == [[], ["b"], [], []]
+    assert sorted(organizations[1].models) == [("assisted", 1), ("assisted", 3), ("assisted", 4)]
+    learned = organizations[1].models["assisted", 1][0]
+    assert is_moving(learned)
+    assert learned.rounds_ == (1, 3, 4)
+    request = PredictRequest((1, 2, 3, 4), ("b",))
+    values = organizations[1].predict(request, 1)
+    assert np.isnan(values).all(axis=(1, 2)).tolist() == [False, True, False, False]
+    output = gal.predict(ensemble, organizations).output
+    np.testing.assert_allclose(output, concluded[-1].output, atol=1e-6)
+
+
+class Misshapen(Drifting):
+    """Answers for one round whatever is asked."""
+
+    def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Floats:
+        return super().predict_rounds(X, rounds[:1])
+
+
+def test_a_model_that_does_not_answer_for_all_rounds_is_named() -> None:
+    organizations, y = members([Drifting(), Misshapen(), Ridge()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert "shape (1, 150, 1), expected 4 round(s) of 150 rows" in ensemble.rounds[0].left_out["b"]
+
+
+class Wrong(Drifting):
+    """Says that it learned another round."""
+
+    def fit_round(self, X: Any, residual: Any, *, round: int, **rest: Any) -> Drifting:
+        return super().fit_round(X, residual, round=round + 1, **rest)
+
+
+def test_a_model_without_the_round_that_it_learned_is_named() -> None:
+    organizations, y = members([Drifting(), Wrong(), Ridge()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert "fit_round of round 1 returned a model of rounds (2,)" in ensemble.rounds[0].left_out["b"]
+
+
+# --- memory, seeds, resuming, traffic
+
+
+def test_all_rounds_share_one_object_and_the_template_is_never_fitted() -> None:
+    template = Drifting(in_place=True)
+    before = repr(vars(template))
+    organizations, y = members([template] * 3)
+    gal.learn(y, organizations, **OPTIONS)
+    assert repr(vars(template)) == before
+    for one in organizations:
+        assert one.model is template
+        assert [key for key in one.models if key[0] == "assisted"] == [("assisted", t) for t in (1, 2, 3, 4)]
+        assert len({id(models) for models in one.models.values()}) == 1
+
+
+def test_the_body_has_the_seed_of_the_first_round() -> None:
+    bodies = []
+    for _ in range(2):
+        organizations, y = members([Drifting(drift=0.0)] * 3)
+        gal.learn(y, organizations, **OPTIONS)
+        first: Any = organizations[0].models["assisted", 4][0]
+        bodies.append(first.body_)
+        other: Any = organizations[1].models["assisted", 4][0]
+        assert first.body_.tobytes() != other.body_.tobytes()
+    assert bodies[0].tobytes() == bodies[1].tobytes()
+
+
+def test_a_new_task_starts_with_a_new_body() -> None:
+    organizations, y = members()
+    first = gal.learn(y, organizations, **OPTIONS)
+    output = gal.predict(first, organizations).output
+    gal.learn(-y, organizations, **OPTIONS | {"rounds": 6})
+    again = gal.learn(y, organizations, **OPTIONS)
+    assert repr(again) == repr(first)  # which holds NaN
+    assert gal.predict(again, organizations).output.tobytes() == output.tobytes()
+    assert max(round for _, round in organizations[0].models) == 4
+
+
+@pytest.mark.parametrize("finished", [2, 4])
+def test_a_resumed_task_asks_again(finished: int, concluded: list[Progress]) -> None:
+    organizations, y = members()
+    saved: list[tuple[Progress, Any]] = []
+
+    def note(progress: Progress) -> None:
+        saved.append((progress, [copy.deepcopy(one.models) for one in organizations]))
+
+    whole = gal.learn(y, organizations, on_round=note, **OPTIONS)
+    progress, models = saved[finished - 1]
+    fresh, _ = members()
+    for one, kept in zip(fresh, models, strict=True):
+        one.models.update(kept)
+    resumed = gal.learn(y, fresh, progress=progress, **OPTIONS)
+    assert repr(resumed) == repr(whole)
+    np.testing.assert_allclose(gal.predict(resumed, fresh).output, concluded[-1].output, atol=1e-6)
+
+
+def test_a_resumed_task_forgets_rounds_that_were_learned_further(concluded: list[Progress]) -> None:
+    organizations, y = members()
+    saved: list[Progress] = []
+    gal.learn(y, organizations, on_round=saved.append, **OPTIONS)
+    resumed = gal.learn(y, organizations, progress=saved[1], **OPTIONS | {"rounds": 3})
+    assert max(round for _, round in organizations[0].models) == 3
+    np.testing.assert_allclose(gal.predict(resumed, organizations).output, concluded[-1].output, atol=1e-6)
+
+
+def test_organizations_that_lost_their_models_are_left_out_of_what_they_lost(
+    concluded: list[Progress],
+) -> None:
+    organizations, y = members([Drifting(), Drifting(), Ridge()])
+    saved: list[Progress] = []
+    gal.learn(y, organizations, on_round=saved.append, **OPTIONS)
+    organizations[1].models.clear()
+    resumed = gal.learn(y, organizations, progress=saved[1], **OPTIONS)
+    assert [list(done.left_out) for done in resumed.rounds] == [["b"], ["b"], [], []]
+    assert resumed.rounds[0].left_out["b"] == "has no model of round 1 any more"
+    np.testing.assert_allclose(gal.predict(resumed, organizations).output, concluded[-1].output, atol=1e-6)
+
+
+def test_asking_again_is_one_trip_and_counts_what_came_back() -> None:
+    ordinary, moving = Traffic(), Traffic()
+    organizations, y = members([Ridge(), Ridge(), Ridge()])
+    gal.learn(y, organizations, traffic=ordinary, cross_validation=0, **OPTIONS)
+    organizations, y = members([Drifting(), Drifting(), Ridge()])
+    gal.learn(y, organizations, traffic=moving, **OPTIONS)
+    values = 150 * 4
+    assert (ordinary.trips, ordinary.sent, ordinary.received) == (4, 4 * 2 * values, 4 * 2 * values)
+    assert (moving.trips, moving.sent) == (5, ordinary.sent)
+    assert moving.received == ordinary.received + 4 * values  # b; the label holder's own are at hand
+
+
+class InterruptedOnce(Drifting):
+    """Ctrl-C in the third round."""
+
+    def fit_round(self, X: Any, residual: Any, *, round: int, **rest: Any) -> Drifting:
+        if round == 3:
+            raise KeyboardInterrupt
+        return super().fit_round(X, residual, round=round, **rest)
+
+
+def test_ctrl_c_keeps_rounds_that_can_be_predicted(concluded: list[Progress]) -> None:
+    organizations, y = members([Drifting(), InterruptedOnce(), Ridge()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert ensemble.stopped == "ended on request in round 3"
+    assert ensemble.n_rounds == 2
+    np.testing.assert_allclose(gal.predict(ensemble, organizations).output, concluded[-1].output, atol=1e-6)
+
+
+# --- options
+
+
+def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
+    organizations, y = members()  # 150 rows would be cross-validated
+    ensemble = gal.learn(y, organizations, rounds=2)
+    assert np.isnan(ensemble.initial_validation_loss)
+    with pytest.raises(InvalidOptionError, match=r"models that move \(a, b, c\): pass cross_validation=0"):
+        gal.learn(y, organizations, rounds=2, cross_validation=3)
+    X, y = data()
+    with pytest.raises(InvalidOptionError, match=r"validation_fraction=0\.1 to choose the number of rounds"):
+        GALRegressor(local_models=Drifting(), cross_validation=4).fit(X, y)
+
+
+def test_a_local_loss_needs_an_option_of_the_model() -> None:
+    X, _ = data()
+    assert Organization("a", X, Drifting(), local_loss="l2").moves
+    with pytest.raises(UnsupportedLocalLossError, match=r"'a': Drifting has no option local_loss"):
+        Organization("a", X, Drifting(), local_loss="l1")
+
+
+def test_a_moving_model_must_be_able_to() -> None:
+    class Half:
+        moving = True
+
+    with pytest.raises(LocalModelError, match="needs fit_round and predict_rounds, which Half lacks"):
+        Organization("a", np.ones((3, 1)), Half())
+
+
+def test_estimators_take_moving_models(tmp_path: Path) -> None:
+    X, y = data(300)
+    parts = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
+    local = {"a": Drifting(), "b": Drifting(), "c": Ridge()}
+    options: dict[str, Any] = {"rounds": 4, "random_state": 0, "closing": True, "validation_fraction": 0.2}
+    model = GALRegressor(parts, local_models=local, **options).fit(X, y)
+    assert np.isfinite(model.rounds_[0].validation_loss)
+    assert model.closing_ is not None  # heard what they say now: its share was chosen on that
+    judges = task_rows_of(model, X, y)
+    labels = regression_labels(y, Options())
+    predicted = model.predict(X)[:, None]
+    own = mean_loss(labels.loss, labels.y[judges], predicted[judges])
+    assert own == pytest.approx(model.closing_.validation_loss, rel=1e-5)
+    classes = GALClassifier(parts, local_models=local, rounds=3, random_state=0).fit(X, y > 0)
+    assert classes.score(X, y > 0) > 0.75
+    learned: Any = model.local_models_["a"][4][0]
+    assert learned.residuals_ == {}  # a fitted estimator keeps nothing that tells of the labels
+    model.save(tmp_path / "model.gal")
+    again = GALRegressor.load(tmp_path / "model.gal", trusted=["moving_models.Drifting"])
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def task_rows_of(model: GALRegressor, X: Floats, y: Floats) -> Any:
+    seed = int(check_random_state(0).randint(np.iinfo(np.int32).max))
+    options = Options(rounds=4, validation_fraction=0.2, closing=True)
+    labels = regression_labels(y, options)
+    return make_task(labels, "abc", options, label_holder="a", moving="ab", seed=seed).rows.validation

@@ -1,0 +1,244 @@
+"""The closing model: hears what columns of different organizations say together, and never makes it worse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import Ridge
+from sklearn.svm import LinearSVC
+
+from gal import GALClassifier, GALRegressor, Organization, learn
+from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
+from gal.engine.stacking import closes, features, said
+from gal.errors import InvalidOptionError, LocalModelError
+from gal.warnings import InterruptedWarning
+
+PARTS = {"left": [0, 1], "right": [2, 3]}
+
+
+def crossed(n: int = 3000, seed: int = 0) -> tuple[Any, Any]:
+    """Labels that hang on columns of both: the sign of a product, and a plain part that each can see."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    return X, 2 * X[:, 0] * X[:, 2] + 0.5 * (X[:, 0] + X[:, 2]) + 0.1 * rng.normal(size=n)
+
+
+def test_it_hears_what_organizations_say_together() -> None:
+    X, y = crossed()
+    X_test, y_test = crossed(seed=1)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
+    assert closed.closing_ is not None
+    assert closed.score(X_test, y_test) > plain.score(X_test, y_test) + 0.3
+
+
+def test_classes_too() -> None:
+    X, y = crossed()
+    X_test, y_test = crossed(seed=1)
+    plain = GALClassifier(PARTS, closing=False, random_state=0).fit(X, y > 0)
+    closed = GALClassifier(PARTS, random_state=0).fit(X, y > 0)
+    assert closed.score(X_test, y_test > 0) > plain.score(X_test, y_test > 0) + 0.05
+    three = GALClassifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
+    assert three.closing_ is not None
+    assert three.predict_proba(X_test).sum(axis=1) == pytest.approx(1)
+
+
+def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 4))
+    y = X.sum(axis=1) + rng.normal(size=3000)
+    plain = GALRegressor(PARTS, local_models=Ridge(), closing=False, random_state=0).fit(X, y)
+    closed = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
+    X_test = rng.normal(size=(3000, 4))
+    truth = X_test.sum(axis=1)
+    assert np.abs(closed.predict(X_test) - truth).mean() < np.abs(plain.predict(X_test) - truth).mean() + 0.05
+
+
+def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
+    X, y = crossed()
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    *_, before, last = model._staged_outputs(X[:50])
+    _, answers = model._ask(X[:50], None)
+    rounds = [
+        {name: answers.values[name][index] for name in counts}
+        for index, counts in enumerate(model.ensemble_.coefficients)
+    ]
+    plain = before + sum(
+        count * rounds[-1][name].astype(np.float64)
+        for name, count in model.ensemble_.coefficients[-1].items()
+    )
+    closing = model.closing_
+    assert closing is not None
+    own = said(closing.model, SquaredError(), features(plain, rounds))
+    assert last == pytest.approx(plain + closing.share * (own - plain))
+    assert model.predict(X[:50]) == pytest.approx(last[:, 0])
+
+
+def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
+    X, y = crossed(400)
+    assert GALRegressor(PARTS, random_state=0).fit(X, y).closing_ is None
+    X, y = crossed(2500)
+    paper = GALRegressor(PARTS, local_models=Ridge(), preset="paper", rounds=2, random_state=0)
+    assert paper.fit(X, y).closing_ is None
+    absolute = GALRegressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
+    assert absolute.fit(X, y).closing_ is None
+    assert not closes(AbsoluteError())
+
+
+def test_a_model_of_ones_own_closes() -> None:
+    X, y = crossed()
+    model = GALClassifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
+    assert model.closing_ is not None
+    assert isinstance(model.closing_.model, HistGradientBoostingClassifier)
+    again = GALClassifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
+    assert (model.predict_proba(X) == again.predict_proba(X)).all()
+
+
+def test_explanations_still_add_up() -> None:
+    X, y = crossed()
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    parts = model.explain(X[:20])
+    assert "closing model" in parts.columns
+    assert parts.sum(axis=1).to_numpy() == pytest.approx(model.predict(X[:20]))
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    X, y = crossed()
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    assert (GALRegressor.load(tmp_path / "model.gal").predict(X) == model.predict(X)).all()
+
+
+def test_an_organization_may_be_missing() -> None:
+    X, y = crossed()
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    assert np.isfinite(model.predict(X, missing=["right"])).all()
+
+
+def test_weights_of_rows_are_heard() -> None:
+    X, y = crossed()
+    weight = np.where(X[:, 0] > 0, 1.0, 0.0)
+    turned = np.where(X[:, 0] > 0, y, -y)  # rows that count nothing say the opposite
+    model = GALRegressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
+    good = X[:, 0] > 0
+    assert np.corrcoef(model.predict(X[good]), y[good])[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("wrong", ["forest", 3, HistGradientBoostingClassifier])
+def test_nonsense_is_refused(wrong: Any) -> None:
+    X, y = crossed(100)
+    with pytest.raises(InvalidOptionError, match="closing must be"):
+        GALRegressor(PARTS, closing=wrong).fit(X, y)
+
+
+class Sure:
+    """A forest of three trees that are certain."""
+
+    n_estimators = 3
+
+    def __init__(self, classes: list[int]) -> None:
+        self.classes_ = np.array(classes)
+
+    def predict_proba(self, table: Any) -> Any:
+        return np.tile(np.eye(len(self.classes_))[0], (len(table), 1))
+
+
+def test_certainties_of_a_forest_are_none() -> None:
+    table = np.zeros((1, 1), dtype=np.float32)
+    odds = said(Sure([0, 1]), BinaryLogLoss(), table)
+    assert odds == pytest.approx(np.log((0.5 / 4) / (3.5 / 4)))
+    three = said(Sure([0, 2]), MultinomialLogLoss(3), table)  # class 1 was not among its rows
+    probability = np.exp(three) / np.exp(three).sum()
+    assert probability[0] == pytest.approx([(3 + 1 / 3) / 4, 1 / 12, 1 / 12])
+
+
+def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
+    """It never met a mean in place of an answer: there the sum of the rounds is the better guess."""
+    X, y = crossed()
+    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    assert closed.predict(X, missing=["right"]) == pytest.approx(plain.predict(X, missing=["right"]))
+    some = closed.predict(X[:4], missing={"right": [0, 2]})
+    assert some[[0, 2]] == pytest.approx(plain.predict(X[:4], missing={"right": [0, 2]})[[0, 2]])
+    assert some[[1, 3]] == pytest.approx(closed.predict(X[:4])[[1, 3]])
+
+
+def test_a_label_holder_who_goes_alone_has_the_closing_model_of_one_alone() -> None:
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=(2500, 2)), rng.normal(size=(2500, 2))])
+    y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + X[:, 0] + 0.3 * rng.normal(size=2500)
+    model = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
+    alone = GALRegressor({"left": [0, 1]}, local_models=Ridge(), random_state=0).fit(X, y)
+    assert model.ensemble_.track == "alone"
+    assert model.predict(X) == pytest.approx(alone.predict(X))
+
+
+def test_several_outputs_are_closed_together() -> None:
+    X, y = crossed()
+    both = np.column_stack([y, X[:, 1] * X[:, 3] + X[:, 1]])
+    X_test, y_test = crossed(seed=1)
+    both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
+    closed = GALRegressor(PARTS, random_state=0).fit(X, both)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, both)
+    assert closed.closing_ is not None
+    assert closed.score(X_test, both_test) > plain.score(X_test, both_test) + 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "said_of_it"),
+    [
+        ({"closing": True}, 300, "validation_fraction=0.1"),
+        ({"closing": True, "loss": "absolute_error"}, 2500, "no closing model is known for the loss"),
+        ({"closing": HistGradientBoostingClassifier()}, 2500, "must be a regressor here"),
+    ],
+)
+def test_what_is_not_possible_is_said_before_the_first_round(
+    options: dict[str, Any], rows: int, said_of_it: str
+) -> None:
+    X, y = crossed(rows)
+    with pytest.raises(InvalidOptionError, match=said_of_it):
+        GALRegressor(PARTS, **options).fit(X, y)
+
+
+def test_a_classifier_must_tell_probabilities() -> None:
+    X, y = crossed(2500)
+    for wrong in (LinearSVC(), Ridge()):
+        with pytest.raises(InvalidOptionError, match="predict_proba"):
+            GALClassifier(PARTS, closing=wrong).fit(X, y > 0)
+
+
+class Broken(Ridge):  # type: ignore[misc]
+    """Fails where the closing model is fitted."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        raise self.error
+
+
+def test_its_failure_says_whose_it_is() -> None:
+    X, y = crossed(2500)
+    Broken.error = ValueError("no thanks")
+    with pytest.raises(LocalModelError, match="the closing model Broken failed: no thanks"):
+        GALRegressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
+
+
+def test_ctrl_c_while_it_is_fitted_keeps_the_rounds() -> None:
+    X, y = crossed(2500)
+    Broken.error = KeyboardInterrupt()
+    with pytest.warns(InterruptedWarning, match="without a closing model"):
+        model = GALRegressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
+    assert model.closing_ is None
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_in_parts_there_is_none() -> None:
+    X, y = crossed(2100)
+    organizations = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    kept: list[int] = []
+    learn(y, organizations, rounds=2, on_round=lambda progress: kept.append(len(progress.fitted)))
+    assert kept == [0, 0]
+    with pytest.raises(InvalidOptionError, match=r"not of gal\.learn"):
+        learn(y, organizations, closing=True)

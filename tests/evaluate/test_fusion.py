@@ -1,0 +1,294 @@
+"""Fused networks: what parties could learn who shared everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+from torch import nn
+
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, LocalModelError
+from gal.evaluate.baselines.fusion import FusedNetworks
+from gal.models.deep import Inputs, ShiftAndFlip, cnn_body, lstm_body, mlp_body
+from gal.models.deep.training import Training
+from gal.models.sequences import Sequences
+from gal.warnings import GALWarning
+
+Floats = NDArray[np.float64]
+FUSIONS: tuple[Any, ...] = ("features", "outputs")
+
+
+def small(inputs: Inputs) -> Any:
+    """Bodies with other numbers of features for every kind of view."""
+    if inputs.kind == "images":
+        return cnn_body(inputs, widths=(4, 8))
+    if inputs.kind in {"sequences", "codes"}:
+        return lstm_body(inputs, hidden=6, embedding=3)
+    return mlp_body(inputs, hidden=10)
+
+
+def model(fuse: Any = "features", *, classes: bool = True, seed: int = 0, **options: Any) -> FusedNetworks:
+    how: dict[str, Any] = {"epochs": 20, "batch_size": 20, "learning_rate": 0.1, **options}
+    return FusedNetworks(
+        fuse, classes=classes, network=small, training=Training(**how), device="cpu", random_state=seed
+    )
+
+
+def halves(n: int = 160) -> tuple[dict[str, Any], Floats]:
+    """Two tables, and a number to which each of them says half."""
+    rng = np.random.default_rng(0)
+    views = {"bank": rng.normal(size=(n, 2)), "shop": rng.normal(size=(n, 3))}
+    return views, 10 + 3 * (views["bank"][:, 0] + views["shop"][:, 2])
+
+
+def wards(n: int = 120) -> tuple[dict[str, Any], Floats]:
+    """Sequences, codes, images and a table."""
+    rng = np.random.default_rng(0)
+    steps = Sequences(rng.normal(size=(n, 3, 2)), rng.integers(1, 4, size=n))
+    codes = Sequences(rng.integers(0, 4, size=(n, 2)), np.full(n, 2))
+    images = rng.normal(size=(n, 1, 4, 4))
+    columns = rng.normal(size=(n, 3))
+    y = (
+        np.tanh(steps.values[:, 0, 0])
+        + 0.5 * codes.values[:, 1]
+        + 2 * images.mean(axis=(1, 2, 3))
+        + columns[:, 0]
+    )
+    return {"ward": steps, "coder": codes, "camera": images, "desk": columns}, y
+
+
+def rows_of(views: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    return {name: view[rows] for name, view in views.items()}
+
+
+# --- both kinds learn what needs all views
+
+
+@pytest.mark.parametrize("fuse", FUSIONS)
+def test_classes_that_need_both_views(fuse: Any) -> None:
+    views, y = halves()
+    labels = np.digitize(y, [8.0, 12.0])
+    train, test = np.arange(120), np.arange(120, 160)
+    fused = model(fuse).fit(rows_of(views, train), labels[train])
+    said = fused.predict(rows_of(views, test))
+    assert said.shape == (40, 3)
+    np.testing.assert_allclose(said.sum(axis=1), 1.0, rtol=1e-6)
+    assert (said >= 0).all()
+    right = np.mean(said.argmax(axis=1) == labels[test])
+    assert right > 0.8
+    for name in views:
+        alone = model(fuse).fit({name: views[name][train]}, labels[train])
+        assert np.mean(alone.predict({name: views[name][test]}).argmax(axis=1) == labels[test]) < right - 0.1
+
+
+@pytest.mark.parametrize("fuse", FUSIONS)
+def test_numbers_that_need_both_views(fuse: Any) -> None:
+    views, y = halves()
+    said = model(fuse, classes=False).fit(views, y).predict(views)
+    assert said.shape == (160,)
+    assert np.mean((said - y) ** 2) < 0.2 * np.var(y)
+    assert abs(said.mean() - y.mean()) < 0.2 * y.std()
+
+
+@pytest.mark.parametrize("fuse", FUSIONS)
+@pytest.mark.parametrize("classes", [True, False])
+def test_views_of_different_kinds(fuse: Any, classes: bool) -> None:
+    views, y = wards()
+    labels = (y > np.median(y)).astype(int) if classes else y
+    fused = model(fuse, classes=classes, optimizer="adam", learning_rate=0.02).fit(views, labels)
+    said = fused.predict(views)
+    if classes:
+        assert np.mean(said.argmax(axis=1) == labels) > 0.8
+    else:
+        assert np.mean((said - y) ** 2) < 0.4 * np.var(y)
+    np.testing.assert_allclose(fused.predict(rows_of(views, np.arange(7))), said[:7], rtol=1e-4, atol=1e-5)
+
+
+def test_intermediate_fusion_is_a_mean_of_features_and_one_shared_layer() -> None:
+    views, y = wards(40)
+    fused = model("features", epochs=1).fit(views, (y > 1).astype(int))
+    module = fused.module_
+    assert tuple(module.head.weight.shape) == (2, 10)
+    with torch.no_grad():
+        inputs = [
+            torch.as_tensor(views["ward"].values, dtype=torch.float32),
+            torch.as_tensor(views["ward"].lengths),
+            torch.as_tensor(views["coder"].values),
+            torch.as_tensor(views["coder"].lengths),
+            torch.as_tensor(views["camera"], dtype=torch.float32),
+            torch.as_tensor(views["desk"], dtype=torch.float32),
+        ]
+        places = [(0, 2), (2, 4), (4, 5), (5, 6)]
+        features = [body(*inputs[a:b]) for body, (a, b) in zip(module.bodies, places, strict=True)]
+        expected = module.head(sum(features) / 4).softmax(dim=1)
+    assert {tuple(one.shape) for one in features} == {(40, 10)}
+    np.testing.assert_allclose(fused.predict(views), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_late_fusion_is_a_mean_of_outputs() -> None:
+    views, y = halves(40)
+    fused = model("outputs", classes=False, epochs=1).fit(views, y)
+    assert fused.module_.head is None
+    with torch.no_grad():
+        outputs = [
+            body(torch.as_tensor(view, dtype=torch.float32))[:, 0].numpy()
+            for body, view in zip(fused.module_.bodies, views.values(), strict=True)
+        ]
+    expected = np.mean(outputs, axis=0) * y.std() + y.mean()
+    np.testing.assert_allclose(fused.predict(views), expected, rtol=1e-4)
+
+
+def test_the_size_of_numbers_does_not_matter() -> None:
+    views, y = halves()
+    plain = model(classes=False).fit(views, y).predict(views)
+    large = model(classes=False).fit(views, 1e6 * y).predict(views)
+    np.testing.assert_allclose(large, 1e6 * plain, rtol=1e-2)
+    constant = model(classes=False, epochs=1).fit(views, np.full(160, 7.0)).predict(views)
+    assert np.abs(constant - 7).max() < 3
+
+
+def test_images_of_all_organizations_change_alike() -> None:
+    images = np.random.default_rng(0).normal(size=(30, 1, 4, 8))
+    views = {"left": images[..., :4], "right": images[..., 4:]}
+    labels = (images.mean(axis=(1, 2, 3)) > 0).astype(int)
+    plain = model(epochs=2).fit(views, labels).predict(views)
+    changed = model(epochs=2, augment=ShiftAndFlip(1)).fit(views, labels).predict(views)
+    assert changed.shape == (30, 2)
+    assert not np.allclose(plain, changed)
+
+
+# --- seeds, order, failures
+
+
+def test_predictions_follow_from_the_seed() -> None:
+    views, y = halves(60)
+    before = torch.random.get_rng_state()
+    said = [model(classes=False, epochs=2, seed=seed).fit(views, y).predict(views) for seed in (1, 1, 2)]
+    assert torch.equal(before, torch.random.get_rng_state())
+    np.testing.assert_array_equal(said[0], said[1])
+    assert not np.allclose(said[0], said[2])
+
+
+def test_the_order_of_views_at_prediction_does_not_matter() -> None:
+    views, y = halves(60)
+    fused = model(classes=False, epochs=2).fit(views, y)
+    turned = dict(reversed(views.items())) | {"nobody": np.zeros((60, 1))}
+    np.testing.assert_array_equal(fused.predict(turned), fused.predict(views))
+
+
+def test_errors_name_what_is_wrong() -> None:
+    views, y = halves(60)
+    with pytest.raises(InvalidOptionError, match="fuse must be features or outputs, got 'sums'"):
+        FusedNetworks("sums", classes=True)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"expected 60 labels, got shape \(59,\)"):
+        model().fit(views, y[:59])
+    with pytest.raises(InvalidInputError, match=r"different numbers of rows: \[30, 60\]"):
+        model().fit(views | {"shop": views["shop"][:30]}, y)
+    with pytest.raises(InvalidInputError, match="NaN or infinite"):
+        model().fit(views | {"shop": np.full((60, 3), np.nan)}, y)
+    with pytest.raises(InvalidOptionError, match="unknown network 'forest'"):
+        FusedNetworks("features", classes=False, network="forest", device="cpu").fit(views, y)
+    with pytest.raises(InvalidOptionError, match="device 'gpu' cannot be used here"):
+        FusedNetworks("features", classes=False, device="gpu").fit(views, y)
+    fused = model(classes=False, epochs=1).fit(views, y)
+    with pytest.raises(InvalidInputError, match="needs all views; shop is missing"):
+        fused.predict({"bank": views["bank"]})
+    with pytest.raises(InvalidInputError, match=r"got 'table' and \(1,\)"):
+        fused.predict(views | {"bank": views["bank"][:, :1]})
+
+
+def test_divergence_names_the_learning_rate() -> None:
+    views, y = halves(60)
+    with pytest.raises(LocalModelError, match="lower learning_rate"):
+        model(classes=False, learning_rate=1e30, clip_norm=None).fit(views, y)
+
+
+class Hungry(nn.Module):  # type: ignore[misc]
+    """A body that runs out of memory with more than 16 rows."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(columns, 4)
+
+    def forward(self, columns: Any) -> Any:
+        if len(columns) > 16:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.linear(columns)
+
+
+def test_out_of_memory_halves_the_batch() -> None:
+    views, y = halves(60)
+    said = []
+    for batch_size in (15, 60):
+        fused = model(classes=False, batch_size=batch_size, epochs=3)
+        fused.network = lambda inputs: Hungry(inputs.shape[0])
+        if batch_size == 60:
+            with pytest.warns(GALWarning, match="going on with batches of"):
+                fused.fit(views, y)
+        else:
+            fused.fit(views, y)
+        with pytest.warns(GALWarning, match="memory did not suffice"):
+            said.append(fused.predict(views))
+    np.testing.assert_array_equal(said[0], said[1])
+
+
+# --- fitted anew, labels, and predictions that cannot be made
+
+
+@pytest.mark.parametrize("change", ["shape", "fewer", "codes"])
+def test_a_second_fit_forgets_the_first(change: str) -> None:
+    views, y = halves(60)
+    coded: dict[str, Any] = views | {"coder": Sequences(np.zeros((60, 2), dtype=int), np.full(60, 2))}
+    more = Sequences(np.random.default_rng(0).integers(0, 9, size=(60, 2)), np.full(60, 2))
+    others: dict[str, Any] = {
+        "shape": views | {"bank": views["bank"][:, :1]},
+        "fewer": {"shop": views["shop"]},
+        "codes": coded | {"coder": more},
+    }
+    again = model(classes=False, epochs=1)
+    again.fit(coded if change == "codes" else views, y)
+    fresh = model(classes=False, epochs=1).fit(others[change], y).predict(others[change])
+    np.testing.assert_array_equal(again.fit(others[change], y).predict(others[change]), fresh)
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [
+        (True, np.where(np.arange(40) % 2 == 0, -1, 1)),
+        (True, np.linspace(0, 2, 40)),
+        (True, np.where(np.arange(40) % 2 == 0, "ill", "well")),
+        (False, np.where(np.arange(40) == 3, np.nan, 1.0)),
+    ],
+)
+def test_labels_that_cannot_be_learned_are_named(classes: bool, labels: Any) -> None:
+    views, _ = halves(40)
+    with pytest.raises(InvalidInputError, match="label"):
+        model(classes=classes, epochs=1).fit(views, labels)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_predictions_that_cannot_be_made(fitted: bool) -> None:
+    views, y = halves(40)
+    fused = model(classes=False, epochs=1)
+    if fitted:
+        fused.fit(views, y)
+    with pytest.raises((GALError, NotFittedError)):
+        fused.predict(rows_of(views, slice(0, 0)))
+
+
+def test_absolute_error_goes_to_the_median() -> None:
+    views = {"a": np.zeros((90, 1)), "b": np.zeros((90, 1))}
+    y = np.repeat([0.0, 0.0, 9.0], 30)
+    training = Training(epochs=60, batch_size=90, learning_rate=0.05, optimizer="adam")
+    fused = FusedNetworks("outputs", classes=False, loss="absolute_error", training=training, device="cpu")
+    assert fused.fit(views, y).predict(views).mean() < 0.5
+    with pytest.raises(InvalidOptionError, match="loss must be auto, log_loss here, got 'squared_error'"):
+        FusedNetworks("outputs", classes=True, loss="squared_error")

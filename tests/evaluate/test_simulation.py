@@ -1,0 +1,101 @@
+"""The evaluator's question: scores against scikit-learn's, honest intervals, and clear errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.evaluate import simulate
+from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
+from gal.evaluate.metrics import METRICS, metric_for
+from small_tables import Counter, Raising
+
+
+def table(n: int = 100, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
+    frame["y"] = frame["a"] + 2 * frame["b"] + rng.normal(size=n)
+    return frame
+
+
+def test_scores_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    truth, score = rng.integers(0, 2, 200), rng.integers(0, 9, 200) / 9
+    assert METRICS["auc"].score(truth, score) == pytest.approx(roc_auc_score(truth, score))
+    guess = rng.integers(0, 2, 200)
+    assert METRICS["accuracy"].score(truth, guess) == pytest.approx(accuracy_score(truth, guess))
+    number, near = rng.normal(size=50), rng.normal(size=50)
+    assert METRICS["r2"].score(number, near) == pytest.approx(r2_score(number, near))
+    assert METRICS["neg_mae"].score(number, near) == pytest.approx(-np.abs(number - near).mean())
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        (["no", "yes"], "auc"),
+        (["a", "b", "c"], "accuracy"),
+        ([0, 1], "auc"),
+        ([0, 1, 2], "accuracy"),
+        ([0.1, 0.2, 0.3], "r2"),
+    ],
+)
+def test_metric_follows_the_labels(labels: list[object], name: str) -> None:
+    assert metric_for("auto", np.array(labels * 10)).name == name
+
+
+def test_useful_columns_help_and_useless_ones_do_not() -> None:
+    useful = simulate(table(), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
+    assert useful.gain.low > 0
+    assert useful.alone.low <= useful.alone.value <= useful.alone.high
+    assert useful.covered is not None
+    assert useful.covered > 0.8
+    assert useful.contributions["theirs"] > useful.contributions["mine"]
+    useless = simulate(table(), "y", {"mine": ["a", "b"], "theirs": ["c"]}, folds=3)
+    assert useless.gain.low < 0.02
+    assert abs(useless.contributions["theirs"]) < 0.1
+
+
+def test_numbers_for_machines() -> None:
+    facts = simulate(table(), "y", {"mine": ["a"]}, folds=2).to_json()
+    assert facts["alone"] == facts["assisted"]  # one organization: assistance is nobody's
+    assert set(facts["intervals"]) == {"alone", "assisted", "pooled", "gain"}
+
+
+def test_the_pooled_model_is_chosen_once_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    fit = PooledRegressor.fit
+
+    def watched(self: PooledRegressor, X: object, y: object) -> PooledRegressor:
+        asked.append(self.candidates)
+        return fit(self, X, y)
+
+    monkeypatch.setattr(PooledRegressor, "fit", watched)
+    found = simulate(table(), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
+    assert found.pooled_model == "linear model"
+    assert found.pooled_model in NAMES
+    assert asked == [None, ["linear model"], ["linear model"]]
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_interruption_ends_everything(at: int) -> None:
+    local = Raising(KeyboardInterrupt(), Counter(at))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(table(40), "y", {"mine": ["a"], "theirs": ["b"]}, folds=2, local_models=local)
+
+
+def test_nonsense_is_named() -> None:
+    data = table()
+    with pytest.raises(InvalidInputError, match="no column 'z' to predict"):
+        simulate(data, "z", {"mine": ["a"]})
+    with pytest.raises(InvalidInputError, match="organization 'mine': no column 'q'"):
+        simulate(data, "y", {"mine": ["q"]})
+    with pytest.raises(InvalidInputError, match="no organizations"):
+        simulate(data, "y", {})
+    with pytest.raises(InvalidOptionError, match="auc is for two classes"):
+        simulate(data, "y", {"mine": ["a"]}, metric="auc")
+    data.loc[3, "y"] = np.nan
+    with pytest.raises(InvalidLabelsError, match="1 of 100 values of 'y' are missing"):
+        simulate(data, "y", {"mine": ["a"]})

@@ -1,0 +1,525 @@
+"""Deep tables: what was not run stays blank, what was run is told with its device; pictures of made-up runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gal.cli.app import app
+from gal.errors import ExperimentError, InvalidInputError, MissingExtraError
+from gal_bench import run_cell as running
+from gal_bench.cache import Cache
+from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.deep_sets import DEEP_SETS, ON_REQUEST
+from gal_bench.kept import keep, read_kept
+from gal_bench.pages.provenance import whereabouts
+from gal_bench.pages.results import narrow, page, write_results
+from gal_bench.pages.summaries import findings
+from gal_bench.pages.tables import Figure, every_figure, figures_of, to_csv, to_markdown
+from gal_bench.runner import Run, in_order, left_to_run, run_tables
+from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
+
+TABLES = {name: table for name, table in read_tables().items() if table.deep}
+DEVICE = "NVIDIA H200, torch 2.11"
+LEVELS = {
+    "joint": 0.95,
+    "intermediate": 0.9,
+    "late": 0.85,
+    "gal": 0.9,
+    "assisted_learning": 0.6,
+    "alone": 0.5,
+}
+
+
+def made_up(cell: Cell) -> Outcome:
+    """As a deep run leaves it: patches or named organizations, three rounds, better with every round."""
+    level = LEVELS[cell.method] - 0.1 * ("shared" in cell.models[0]) - 0.01 * cell.seed
+    level -= 0.2 * (cell.options.get("weights") == "uniform")
+    metric = DEEP_SETS[cell.dataset]
+    good = {"accuracy": 100.0, "auc": 1.0, "mad": -100.0}[metric]
+    count = cell.organizations if isinstance(cell.organizations, int) else 4
+    names = [f"patch {number + 1}" for number in range(count)]
+    if cell.organizations == "by name":
+        names = ["microbiology", "demographics", "body", "codes"]
+    weights = [{name: (index + 1) * (t + 1) / 100 for index, name in enumerate(names)} for t in range(3)]
+    shared = "shared" in cell.models[0]
+    facts = {
+        "seconds": 20.0,
+        "label_holder_seconds": 0.4,
+        "fit_seconds": 19.0,
+        "stored_bytes": 1e6 if shared else 1e7,
+        "revisit_bytes": 5e5 if shared else 0.0,
+        "trips": 70.0 if cell.method == "assisted_learning" else 10.0,
+        "sent": 2e6,
+        "received": 2e6,
+        "peak_device_memory": 3e9,
+        "peak_memory": 1e9,
+    }
+    return Outcome(
+        metric,
+        [0.0, good * level / 2, good * level * 1.01, good * level] if good > 0 else [100.0, 60.0, 55.0, 50.0],
+        [2.0, 1.0, 0.5],
+        weights,
+        None,
+        names[0],
+        "split",
+        facts=facts,
+        device=DEVICE,
+    )
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, run: Callable[[Cell, Sources], Outcome]) -> None:
+    """Deep cells are run by this function, whether torch is there or not."""
+    module: Any = ModuleType("gal_bench.runs.deep_cells")
+    module.run_deep_cell = run
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def filled(name: str, keep: Callable[[Cell], bool] = lambda cell: True) -> Run:
+    """A deep table with the outcomes of the cells to keep."""
+    table = TABLES[name]
+    cells = [cell for row in table.rows for cell in table.cells(row) if keep(cell)]
+    return Run(table, {repr(cell): made_up(cell) for cell in cells})
+
+
+def some_of_images() -> Run:
+    """Eight organizations on MNIST only, GAL and Alone; of GAL's four seeds two."""
+    return filled(
+        "images",
+        lambda cell: (
+            (cell.dataset, cell.organizations) == ("MNIST", 8)
+            and cell.method in {"gal", "alone"}
+            and cell.models == ("Network",)
+            and not cell.options
+            and cell.seed < 2
+        ),
+    )
+
+
+def lines_of(run: Run) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(run))))
+
+
+# --- names and specifications
+
+
+def test_deep_tables_are_there_with_the_papers_rows() -> None:
+    assert list(TABLES) == ["images", "cases", "images-ablations", "cases-ablations", "complexity-deep"]
+    labels = [row.label for row in TABLES["images"].rows]
+    assert labels[:6] == ["Interm", "Late", "Joint", "Alone", "AL", "GAL"]
+    gal = next(row for row in TABLES["images"].rows if row.name == "gal")
+    assert gal.printed("CIFAR10", 8) == Printed(74.3, 0.2)
+    shared = next(row for row in TABLES["cases"].rows if row.name == "gal-dms")
+    assert shared.printed("MIMICM", "by name") == Printed(0.81, 0.0)
+
+
+def test_four_seeds_of_gal_and_the_shared_body_with_eight_organizations_come_first() -> None:
+    first = in_order(TABLES.values())[:16]
+    assert all(cell.organizations == 8 and cell.method == "gal" and not cell.options for cell in first)
+    assert {cell.models[0] for cell in first} == {"Network", "Network shared body"}
+    assert [cell.seed for cell in first] == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert {cell.dataset for cell in first} == {"MNIST", "CIFAR10"}
+
+
+def test_the_rest_has_one_seed() -> None:
+    table = TABLES["images"]
+    rows = {row.name: row for row in table.rows}
+    assert [table.seeds_at(rows["gal"], "MNIST", size) for size in (2, 4, 8)] == [1, 1, 4]
+    assert table.seeds_at(rows["late"], "MNIST", 8) == 1
+    part = narrow(table, seeds=2)
+    assert part is not None
+    assert part.seeds_at(rows["gal"], "MNIST", 8) == 2
+
+
+def test_tables_share_their_runs() -> None:
+    """GAL with eight organizations stands in three tables and is run once."""
+    cells = [cell for table in TABLES.values() for row in table.rows for cell in table.cells(row)]
+    assert len(in_order(TABLES.values())) == len({repr(cell) for cell in cells}) < len(cells)
+    joint = [cell for cell in in_order([TABLES["images"]]) if cell.method == "joint"]
+    assert [(cell.dataset, cell.organizations) for cell in joint] == [("MNIST", 1), ("CIFAR10", 1)]
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "said"),
+    [
+        ({}, {"models": ["Linear"]}, "no local model for deep tables"),
+        ({}, {"method": "late_sum"}, "no method for deep tables"),
+        ({"sets": ["Wine"]}, {}, "no deep data set 'Wine'"),
+        ({"protocols": ["per seed"]}, {}, "no protocol 'per seed'; there are official"),
+    ],
+)
+def test_a_wrong_deep_table_is_refused(
+    table: dict[str, Any], row: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    given = {"order": 1, "title": "t", "paper": "", "deep": True, "sets": ["MNIST"], "organizations": [2]}
+    spec = {**given, "protocols": ["official"], **table}
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name, content in (("table", spec), ("row", {"order": 1, "label": "x", "models": ["Network"], **row})):
+        lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
+        (folder / f"{name}.toml").write_text("\n".join(lines))
+    with pytest.raises(InvalidInputError, match=said):
+        _read_table(folder)
+
+
+def test_a_run_leaves_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("MNIST", 8, "official", 0, models=("Network",))
+    run_with(monkeypatch, lambda cell, sources: made_up(cell))
+    assert running.run_cell(cell, Sources()).device == DEVICE
+    plain = Outcome("accuracy", [1.0], [], [], None, "a", "")
+    run_with(monkeypatch, lambda cell, sources: plain)
+    monkeypatch.setattr(running, "device_here", lambda: "abacus")
+    assert running.run_cell(cell, Sources()).device == "abacus"
+
+
+# --- blank cells
+
+
+def test_blank_cells_say_so_beside_the_papers_figure() -> None:
+    text = to_markdown(some_of_images())
+    lines = [line for line in text.split("## 8 organizations")[1].splitlines() if line.startswith("| ")]
+    by_row = {line.split(" | ")[0].strip("| "): line for line in lines}
+    assert "**89.5 (0.5)**<br>best 90.4 (0.5)<br>2 of 4 seeds<br>paper 96.3 (0.6) ▼" in by_row["GAL"]
+    assert by_row["GAL"].endswith("| not run<br>paper 74.3 (0.2) |")
+    assert "**50.0**<br>best 50.5<br>paper 24.2 (0.1) ▲" in by_row["Alone"]
+    assert by_row["GAL, changed images and wider network (ours)"].count("not run") == 2
+    assert "**" not in text.split("## 8 organizations")[0]
+
+
+def test_blank_cells_are_empty_in_csv() -> None:
+    run = some_of_images()
+    lines = lines_of(run)
+    assert len(lines) == len(every_figure(run)) == 60
+    done = [line for line in lines if line["seeds"] != "0"]
+    assert {(line["row"], line["organizations"], line["seeds"]) for line in done} == {
+        ("GAL", "8", "2"),
+        ("Alone", "8", "1"),
+    }
+    assert all(line["device"] == DEVICE for line in done)
+    for line in lines:
+        if line["seeds"] == "0":
+            assert {line[name] for name in ("final mean", "final std", "best on test mean", "verdict")} == {
+                ""
+            }
+    assert any(line["paper mean"] for line in lines if line["seeds"] == "0")
+
+
+def test_nothing_run_says_how_to_run_it() -> None:
+    run = filled("cases", lambda cell: False)
+    text = page(run)
+    assert "Nothing here was run yet: `gal bench cases --deep` runs it here" in text
+    assert "`gal bench cases --plan plan.json`" in text
+    assert "names them: ShapeNet55, MIMICL, MIMICM." in text
+    assert findings(run) == []
+    assert figures_of(run) == []
+
+
+def test_the_page_says_how_much_was_run_on_what() -> None:
+    some = page(some_of_images())
+    assert f"3 of 68 runs were done on {DEVICE}: `gal bench images --deep` runs the rest" in some
+    assert f"All 68 runs were done on {DEVICE}." in page(filled("images"))
+
+
+def test_sets_on_request_are_named_only_while_blank() -> None:
+    run = filled("cases", lambda cell: cell.dataset != "MIMICM")
+    assert "names them: MIMICM." in page(run)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_full_table_has_no_blank(name: str) -> None:
+    run = filled(name)
+    text = page(run)
+    assert "not run" not in text
+    assert all(line["seeds"] != "0" for line in lines_of(run))
+    assert findings(run)
+
+
+def test_an_auc_has_three_decimals_and_the_papers_two() -> None:
+    text = to_markdown(filled("cases", lambda cell: cell.dataset == "MIMICM"))
+    gal = next(line for line in text.splitlines() if line.startswith("| GAL |"))
+    assert "**0.900**<br>best 0.909<br>paper 0.88 (0.0) ▲" in gal
+    assert "MIMICM ↑" in text
+    assert "MIMICL ↓" in text
+
+
+@pytest.mark.parametrize(
+    ("final", "verdict"), [((0.884,), ""), ((0.886,), "better"), ((0.874,), "worse"), ((0.876,), "")]
+)
+def test_an_auc_is_compared_by_its_two_decimals(final: tuple[float, ...], verdict: str) -> None:
+    row = RowSpec(order=1, label="x", models=["Network"])
+    printed = Printed.parse("0.88(0.0)")
+    assert Figure(row, "MIMICM", "by name", "official", "auc", final, final, printed).verdict == verdict
+
+
+def test_with_the_paper_preset_best_rounds_are_compared() -> None:
+    row = RowSpec(order=1, label="x", models=["Network"], options={"preset": "paper"})
+    figure = Figure(row, "MNIST", 8, "official", "accuracy", (90.0,), (96.0,), Printed(96.3, 0.6))
+    assert figure.verdict == ""
+
+
+def test_facts_of_a_blank_row() -> None:
+    text = to_markdown(filled("complexity-deep", lambda cell: cell.method == "gal"))
+    blank = next(line for line in text.splitlines() if line.startswith("| MNIST | AL |"))
+    assert blank == "| MNIST | AL | not run |  |  |  |  |  |  |  |  |"
+    shared = next(line for line in text.splitlines() if line.startswith("| MNIST | GAL, shared body"))
+    for figure in ("20", "1 MB", "500 kB"):
+        assert f"| {figure} |" in shared
+
+
+def test_what_a_shared_body_saves_and_costs() -> None:
+    found = {one.name: one for one in findings(filled("complexity-deep"))}
+    assert found["space of a shared body on MNIST"].value == pytest.approx(0.1)
+    assert "500 kB more" in found["space of a shared body on MNIST"].words
+    assert "10.00 points less" in found["space of a shared body on MNIST"].words
+    assert found["AL over GAL, trips on CIFAR10"].value == 7
+    assert found["label holder's part on MNIST"].value == pytest.approx(0.02)
+
+
+def test_headlines_name_the_paper_and_the_way() -> None:
+    found = {one.name: one for one in findings(filled("images"))}
+    assert found["covered by GAL on MNIST"].value == pytest.approx((88.5 - 50) / 45)
+    words = found["GAL, MNIST, 8 organizations"].words
+    assert "accuracy in % 88.5 for the final model (mean of 4 seeds); the paper's best round" in words
+    assert words.endswith("96.3.")
+
+
+def test_no_way_where_joint_is_no_better_than_alone_and_nothing_of_demos() -> None:
+    run = filled("cases", lambda cell: cell.dataset in {"ModelNet40", "MIMICL", "MIMICM demo"})
+    names = {one.name for one in findings(run)}
+    assert "covered by GAL on ModelNet40" in names
+    assert "covered by GAL on MIMICL" not in names  # all made-up errors are alike
+    assert not [name for name in names if "demo" in name]
+
+
+def test_weights_on_against_off() -> None:
+    run = filled("images-ablations", lambda cell: cell.sigma != 5.0 or cell.options != {"weights": "uniform"})
+    found = {one.name: one for one in findings(run)}
+    assert "in 2 of 2 cells" in found["weights on at least as good as off"].words
+
+
+# --- running
+
+
+def small(name: str = "images") -> TableSpec:
+    part = narrow(TABLES[name], sets=["MNIST"], organizations=[8], seeds=1)
+    assert part is not None
+    return part
+
+
+def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Cell] = []
+
+    def run(cell: Cell, sources: Sources) -> Outcome:
+        seen.append(cell)
+        return made_up(cell)
+
+    run_with(monkeypatch, run)
+    cache = Cache(tmp_path)
+    [blank] = run_tables([small()], cache, Sources())
+    assert seen == []
+    assert figures_of(blank) == []
+    [full] = run_tables([small()], cache, Sources(), deep_sets=["MNIST"])
+    assert len(seen) == len(figures_of(full)) == 10
+    assert seen[0].method == "gal"
+    counts: list[tuple[int, int]] = []
+    run_tables([small()], cache, Sources(), on_run=lambda done, total, _: counts.append((done, total)))
+    assert counts == [(10, 10)]
+    assert len(seen) == 10
+
+
+def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(cell: Cell, sources: Sources) -> Outcome:
+        raise InvalidInputError("no such luck")
+
+    run_with(monkeypatch, run)
+    with pytest.raises(
+        ExperimentError, match=r"MNIST, 8 organizations, official, seed 0: gal Network: no such luck"
+    ):
+        run_tables([small()], Cache(tmp_path), Sources(), deep_sets=["MNIST"])
+
+
+def test_what_is_left_to_run(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    left = left_to_run([small(), read_tables()["scale"]], cache, DEEP_SETS)
+    assert len(left) == 10
+    cache.put(left[0], made_up(left[0]))
+    assert left_to_run([small()], cache, DEEP_SETS) == left[1:]
+    assert left_to_run([small()], cache, ["CIFAR10"]) == []
+
+
+def bench(*words: str) -> Any:
+    return CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, ["bench", "--anew", *words])
+
+
+def test_the_list_says_which_tables_are_deep() -> None:
+    facts = {one["name"]: one["deep"] for one in json.loads(bench("--list", "--json").output)}
+    assert {name for name, deep in facts.items() if deep} == set(TABLES)
+    assert " deep " in bench("--list").output
+
+
+def test_without_torch_deep_runs_are_refused_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = bench("images", "--deep", "--results", str(tmp_path))
+    assert isinstance(result.exception, MissingExtraError)
+    assert "pip install 'gal-learn[deep]'" in str(result.exception)
+
+
+def test_the_command_runs_deep_cells_after_saying_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    run_with(monkeypatch, lambda cell, sources: made_up(cell))
+    words = ("cases", "--results", str(tmp_path), "--seeds", "1")  # a part has no pictures
+    result = bench(*words, "--deep", "--dataset", "ModelNet40", "--dataset", "MIMICM")
+    assert result.exit_code == 0, result.output
+    assert "14 deep runs to do here" in result.output
+    result = bench(*words, "--deep")
+    assert "28 deep runs to do here" in result.output  # of eight sets three are on request, one was run
+    assert set(ON_REQUEST) & {
+        json.loads(path.read_text())["cell"]["dataset"] for path in tmp_path.rglob("*.json")
+    } == {"MIMICM"}
+
+
+def test_a_blank_table_from_the_command(tmp_path: Path) -> None:
+    result = bench("images", "--results", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "Nothing here was run yet" in " ".join(result.output.split())
+    assert "not run" in (tmp_path / "images.md").read_text(encoding="utf-8")
+    [facts] = json.loads(bench("images", "--results", str(tmp_path), "--json").stdout)
+    assert len(facts["figures"]) == 60
+    assert all(one["final"] == [] and one["verdict"] == "" for one in facts["figures"])
+    assert {one["seeds"] for one in facts["figures"]} == {1, 4}
+
+
+# --- pictures
+
+
+def figures_module() -> Any:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
+    from gal_bench.pictures import deep_figures
+
+    return deep_figures
+
+
+def drawn(axes: Any) -> dict[str, Any]:
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+def test_rounds_of_a_deep_table_leave_out_what_was_not_run() -> None:
+    module = figures_module()
+    figure = module.rounds(some_of_images(), "MNIST")
+    scores, rate, weights = figure.axes
+    assert "MNIST, 8 organizations" in figure.get_suptitle()
+    assert set(drawn(scores)) == {"GAL", "Alone"}
+    np.testing.assert_allclose(drawn(scores)["GAL"].get_ydata(), [0.0, 44.75, 90.395, 89.5])
+    np.testing.assert_allclose(drawn(rate)["GAL"].get_ydata(), [2.0, 1.0, 0.5])
+    assert set(drawn(weights)) == {f"patch {number}" for number in range(1, 9)}
+    assert {text.get_text() for text in weights.texts} == set("12345678")
+    figure.canvas.draw()
+
+
+def test_rounds_have_methods_without_rounds_as_levels_and_the_constant_rate_of_the_ablations() -> None:
+    module = figures_module()
+    figure = module.rounds(filled("images"), "CIFAR10", filled("images-ablations"))
+    scores, rate, _ = figure.axes
+    assert {"Joint", "Interm", "Late", "GAL", "GAL, shared body", "GAL, constant rate", "AL", "Alone"} == set(
+        drawn(scores)
+    )
+    assert set(drawn(scores)["Late"].get_ydata()) == {85.0}
+    assert set(drawn(rate)) == {"GAL", "GAL, shared body", "GAL, constant rate"}
+    for panel in (scores, rate):
+        looks = [(str(line._unscaled_dash_pattern), line.get_marker()) for line in panel.get_lines()]
+        assert len(set(looks)) == len(looks)
+
+
+def test_organizations_with_names_are_drawn_with_them() -> None:
+    module = figures_module()
+    weights = module.rounds(filled("cases"), "PhysioNet stay").axes[2]
+    assert {text.get_text() for text in weights.texts} == {"microbiology", "demographics", "body", "codes"}
+    assert [text.get_text() for text in weights.get_legend().get_texts()] == ["label holder", "others"]
+
+
+def test_weights_lie_on_the_patches_of_the_image() -> None:
+    module = figures_module()
+    figure = module.patches(some_of_images(), "MNIST")
+    panels = [axes for axes in figure.axes if axes.get_images()]
+    assert [axes.get_title() for axes in panels] == ["round 1", "round 2", "round 3"]
+    grid = panels[1].get_images()[0].get_array()
+    np.testing.assert_allclose(grid, np.array([[1, 2, 3, 4], [5, 6, 7, 8]]) * 2 / 100)
+    assert [text.get_text() for text in panels[1].texts][:3] == ["0.02", "0.04", "0.06"]
+    [frame] = panels[1].patches
+    assert (frame.get_x(), frame.get_y()) == (-0.5, -0.5)
+
+
+def test_the_layout_of_patches() -> None:
+    module = figures_module()
+    assert [module.patch_layout(count) for count in (1, 2, 4, 8)] == [(1, 1), (1, 2), (2, 2), (2, 4)]
+    with pytest.raises(InvalidInputError, match="got 6"):
+        module.patch_layout(6)
+
+
+def test_pictures_of_deep_tables_are_written(tmp_path: Path) -> None:
+    figures_module()
+    written, _ = write_results(
+        [some_of_images(), filled("images-ablations"), filled("cases", lambda _: False)], tmp_path
+    )
+    assert {path.name for path in written if path.suffix == ".png"} == {
+        "rounds-MNIST.png",
+        "weights-patches-MNIST.png",
+        "noise-MNIST-official.png",
+        "noise-CIFAR10-official.png",
+    }
+
+
+def test_without_gal_there_is_no_picture() -> None:
+    module = figures_module()
+    run = filled("images", lambda cell: cell.method == "alone")
+    assert list(module.drawable({"images": run})) == []
+    with pytest.raises(InvalidInputError, match="row 'gal' of table 'images' for MNIST"):
+        module.patches(run, "MNIST")
+
+
+def test_kept_outcomes_outlive_the_sources_that_made_them(tmp_path: Path) -> None:
+    cache, path = Cache(tmp_path / "cache"), tmp_path / "kept.jsonl"
+    first, second, *_ = [cell for row in small().rows for cell in small().cells(row)]
+    cache.put(first, made_up(first))
+    assert keep([first, second], cache, "abc1234", path) == 1
+    kept = read_kept(path)
+    assert kept == {repr(first): replace(made_up(first), commit="abc1234")}
+    [run] = run_tables([small()], Cache(tmp_path / "other"), Sources(), kept=kept)
+    assert run.outcomes == kept
+    assert "Kept from the sources of earlier commits: abc1234 (1)" in whereabouts(run)
+    assert "abc1234" in to_csv(run)
+    assert repr(first) not in map(repr, left_to_run([small()], cache, DEEP_SETS, kept=kept))
+    assert keep([first, second], cache, "def5678", path) == 0, "it is the same outcome: its commit stays"
+    cache.put(first, replace(made_up(first), scores=[1.0, 2.0]))
+    assert keep([first], cache, "def5678", path) == 1
+    assert read_kept(path)[repr(first)].commit == "def5678"
+
+
+def test_a_broken_line_among_kept_outcomes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    path.write_text('{"cell": {}, "outcome": {}}\n')
+    with pytest.raises(InvalidInputError, match="line 1 holds no outcome"):
+        read_kept(path)
+
+
+def test_what_is_kept_belongs_to_cells_of_the_tables() -> None:
+    cells = {
+        repr(cell) for table in read_tables().values() for row in table.rows for cell in table.cells(row)
+    }
+    strangers = [name for name in read_kept() if name not in cells]
+    assert not strangers, "a row was changed: its outcomes no longer belong to it"

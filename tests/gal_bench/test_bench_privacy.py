@@ -1,0 +1,439 @@
+"""Privacy in ``gal bench``: mechanisms of rows, what the leak meter finds, and what tables and pictures say of it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gal.cli.bench import _facts, _shown
+from gal.errors import InvalidInputError, MissingExtraError
+from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
+from gal.privacy.leakage import Share
+from gal_bench.cache import Cache, deciding_files, fingerprint
+from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.data.datasets import load
+from gal_bench.pages.leaks import allowed, leak_of, percent
+from gal_bench.pages.results import narrow, page
+from gal_bench.pages.summaries import findings
+from gal_bench.pages.tables import to_csv, to_markdown
+from gal_bench.run_cell import run_cell
+from gal_bench.runner import Run, run_tables
+from gal_bench.runs import mechanisms
+from gal_bench.runs.mechanisms import BOUNDS, mechanism_of, public_of
+from gal_bench.runs.tabular_cells import find_split
+from gal_bench.specs import TableSpec, _read_table, read_tables
+
+TABLES = read_tables()
+WINE = Cell("Wine", 2, "per seed", 0, rounds=2, leak=True, options={"cross_validation": 0})
+
+
+# --- mechanisms
+
+
+def test_noisy_labels_are_randomised_response_for_classes_and_laplace_noise_for_numbers() -> None:
+    cell = Cell("Wine", 2, "per seed", 0, privacy="noisy-labels", epsilon=1.0)
+    made = mechanism_of(cell, find_split(cell, Sources()))
+    assert isinstance(made, RandomisedResponse)
+    assert (made.epsilon, list(made.classes)) == (1.0, [0, 1, 2])
+    cell = replace(cell, dataset="Diabetes")
+    made = mechanism_of(cell, find_split(cell, Sources()))
+    assert isinstance(made, LaplaceLabels)
+    assert (made.lower, made.upper) == BOUNDS["Diabetes"]
+    assert not made.source.secure  # type: ignore[union-attr]
+    assert mechanism_of(replace(cell, privacy=None), find_split(cell, Sources())) is None
+
+
+def test_residuals_of_numbers_are_clipped_at_half_of_the_bounds() -> None:
+    cell = Cell("Diabetes", 2, "per seed", 0, privacy="gaussian-residuals", epsilon=4.0, delta=1e-5)
+    made = mechanism_of(cell, find_split(cell, Sources()))
+    assert isinstance(made, GaussianResiduals)
+    assert made.clip == 200.0
+    assert (
+        mechanism_of(replace(cell, dataset="Wine"), find_split(replace(cell, dataset="Wine"), Sources())).clip
+        == 1.0
+    )
+
+
+def test_noise_is_the_same_for_every_epsilon_and_another_for_every_seed_and_fit() -> None:
+    cell = Cell("Diabetes", 2, "per seed", 0, privacy="noisy-labels", epsilon=1.0)
+    split = find_split(cell, Sources())
+
+    def drawn(cell: Cell, fit: str = "") -> Any:
+        source = mechanism_of(cell, split, fit).source
+        return source.laplace(np.zeros(3), 1.0)
+
+    np.testing.assert_array_equal(drawn(cell), drawn(replace(cell, epsilon=8.0)))
+    for other in (
+        drawn(replace(cell, seed=1)),
+        drawn(replace(cell, organizations=4)),
+        drawn(cell, "canaries"),
+    ):
+        assert not np.isclose(drawn(cell), other).any()
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_public_bounds_hold_for_all_labels(name: str) -> None:
+    try:
+        y = load(name).y
+    except InvalidInputError as error:
+        pytest.skip(f"the data folder is not here: {error}")
+    assert BOUNDS[name][0] <= y.min() < y.max() <= BOUNDS[name][1]
+
+
+def test_numbers_without_bounds_are_refused() -> None:
+    split = find_split(Cell("Diabetes", 2, "per seed", 0), Sources())
+    with pytest.raises(InvalidInputError, match="no public bounds of the labels of Houses"):
+        public_of(replace(split, dataset="Houses"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('privacy = "noise"', "no privacy mechanism 'noise'"),
+        ('privacy = "noisy-labels"', "needs epsilon"),
+        ('privacy = "noisy-labels"\nepsilon = 0', "epsilon must be a number above 0"),
+        ('privacy = "noisy-labels"\nepsilon = 1\ndelta = 1e-5', "has no delta"),
+        ('privacy = "gaussian-residuals"\nepsilon = 1', "needs delta"),
+        ("epsilon = 1", "has no epsilon"),
+        ('privacy = "paper-laplace"\nmethod = "alone"', "what GAL sends"),
+        ('leak = true\nmethod = "joint"', "what GAL sends"),
+        ('disturbance = "laplace"', "privacy = 'paper-laplace'"),
+    ],
+)
+def test_a_wrong_row_is_refused(content: str, said: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    table = (
+        'order = 1\ntitle = "t"\npaper = ""\nsets = ["Wine"]\norganizations = [2]\nprotocols = ["per seed"]\n'
+    )
+    (folder / "table.toml").write_text(table)
+    (folder / "row.toml").write_text(f'order = 1\nlabel = "x"\n{content}')
+    with pytest.raises(InvalidInputError, match=said):
+        _read_table(folder)
+
+
+def test_deep_tables_have_no_leak_meter() -> None:
+    deep = TABLES["images"]
+    row = deep.rows[0].model_copy(update={"method": "gal", "leak": True})
+    with pytest.raises(ValueError, match="not deep"):
+        TableSpec(**{**deep.model_dump(exclude={"rows"}), "rows": [row]})
+
+
+def test_a_missing_package_is_named_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    part = narrow(TABLES["guarantees"], sets=["Wine"], organizations=[2], seeds=1)
+    assert part is not None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"gal-learn\[privacy\]"):
+        run_tables([part], Cache(tmp_path), Sources(), n_jobs=1)
+    assert not list(tmp_path.iterdir())
+
+
+# --- one run
+
+
+@pytest.fixture(scope="module")
+def unprotected() -> Outcome:
+    return run_cell(WINE, Sources())
+
+
+def test_without_a_mechanism_every_canary_is_guessed(unprotected: Outcome) -> None:
+    leak = leak_of([unprotected])
+    assert leak is not None
+    assert leak.canaries.right == leak.canaries.of >= 20
+    assert leak.rows.value > leak.rows_without.value
+    assert leak.canaries_without.low < 1 / 3  # without the message it is a blind guess
+    assert (leak.attack, leak.bound) == ("first round", None)
+    assert leak.chance == pytest.approx(1 / 3)
+
+
+def test_scores_come_from_a_fit_without_canaries(unprotected: Outcome) -> None:
+    assert unprotected.scores == run_cell(replace(WINE, leak=False), Sources()).scores
+
+
+def test_a_guarantee_holds_and_the_same_cell_gives_the_same_outcome() -> None:
+    cell = replace(WINE, dataset="BreastCancer", privacy="noisy-labels", epsilon=0.5)
+    one, other = run_cell(cell, Sources()), run_cell(cell, Sources())
+    assert (one.scores, one.leak) == (other.scores, other.leak)
+    leak = leak_of([one])
+    assert leak is not None
+    assert leak.bound == pytest.approx(np.exp(0.5) / (np.exp(0.5) + 1))
+    assert not leak.exceeds
+    assert leak.canaries.of >= 80
+    assert one.final > one.scores[0]
+
+
+def test_numbers_under_the_papers_preset_are_attacked_with_their_own_loss() -> None:
+    """Residuals of the absolute error are signs: what lies at the upper bound has a positive one."""
+    cell = replace(WINE, dataset="Diabetes", options={"preset": "paper", "loss": "absolute_error"})
+    leak = leak_of([run_cell(cell, Sources())])
+    assert leak is not None
+    assert leak.canaries.right == leak.canaries.of
+    assert leak.classes == 2
+
+
+def test_what_the_meter_does_is_in_the_key_of_cells_that_ask_it_only(tmp_path: Path) -> None:
+    plain, metered = ({path.name for path in deciding_files(leak=leak)} for leak in (False, True))
+    assert {"leak_cells.py", "meter.py", "attacks.py"} <= metered - plain
+    assert "mechanisms.py" in plain
+    assert fingerprint() != fingerprint(leak=True)
+    cache = Cache(tmp_path)
+    changes: list[dict[str, Any]] = [
+        {"leak": False},
+        {"privacy": "noisy-labels"},
+        {"epsilon": 1.0},
+        {"delta": 0.1},
+    ]
+    paths = {cache.path(cell) for cell in (WINE, *(replace(WINE, **change) for change in changes))}
+    assert len(paths) == 5
+
+
+# --- several seeds
+
+
+def made_outcome(
+    guessed: dict[str, tuple[int, int]], *, score: float = 90.0, bound: float | None = None, classes: int = 2
+) -> Outcome:
+    """With so many of so many canaries guessed by each attack; of ordinary rows all, without a message half."""
+    attacks = {
+        name: {
+            "canaries": list(counts),
+            "canaries without": [5, 10],
+            "rows": [10, 10],
+            "rows without": [5, 10],
+        }
+        for name, counts in guessed.items()
+    }
+    leak = {"classes": classes, "bound": bound, "attacks": attacks, "informed": ["informed"]}
+    return Outcome("accuracy", [score], [], [], None, "a", "", leak=leak)
+
+
+def test_seeds_are_added_up_before_the_best_attack_is_taken() -> None:
+    """Each seed's best would be right for 9 of 10."""
+    seeds = [
+        made_outcome({"one": (9, 10), "other": (6, 10)}, bound=0.7),
+        made_outcome({"one": (5, 10), "other": (9, 10)}, bound=0.7),
+    ]
+    leak = leak_of(seeds)
+    assert leak is not None
+    assert (leak.attack, leak.canaries, leak.rows_without) == ("other", Share(15, 20), Share(10, 20))
+    assert leak.words == "leak 75 % (51–91), allowed 70.0 %"
+    assert not leak.exceeds
+    assert leak_of([Outcome("accuracy", [1.0], [], [], None, "a", "")]) is None
+
+
+def test_what_only_an_informed_attacker_knows_is_told_apart() -> None:
+    leak = leak_of([made_outcome({"one": (70, 100), "informed": (90, 100)})])
+    assert leak is not None
+    assert (leak.attack, leak.canaries, leak.uninformed) == ("informed", Share(90, 100), Share(70, 100))
+    leak = leak_of([made_outcome({"one": (90, 100), "informed": (90, 100)})])
+    assert leak is not None
+    assert leak.attack == "one"
+
+
+def test_more_than_is_allowed_is_noticed_beyond_the_interval() -> None:
+    beyond = leak_of([made_outcome({"one": (95, 100)}, bound=0.8)])
+    within = leak_of([made_outcome({"one": (85, 100)}, bound=0.8)])
+    assert beyond is not None
+    assert within is not None
+    assert beyond.exceeds
+    assert not within.exceeds
+
+
+def test_percent_says_all_only_of_all() -> None:
+    assert (percent(Share(999, 1000)), percent(Share(1000, 1000))) == ("99 %", "100 %")
+    assert (allowed(0.99966), allowed(0.5761)) == ("99.9 %", "57.6 %")
+
+
+# --- tables
+
+GUESSED = {
+    None: 100,
+    "paper-laplace": 90,
+    "paper-interval": 100,
+    "noisy-labels": {0.5: 60, 1.0: 72, 2.0: 87, 4.0: 98, 8.0: 99},
+    "gaussian-residuals": {4.0: 65, 8.0: 80},
+}
+ALLOWED = {0.5: 0.622, 1.0: 0.731, 2.0: 0.88, 4.0: 0.982, 8.0: 0.9996}
+
+
+def made_run(score: Callable[[Cell], float], sets: tuple[str, ...] = ("BreastCancer", "QSAR")) -> Run:
+    part = narrow(TABLES["guarantees"], sets=sets, organizations=[8], seeds=2)
+    assert part is not None
+    outcomes = {}
+    for row in part.rows:
+        for cell in part.cells(row):
+            counts: Any = GUESSED[row.privacy]
+            guessed = counts[row.epsilon] if isinstance(counts, dict) else counts
+            made = made_outcome(
+                {"first round": (guessed - 5 * (guessed == 90), 100), "informed": (guessed, 100)},
+                score=score(cell),
+                bound=None if row.epsilon is None else ALLOWED[row.epsilon],
+            )
+            outcomes[repr(cell)] = made if row.leak else replace(made, leak={})
+    return Run(part, outcomes)
+
+
+def scored(cell: Cell) -> float:
+    """Alone 80, GAL 90; the paper's Laplace 85; noisy labels 86 and more, but worse on QSAR."""
+    if cell.method == "alone":
+        return 80.0
+    if cell.privacy == "noisy-labels":
+        return {0.5: 84.0, 1.0: 85.0, 2.0: 86.0, 4.0: 89.0, 8.0: 90.0}[cell.epsilon or 0.0] - 2.0 * (
+            cell.dataset == "QSAR"
+        )
+    return 85.0 if cell.privacy == "paper-laplace" else 90.0
+
+
+def test_a_cell_has_one_line_about_the_leak() -> None:
+    text = to_markdown(made_run(scored))
+    assert "**85.0 (0.0)**<br>best 85.0 (0.0)<br>leak 72 % (65–78), allowed 73.1 %" in text
+    assert "leak 100 % (98–100) |" in text
+    alone = next(line for line in text.splitlines() if line.startswith("| Alone"))
+    assert "leak" not in alone
+    said = page(made_run(scored))
+    assert "A blind guess is right for 50 % (BreastCancer, QSAR)" in said
+    assert "*leak*" not in page(Run(TABLES["skewed"], {}))
+
+
+def test_csv_has_the_facts() -> None:
+    lines = {
+        (one["row"], one["data set"]): one for one in csv.DictReader(io.StringIO(to_csv(made_run(scored))))
+    }
+    one = lines["GAL, noisy labels, ε = 1", "QSAR"]
+    assert (one["epsilon"], one["best attack"], one["canaries"]) == ("1.0", "first round", "200")
+    assert (one["canaries guessed"], one["guarantee allows"], one["chance"]) == ("0.72", "0.731", "0.5")
+    assert lines["GAL, the paper's Laplace α = 1", "QSAR"]["canaries guessed uninformed"] == "0.85"
+    assert float(one["canaries low"]) < 0.72 < float(one["canaries high"])
+    assert (one["rows guessed"], one["rows without message"]) == ("1.0", "0.5")
+    assert float(one["equivalent epsilon"]) == pytest.approx(np.log(0.72 / 0.28), abs=1e-5)
+    assert lines["GAL, Gaussian residuals, ε = 8", "QSAR"]["delta"] == "1e-05"
+    assert lines["Alone", "QSAR"]["canaries guessed"] == ""
+    assert lines["GAL, no mechanism", "QSAR"]["equivalent epsilon"] == ""  # without limit
+    assert "best attack" not in to_csv(Run(TABLES["skewed"], {})).splitlines()[0]
+
+
+def test_the_command_prints_leaks_beside_scores() -> None:
+    run = made_run(scored)
+    facts = {(one["row"], one["data set"]): one for one in _facts(run)["figures"]}
+    one = facts["GAL, noisy labels, ε = 1", "QSAR"]
+    assert (one["epsilon"], one["leak"]["canaries"]["right"], one["leak"]["allowed"]) == (1.0, 144, 0.731)
+    assert facts["Alone", "QSAR"]["leak"] is None
+    json.dumps(facts["GAL, no mechanism", "QSAR"])
+    [shown] = _shown(run)
+    assert "canaries" in str(shown.title)
+    printed = [list(column.cells) for column in shown.columns]
+    assert printed[1][0] == "80.0 (0.0)"
+    assert printed[1][5] == "85.0 (0.0)\nleak 72 %"
+
+
+def test_what_the_table_says() -> None:
+    found = {one.name: one for one in findings(made_run(scored))}
+    plain = found["canaries guessed, GAL, no mechanism, per seed"]
+    assert "every training label is known" in plain.words
+    assert "known" not in found["canaries guessed, GAL, the paper's one interval, per seed"].words
+    one = found["canaries guessed, GAL, noisy labels, ε = 1, per seed"]
+    assert one.value == 0.72
+    assert "72.0 % (67.3 to 76.3) of 400 canaries, the guarantee allows 73.1 %" in one.words
+    assert (
+        "40 % of what assistance gains over Alone is left (median of 2 figures)" in one.words
+    )  # 5 and 3 of 10
+    assert (
+        "nothing is guaranteed" in found["canaries guessed, GAL, the paper's Laplace α = 1, per seed"].words
+    )
+    assert found["figures above the guarantee"].value == 0.0
+    against = found["noisy labels against the paper's Laplace, 8"]
+    assert against.value == 0.5  # epsilon 2: 86 and 84 against 85
+    assert "not on QSAR" in against.words
+
+
+def test_figures_above_the_guarantee_are_counted() -> None:
+    run = made_run(scored)
+    broken = {
+        key: replace(one, leak={**one.leak, "bound": 0.5}) if "epsilon=1.0" in key else one
+        for key, one in run.outcomes.items()
+    }
+    found = {one.name: one for one in findings(Run(run.table, broken))}
+    assert found["figures above the guarantee"].value == pytest.approx(2 / 14)
+
+
+def test_a_mechanism_that_leaks_less_than_all_of_ours_is_named() -> None:
+    run = made_run(scored)
+    tight = {
+        key: replace(one, leak=made_outcome({"first round": (55, 100)}).leak)
+        if "paper-laplace" in key and "QSAR" in key
+        else one
+        for key, one in run.outcomes.items()
+    }
+    found = {one.name: one for one in findings(Run(run.table, tight))}
+    against = found["noisy labels against the paper's Laplace, 8"]
+    assert "at least as accurate on 1 of 1 sets; none of our ε is as tight on QSAR" in against.words
+
+
+# --- the picture
+
+
+def test_utility_against_leakage() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
+    from gal_bench.pictures.leak_figure import leakage
+
+    figure: Any = leakage(made_run(scored))
+    cancer, qsar, legend, *rest = figure.axes
+    assert (cancer.get_title(), qsar.get_title()) == ("BreastCancer, accuracy in %", "QSAR, accuracy in %")
+    drawn = {line.get_label(): line for line in cancer.get_lines()}
+    np.testing.assert_allclose(drawn["noisy labels (guarantee)"].get_xdata(), [60, 72, 87, 98, 99])
+    np.testing.assert_allclose(drawn["noisy labels (guarantee)"].get_ydata(), [84, 85, 86, 89, 90])
+    np.testing.assert_allclose(drawn["the paper's Laplace, α = 1"].get_xydata(), [[90, 85]])
+    np.testing.assert_allclose(drawn["no mechanism"].get_xydata(), [[100, 90]])
+    assert drawn["alone"].get_ydata()[0] == 80
+    assert drawn["blind guess"].get_xdata()[0] == 50
+    assert [text.get_text() for text in cancer.texts] == ["0.5", "8", "4", "8"]
+    assert len(legend.get_legend().get_texts()) == 7
+    assert not any(axes.get_lines() for axes in rest)
+
+
+def test_of_errors_lower_is_drawn_higher() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
+    from gal_bench.pictures.leak_figure import leakage
+
+    run = made_run(scored, sets=("Diabetes",))
+    errors = {key: replace(one, metric="mad") for key, one in run.outcomes.items()}
+    axes = leakage(Run(run.table, errors)).axes[0]
+    assert axes.get_title() == "Diabetes, MAD"
+    assert axes.yaxis_inverted()
+    with pytest.raises(InvalidInputError, match="'guarantees'"):
+        leakage(Run(run.table, {}))
+
+
+def test_the_picture_is_among_those_of_a_whole_table(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
+    from gal_bench.pictures.figures import save_figures
+
+    assert [path.name for path in save_figures({"guarantees": made_run(scored)}, tmp_path)] == ["leakage.png"]
+    assert save_figures({"guarantees": Run(TABLES["guarantees"], {})}, tmp_path) == []
+
+
+def test_rows_of_both_tables_share_their_runs() -> None:
+    cells = [
+        {
+            repr(cell)
+            for row in TABLES[name].rows
+            for cell in TABLES[name].cells(row)
+            if cell.protocol == "per seed"
+        }
+        for name in ("privacy", "guarantees")
+    ]
+    assert cells[0] < cells[1]
+    assert set(mechanisms.NAMES) >= {
+        row.privacy for row in TABLES["guarantees"].rows if row.privacy is not None
+    }

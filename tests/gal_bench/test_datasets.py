@@ -1,0 +1,323 @@
+"""Data sets are what they are said to be, and a missing or wrong file says what to do."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import _covtype
+
+from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
+from gal_bench.data import datasets
+from gal_bench.data.datasets import COVERTYPE_COLUMNS, DATASETS, QSAR_COLUMNS, SOURCES, Dataset, load
+from gal_bench.data.sources import Source
+
+CREDIT_FILE = "credit_card_default/UCI_Credit_Card.csv"
+
+SHAPES = {
+    "Diabetes": (442, 10, 0),
+    "BostonHousing": (506, 13, 0),
+    "Blob": (100, 10, 10),
+    "Iris": (150, 4, 3),
+    "Wine": (178, 13, 3),
+    "BreastCancer": (569, 30, 2),
+    "QSAR": (1055, 41, 2),
+    "Adult": (48_842, 14, 2),
+    "CreditDefault": (30_000, 23, 2),
+    "Covertype": (581_012, 54, 7),
+}
+"""Rows, columns, classes."""
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Path:
+    folder = os.environ.get("GAL_DATA")
+    if not folder:
+        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
+    return Path(folder)
+
+
+@pytest.fixture
+def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GAL_DATA", raising=False)
+
+
+def put(folder: Path, file: str, content: bytes) -> Path:
+    """A file of a made-up data folder."""
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def known(monkeypatch: pytest.MonkeyPatch, name: str, contents: dict[str, bytes]) -> None:
+    """From now on these contents are the known ones."""
+    files = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
+    monkeypatch.setitem(SOURCES, name, Source(files, "somewhere"))
+
+
+def check_shape(found: Dataset) -> None:
+    rows, columns, classes = SHAPES[found.name]
+    assert found.X.shape == (rows, columns)
+    assert found.y.shape == (rows,)
+    assert found.X.index.equals(pd.RangeIndex(rows))
+    assert all(isinstance(column, str) for column in found.X.columns)
+    assert found.X.columns.is_unique
+    assert found.classes == (classes > 0)
+    assert found.y.dtype == (np.int64 if classes else np.float64)
+    assert len(found.class_names) == classes
+    if classes:
+        np.testing.assert_array_equal(np.unique(found.y), np.arange(classes))
+
+
+def test_every_set_has_a_shape_to_check() -> None:
+    assert list(SHAPES) == list(DATASETS)
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name not in SOURCES])
+def test_what_scikit_learn_ships_needs_no_folder(name: str, no_folder: None) -> None:
+    check_shape(load(name))
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_what_is_in_the_folder(name: str, data_dir: Path) -> None:
+    check_shape(load(name, data_dir))
+
+
+def test_the_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GAL_DATA", str(tmp_path / "environment"))
+    with pytest.raises(MissingDataError, match=r"environment.adult.adult\.data"):
+        load("Adult")
+    with pytest.raises(MissingDataError, match=r"argument.adult.adult\.data"):
+        load("Adult", tmp_path / "argument")
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(InvalidOptionError, match=r"one of Diabetes, .*Covertype, got 'Titanic'"):
+        load("Titanic")
+
+
+class TestMissing:
+    @pytest.mark.parametrize("name", list(SOURCES))
+    def test_without_a_folder_it_says_what_to_put_where(self, name: str, no_folder: None) -> None:
+        with pytest.raises(MissingDataError) as caught:
+            load(name)
+        message = str(caught.value)
+        assert all(
+            part in message for part in (name, "--data-dir", "GAL_DATA", "https://", *SOURCES[name].files)
+        )
+        assert "CC BY 4.0" in message or "free to use" in message
+
+    def test_an_empty_variable_names_no_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GAL_DATA", "")
+        with pytest.raises(MissingDataError, match="none is given"):
+            load("QSAR")
+
+    def test_second_file_is_missed_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        put(tmp_path, "adult/adult.data", ADULT_TRAIN)
+        known(monkeypatch, "Adult", {"adult/adult.data": ADULT_TRAIN, "adult/adult.test": ADULT_TEST})
+        with pytest.raises(MissingDataError, match=r"expected .*adult\.test, which is not there"):
+            load("Adult", tmp_path)
+
+
+class TestWrong:
+    @pytest.mark.parametrize(
+        ("name", "file"),
+        [
+            ("BostonHousing", "boston/boston_house_prices.csv"),
+            ("Adult", "adult/adult.data"),
+            ("Covertype", "covtype/covtype.data"),
+        ],
+    )
+    def test_checksum(self, name: str, file: str, tmp_path: Path) -> None:
+        put(tmp_path, file, b"1,2,3\n")
+        came = hashlib.sha256(b"1,2,3\n").hexdigest()
+        expected = next(iter(SOURCES[name].files.values()))
+        with pytest.raises(
+            InvalidInputError, match=rf"expected sha256 {expected}, got sha256 {came} \(6 bytes\)"
+        ):
+            load(name, tmp_path)
+
+    def test_half_a_download(self, tmp_path: Path) -> None:
+        put(tmp_path, "covtype/covtype.data.gz", gzip.compress(b"1,2,3\n" * 1000)[:-10])
+        with pytest.raises(InvalidInputError, match="expected a whole gzip file"):
+            load("Covertype", tmp_path)
+
+    def test_no_gzip_file(self, tmp_path: Path) -> None:
+        put(tmp_path, "covtype/covtype.data.gz", b"<html>not found</html>")
+        with pytest.raises(InvalidInputError, match="expected a whole gzip file"):
+            load("Covertype", tmp_path)
+
+    @pytest.mark.parametrize(
+        ("content", "came"),
+        [
+            (b"", "expected a table as text"),
+            (b"\xff\xfe\xff;1\n", "expected a table as text"),
+            (b"1;2;RB\n3;4;NRB\n", r"expected 1055 rows of 42 columns, got 2 rows of 3 columns"),
+            (b"1;" * 41 + b"RB\n", r"got 1 rows of 42 columns"),
+            ((b"1;" * 41 + b"RB\n") * 1055, "expected 356 RB, got 1055 RB"),
+        ],
+    )
+    def test_qsar(self, content: bytes, came: str, tmp_path: Path) -> None:
+        put(tmp_path, "biodeg/biodeg.csv", content)
+        with pytest.raises(InvalidInputError, match=came):
+            load("QSAR", tmp_path)
+
+    def test_qsar_with_text_among_the_numbers(self, tmp_path: Path) -> None:
+        lines = [";".join(["1", "x", *["0"] * 39, "RB" if i < 356 else "NRB"]) for i in range(1055)]
+        put(tmp_path, "biodeg/biodeg.csv", "\n".join(lines).encode())
+        with pytest.raises(InvalidInputError, match=r"got text in J_Dz\(e\)"):
+            load("QSAR", tmp_path)
+
+    def test_credit_of_another_shape(self, tmp_path: Path) -> None:
+        put(tmp_path, CREDIT_FILE, b"ID,LIMIT_BAL,default.payment.next.month\n1,2,0\n")
+        with pytest.raises(
+            InvalidInputError, match=r"expected 30000 rows of 24 columns: LIMIT_BAL, .*got 1 rows of 2"
+        ):
+            load("CreditDefault", tmp_path)
+
+
+def qsar_text(data_dir: Path) -> pd.DataFrame:
+    return pd.read_csv(data_dir / "biodeg/biodeg.csv", sep=";", header=None)
+
+
+class TestCopies:
+    """A copy may differ as text, but not in a number, nor in the order of the rows: seeds draw positions."""
+
+    def test_credit_in_other_words(self, data_dir: Path, tmp_path: Path) -> None:
+        table = pd.read_csv(data_dir / CREDIT_FILE).drop(columns="ID").astype(float)
+        table.columns = table.columns.str.replace("default.", "default ").str.replace(
+            "payment.next.", "payment next "
+        )
+        path = tmp_path / CREDIT_FILE
+        path.parent.mkdir()
+        table.to_csv(path, index=False)
+        found, original = load("CreditDefault", tmp_path), load("CreditDefault", data_dir)
+        np.testing.assert_array_equal(found.X.to_numpy(), original.X.to_numpy())
+        np.testing.assert_array_equal(found.y, original.y)
+
+    def test_qsar_with_other_line_ends(self, data_dir: Path, tmp_path: Path) -> None:
+        content = (data_dir / "biodeg/biodeg.csv").read_bytes().replace(b"\n", b"\r\n")
+        put(tmp_path, "biodeg/biodeg.csv", content)
+        np.testing.assert_array_equal(load("QSAR", tmp_path).X, load("QSAR", data_dir).X)
+
+    def test_a_changed_number_is_seen(self, data_dir: Path, tmp_path: Path) -> None:
+        table = qsar_text(data_dir)
+        table.loc[700, 7] = 37.25
+        put(tmp_path, "biodeg/biodeg.csv", table.to_csv(sep=";", header=False, index=False).encode())
+        with pytest.raises(InvalidInputError, match=r"expected numbers with sha256 .*got others"):
+            load("QSAR", tmp_path)
+
+    def test_another_order_of_rows_is_seen(self, data_dir: Path, tmp_path: Path) -> None:
+        table = qsar_text(data_dir)[::-1]
+        put(tmp_path, "biodeg/biodeg.csv", table.to_csv(sep=";", header=False, index=False).encode())
+        with pytest.raises(InvalidInputError, match="got others"):
+            load("QSAR", tmp_path)
+
+
+ADULT_TRAIN = (
+    b"39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, ?, <=50K\n"
+    b"52, ?, 209642, HS-grad, 9, Married-civ-spouse, ?, Husband, White, Male, 0, 0, 45, United-States, >50K\n\n"
+)
+ADULT_TEST = (
+    b"|1x3 Cross validator\n"
+    b"25, Private, 226802, 11th, 7, Never-married, Sales, Own-child, Black, Male, 0, 0, 40, United-States, >50K.\n\n"
+)
+
+
+class TestAdult:
+    def test_how_it_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        contents = {"adult/adult.data": ADULT_TRAIN, "adult/adult.test": ADULT_TEST}
+        known(monkeypatch, "Adult", contents)
+        for file, content in contents.items():
+            put(tmp_path, file, content)
+        found = load("Adult", tmp_path)
+        assert found.X["age"].tolist() == [39, 52, 25]
+        assert found.X["workclass"].isna().tolist() == [False, True, False]
+        assert found.X["native-country"].isna().tolist() == [True, False, False]
+        assert found.y.tolist() == [0, 1, 1]
+        assert found.test is not None
+        assert found.test.tolist() == [2]
+
+    def test_counts(self, data_dir: Path) -> None:
+        found = load("Adult", data_dir)
+        assert found.test is not None
+        np.testing.assert_array_equal(found.test, np.arange(32_561, 48_842))
+        assert found.y[:32_561].sum() == 7841
+        assert found.y[found.test].sum() == 3846
+        assert found.X["occupation"].isna().sum() == 2809
+        assert [kind for kind in found.X.dtypes if pd.api.types.is_numeric_dtype(kind)] == [np.int64] * 6
+
+
+class TestCovertype:
+    LINES = ((",".join(map(str, range(54))) + ",7\n") + (",".join(["0"] * 54) + ",1\n")).encode()
+
+    @pytest.mark.parametrize("packed", [True, False])
+    def test_packed_or_not_is_the_same(
+        self, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known(monkeypatch, "Covertype", {"covtype/covtype.data.gz": self.LINES})
+        content = gzip.compress(self.LINES, mtime=1) if packed else self.LINES
+        put(tmp_path, "covtype/covtype.data" + ".gz" * packed, content)
+        found = load("Covertype", tmp_path)
+        np.testing.assert_array_equal(found.X.to_numpy()[0], np.arange(54))
+        assert found.y.tolist() == [6, 0]
+
+    def test_columns_are_those_of_scikit_learn(self) -> None:
+        assert COVERTYPE_COLUMNS == _covtype.FEATURE_NAMES
+
+    def test_counts_and_types(self, data_dir: Path) -> None:
+        found = load("Covertype", data_dir)
+        assert np.bincount(found.y).tolist() == [211_840, 283_301, 35_754, 2747, 9493, 17_367, 20_510]
+        assert set(found.X.dtypes) == {np.dtype(np.float32)}
+        assert found.X["Elevation"].between(1859, 3858).all()
+        areas = found.X.filter(like="Wilderness")
+        assert (areas.sum(axis=1) == 1).all()
+
+
+def test_qsar_columns_and_labels(data_dir: Path) -> None:
+    found = load("QSAR", data_dir)
+    assert len(set(QSAR_COLUMNS)) == 41
+    assert found.y.sum() == 356
+    assert found.class_names == ("NRB", "RB")
+    # a few that their names tell apart: percentages, counts, indicators, and a mean near 1
+    assert found.X["C%"].between(0, 100).all()
+    assert found.X["C%"].max() > 50
+    for count in ("nHM", "nCp", "nO", "nN", "nX", "nHDon", "nCIR"):
+        assert pd.api.types.is_integer_dtype(found.X[count].dtype), count
+    for indicator in ("B01[C-Br]", "B03[C-Cl]", "B04[C-Br]"):
+        assert set(found.X[indicator]) == {0, 1}, indicator
+    assert found.X["Me"].between(0.9, 1.4).all()
+
+
+def test_boston_label_is_the_price(data_dir: Path) -> None:
+    found = load("BostonHousing", data_dir)
+    assert found.y.mean() == pytest.approx(22.5328, abs=1e-4)
+    assert "MEDV" not in found.X
+
+
+def test_credit_has_its_defaults(data_dir: Path) -> None:
+    found = load("CreditDefault", data_dir)
+    assert found.y.sum() == 6636
+    assert "ID" not in found.X
+    assert list(found.X.columns) == datasets.CREDIT_COLUMNS
+
+
+PARTITIONS = {
+    "Adult": (datasets.ADULT_ORGANIZATIONS, datasets.ADULT_COLUMNS),
+    "CreditDefault": (datasets.CREDIT_ORGANIZATIONS, datasets.CREDIT_COLUMNS),
+    "Covertype": (datasets.COVERTYPE_ORGANIZATIONS, datasets.COVERTYPE_COLUMNS),
+}
+
+
+@pytest.mark.parametrize("name", list(PARTITIONS))
+def test_every_column_has_one_holder(name: str) -> None:
+    parts, columns = PARTITIONS[name]
+    held = [column for part in parts.values() for column in part]
+    assert sorted(held) == sorted(columns)
+    assert len(parts) == 4

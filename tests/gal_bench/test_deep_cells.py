@@ -1,0 +1,382 @@
+"""Runs of deep tables on made-up views: every method, model, disturbance and metric, and the facts about them."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+
+from gal.models.deep import (
+    SharedBodyModel,
+    ShiftAndFlip,
+    TorchModel,
+    cnn_body,
+    lstm_body,
+    mlp_body,
+    wide_cnn_body,
+)
+from gal.models.deep.networks import BODIES
+from gal.models.deep.shared_body import PLACES
+from gal.models.sequences import Sequences
+from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.data.view_sets import ViewSet
+from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS
+from gal_bench.run_cell import run_cell
+from gal_bench.runs import deep_cells, deep_models
+from gal_bench.runs.deep_cells import run_deep_cell
+from gal_bench.runs.deep_models import fusion_training, make_model, models_by_organization, settings
+from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual
+
+ROUNDS = 2
+WITHOUT = {"cross_validation": 0}
+"""Which has tests of its own, and takes most of the time."""
+TRAIN, TEST = np.arange(90), np.arange(90, 130)
+
+
+def parted(name: str, views: dict[str, Any], y: Any, metric: str, whole: Any) -> ViewSet:
+    halves = [{key: view[rows] for key, view in views.items()} for rows in (TRAIN, TEST)]
+    return ViewSet(name, halves[0], y[TRAIN], halves[1], y[TEST], metric, whole[TRAIN], whole[TEST])
+
+
+def patches() -> ViewSet:
+    """Images of two patches that each say half of three classes."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(130, 1, 4, 8)).astype(np.float32)
+    sums = images[:, 0, :, :4].mean(axis=(1, 2)) + images[:, 0, :, 4:].mean(axis=(1, 2))
+    y = np.digitize(sums, np.quantile(sums, [1 / 3, 2 / 3])).astype(np.int64)
+    return parted("MNIST", {"patch 1": images[..., :4], "patch 2": images[..., 4:]}, y, "accuracy", images)
+
+
+def stays(metric: str) -> ViewSet:
+    """Time series, codes and a table; in this order, the label holder's first."""
+    rng = np.random.default_rng(0)
+    series = Sequences(rng.normal(size=(130, 3, 2)), rng.integers(1, 4, size=130))
+    codes = Sequences(rng.integers(0, 4, size=(130, 2)), np.full(130, 2))
+    table = rng.normal(size=(130, 3)).astype(np.float32)
+    risk = np.tanh(series.values[:, 0, 0]) + 0.4 * codes.values[:, 0] + table[:, 0]
+    y = (risk > np.median(risk)).astype(np.int64) if metric == "auc" else 5 + 2 * risk
+    views = {"ward": series, "coder": codes, "desk": table}
+    return parted("stays", views, y, metric, series)
+
+
+SETS: dict[str, Any] = {
+    "MNIST": patches,
+    "PhysioNet mortality": lambda: stays("auc"),
+    "PhysioNet stay": lambda: stays("mad"),
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Small networks, short training, made-up views, all on the CPU; returns what was asked of the loader."""
+    asked: list[tuple[Any, ...]] = []
+
+    def load(dataset: str, *rest: Any) -> ViewSet:
+        asked.append((dataset, *rest))
+        made: ViewSet = SETS[dataset]()
+        return made
+
+    real = deep_models.settings
+
+    def quick(dataset: str, *, paper: bool) -> dict[str, Any]:
+        return real(dataset, paper=paper) | {"batch_size": 30}
+
+    def model(name: str, dataset: str, *, paper: bool) -> Any:
+        return make_model(name, dataset, paper=paper).set_params(epochs=2)
+
+    bodies = {
+        "cnn": partial(cnn_body, widths=(4, 8)),
+        "wide_cnn": partial(wide_cnn_body, widths=(4, 8)),
+        "lstm": partial(lstm_body, hidden=6, embedding=3),
+        "mlp": partial(mlp_body, hidden=8),
+    }
+    monkeypatch.setattr(deep_cells, "_load", load)
+    monkeypatch.setattr(deep_models, "settings", quick)
+    monkeypatch.setattr(deep_models, "make_model", model)
+    monkeypatch.setattr(deep_cells, "FUSION_EPOCHS", 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, body in bodies.items():
+        monkeypatch.setitem(BODIES, name, body)
+    return asked
+
+
+def cell(dataset: str = "MNIST", **changes: Any) -> Cell:
+    how: dict[str, Any] = {"models": ("Network",), "rounds": ROUNDS, "seed": 0, **changes}
+    organizations = 2 if dataset == "MNIST" else "by name"
+    return Cell(dataset, organizations, "official", how.pop("seed"), **how)
+
+
+def run(dataset: str = "MNIST", **changes: Any) -> Outcome:
+    return run_deep_cell(cell(dataset, **changes), Sources())
+
+
+@cache
+def plain_run(dataset: str) -> Outcome:
+    """Made once: a cell has the same outcome every time."""
+    return run(dataset, options=WITHOUT)
+
+
+FACTS = {
+    "seconds",
+    "fit_seconds",
+    "label_holder_seconds",
+    "prediction_seconds",
+    "stored_bytes",
+    "revisit_bytes",
+    "trips",
+    "sent",
+    "received",
+}
+
+
+# --- every method
+
+
+@pytest.mark.parametrize("dataset", SETS)
+@pytest.mark.parametrize("method", DEEP_METHODS)
+def test_every_method_has_an_outcome(dataset: str, method: str) -> None:
+    outcome = run(dataset, method=method)
+    views: ViewSet = SETS[dataset]()
+    assert outcome.metric == views.metric
+    assert all(np.isfinite(score) for score in outcome.scores)
+    assert outcome.label_holder == views.label_holder
+    assert outcome.facts["seconds"] > 0
+    assert ("r2" in outcome.facts) == (views.metric == "mad")
+    assert ("log_loss" in outcome.facts) == (views.metric != "mad")
+    if method in {"late", "intermediate"}:
+        assert len(outcome.scores) == 2
+        assert not outcome.rates
+        return
+    assert set(outcome.facts) >= FACTS
+    assert len(outcome.rates) == len(outcome.weights) == len(outcome.scores) - 1 <= ROUNDS
+    names = {"joint": {"all"}, "alone": {views.label_holder}}.get(method, set(views.train))
+    for weights in outcome.weights:
+        assert set(weights) == names
+    assert outcome.facts["stored_bytes"] > 0
+    assert outcome.facts["revisit_bytes"] == 0
+    assert (outcome.facts["trips"] > 0) == (method in {"gal", "assisted_learning"})
+
+
+def test_before_the_first_round_stands_what_is_known_without_any() -> None:
+    views = patches()
+    commonest = np.bincount(views.y_train).argmax()
+    assert plain_run("MNIST").scores[0] == pytest.approx(100 * np.mean(views.y_test == commonest))
+    assert plain_run("PhysioNet mortality").scores[0] == 0.5
+    numbers = stays("mad")
+    median = np.abs(numbers.y_test - np.median(numbers.y_train)).mean()
+    assert plain_run("PhysioNet stay").scores[0] == pytest.approx(median)
+
+
+def test_something_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = deep_models.settings
+
+    def longer(name: str, dataset: str, *, paper: bool) -> Any:
+        return make_model(name, dataset, paper=paper).set_params(epochs=12, learning_rate=0.05)
+
+    monkeypatch.setattr(deep_models, "make_model", longer)
+    monkeypatch.setattr(
+        deep_models, "settings", lambda dataset, paper: quick(dataset, paper=paper) | {"learning_rate": 0.05}
+    )
+    monkeypatch.setattr(deep_cells, "FUSION_EPOCHS", 25)
+    for method in ("gal", "intermediate", "late"):
+        accuracy = run(method=method, options=WITHOUT)
+        assert accuracy.final > accuracy.scores[0] + 20, method
+        area = run("PhysioNet mortality", method=method, options=WITHOUT)
+        assert area.final > 0.8, method
+        off = run("PhysioNet stay", method=method, options=WITHOUT)
+        assert off.final < 0.8 * off.scores[0], method
+
+
+# --- what a cell may ask for
+
+
+@pytest.mark.parametrize("model", DEEP_MODELS)
+def test_every_local_model(model: str) -> None:
+    outcome = run(models=(model,), options=WITHOUT)
+    assert len(outcome.rates) >= 1
+    assert (outcome.facts["revisit_bytes"] > 0) == (model == "Network shared body")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"disturbance": "answers", "sigma": 1.0},
+        {"disturbance": "laplace"},
+        {"disturbance": "interval"},
+        {"disturbance": "answers", "sigma": 1.0, "models": ("Network shared body",)},
+        {"options": {"preset": "paper"}},
+        {"options": {"preset": "paper"}, "models": ("Network shared body",)},
+        {"options": {"weights": "uniform"}},
+        {"options": {"line_search": 1.0}},
+        {"local_losses": ("l1", "l4")},
+        {"models": ("Network shared body", "Network")},
+    ],
+    ids=lambda changes: " ".join(map(str, changes)),
+)
+@pytest.mark.parametrize("dataset", ["MNIST", "PhysioNet stay"])
+def test_every_change(dataset: str, changes: dict[str, Any]) -> None:
+    changed = {**changes, "options": WITHOUT | changes.get("options", {})}
+    outcome = run(dataset, **changed)
+    assert all(np.isfinite(score) for score in outcome.scores)
+    if dataset == "MNIST":
+        assert outcome.scores == run(dataset, **changed).scores
+    plain = plain_run(dataset)
+    assert outcome.scores[0] == plain.scores[0]
+    assert (outcome.rates, outcome.weights) != (plain.rates, plain.weights)
+    for weights in outcome.weights if changed["options"].get("weights") == "uniform" else []:
+        assert list(weights.values()) == pytest.approx([1 / len(weights)] * len(weights))
+
+
+def test_a_constant_rate_is_taken_as_it_is() -> None:
+    outcome = run(options={"line_search": 0.5, "preset": "paper"})  # which does not scale residuals
+    assert outcome.rates == [0.5] * ROUNDS
+
+
+def test_the_same_cell_has_the_same_outcome_and_another_seed_another() -> None:
+    first, again, other = plain_run("MNIST"), run(options=WITHOUT), run(options=WITHOUT, seed=1)
+    assert first.scores == again.scores
+    assert (first.rates, first.weights, first.split) == (again.rates, again.weights, again.split)
+    assert first.rates != other.rates
+    assert first.split == other.split
+    for method in ("late", "intermediate"):
+        losses = [run(method=method, seed=seed).facts["log_loss"] for seed in (0, 0, 1)]
+        assert losses[0] == losses[1] != losses[2]
+
+
+def test_the_split_is_told_by_labels_organizations_and_shapes() -> None:
+    assert len({run(dataset, method="late").split for dataset in SETS}) == 3
+
+
+# --- facts
+
+
+def test_bytes_of_a_shared_body() -> None:
+    plain = run(rounds=3, options=WITHOUT).facts
+    shared = run(rounds=3, models=("Network shared body",), options=WITHOUT).facts
+    values = 90 * 3 * 4  # rows, classes, bytes of a number
+    assert plain["revisit_bytes"] == 0
+    assert shared["revisit_bytes"] == 3 * values  # of the other organization and three rounds
+    assert (plain["sent"], plain["received"]) == (3 * values, 3 * values)
+    assert (shared["sent"], shared["received"]) == (
+        3 * values,
+        6 * values,
+    )  # the label holder's own are at hand
+    assert (plain["trips"], shared["trips"]) == (3, 4)
+    network = 4 * (9 * (4 + 4 * 8) + 4 * (4 + 8)) + 2 * 8  # weights, and what BatchNorm learns and counts
+    head = 4 * (8 + 1) * 3
+    assert plain["stored_bytes"] == 2 * 3 * (network + head)
+    assert 2 * (network + 3 * head) <= shared["stored_bytes"] <= 2 * (network + PLACES * head)
+
+
+def test_seconds_are_told_apart() -> None:
+    facts = plain_run("MNIST").facts
+    assert facts["seconds"] == pytest.approx(facts["fit_seconds"] + facts["label_holder_seconds"])
+    assert min(facts["label_holder_seconds"], facts["fit_seconds"], facts["prediction_seconds"]) > 0
+
+
+def test_what_it_ran_on_is_told() -> None:
+    assert run_cell(cell(method="late"), Sources()).device == f"CPU, torch {torch.__version__}"
+
+
+# --- which views, models and options
+
+
+def test_images_are_masked_under_the_papers_preset_only(small: list[tuple[Any, ...]]) -> None:
+    folder = Path("somewhere")
+    for changes in ({}, {"options": {"preset": "paper"}}, {"method": "joint"}, {"method": "late"}):
+        deep_cells.load_views(cell(**changes), Sources(data=folder))
+    assert small == [
+        ("MNIST", 2, False, folder),
+        ("MNIST", 2, True, folder),
+        ("MNIST", 1, False, folder),
+        ("MNIST", 2, False, folder),
+    ]
+
+
+def chosen(**changes: Any) -> dict[str, Any]:
+    dataset = changes.pop("dataset", "MNIST")
+    made = deep_cells._Run(cell(dataset, **changes), SETS[dataset]())
+    return {one.name: one.model for one in made.organizations()}
+
+
+def test_half_of_the_organizations_is_disturbed_by_noise_and_all_by_privacy() -> None:
+    plain, noisy = chosen(disturbance="answers", sigma=3.0).values()
+    assert isinstance(plain, TorchModel)
+    assert isinstance(noisy, NoisyAnswers)
+    assert noisy.sigma == 3.0
+    for disturbance, mechanism in (("laplace", PaperLaplace), ("interval", PaperInterval)):
+        for private in chosen(disturbance=disturbance, seed=4).values():
+            assert isinstance(private, PrivateResidual)
+            assert isinstance(private.mechanism, mechanism)
+            assert private.seed == 4
+
+
+def test_two_models_and_two_local_losses_are_shared_out() -> None:
+    models = chosen(dataset="PhysioNet stay", models=("Network", "Network shared body"))
+    assert [type(one) for one in models.values()] == [TorchModel, TorchModel, SharedBodyModel]
+    numbers = chosen(dataset="PhysioNet stay", local_losses=("l1", "l2"))
+    assert [one.local_loss for one in numbers.values()] == ["l1", "l1", "l2"]
+    classes = chosen(local_losses=("l1", "l2"))  # the other way round, as the authors
+    assert [one.local_loss for one in classes.values()] == ["l2", "l1"]
+    both = chosen(local_losses=("l4",), disturbance="laplace")
+    assert [one.model.local_loss for one in both.values()] == ["l4", "l4"]
+
+
+def test_large_sets_hold_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = patches()
+    assert deep_cells._Run(cell(), views)._options() == {}
+    monkeypatch.setattr(deep_cells, "LARGE", 90)
+    held = deep_cells._Run(cell(), views)._options()
+    assert held == {"fitted": "held-out", "held_out_fraction": 0.04, "validation_fraction": 0.04}
+    own = deep_cells._Run(cell(options={"fitted": "in-sample"}), views)._options()
+    assert own["fitted"] == "in-sample"
+    paper = deep_cells._Run(cell(options={"preset": "paper"}), views)._options()
+    assert paper == {"preset": "paper"}
+    monkeypatch.setattr(deep_cells, "HELD_OUT", 0.2)
+    assert np.isfinite(run().validation_loss or np.nan)
+
+
+def test_numbers_are_learned_with_the_papers_loss() -> None:
+    options = deep_cells._Run(cell("PhysioNet stay"), stays("mad"))._options()
+    assert options == {"loss": "absolute_error"}
+    assert deep_cells._Run(cell("PhysioNet mortality"), stays("auc"))._options() == {}
+
+
+# --- models by name (as they are, not as made small here)
+
+
+def test_networks_of_the_tables() -> None:
+    assert type(make_model("Network", "CIFAR10", paper=False)) is TorchModel
+    assert type(make_model("Network shared body", "CIFAR10", paper=False)) is SharedBodyModel
+    wide = make_model("Wide network", "CIFAR10", paper=False)
+    assert wide.network == "wide_cnn"
+    assert isinstance(wide.augment, ShiftAndFlip)
+    assert wide.augment.flip
+    digits = make_model("Augmented network", "MNIST", paper=False)
+    assert isinstance(digits.augment, ShiftAndFlip)
+    assert not digits.augment.flip  # a mirrored digit is another digit
+    assert digits.network == "auto"
+    names = models_by_organization(("Network",), ["a", "b", "c"], "MNIST", paper=False)
+    assert list(names) == ["a", "b", "c"]
+    assert len({id(one) for one in names.values()}) == 3
+
+
+def test_how_the_networks_of_each_set_are_trained() -> None:
+    images = settings("CIFAR10", paper=True)
+    assert (images["batch_size"], images["learning_rate"], "optimizer" in images) == (512, 0.1, False)
+    assert settings("ModelNet40", paper=True)["batch_size"] == 64
+    medical = settings("MIMICL", paper=True)
+    assert (medical["batch_size"], medical["optimizer"], medical["learning_rate"]) == (8, "adam", 1e-3)
+    for dataset in ("MNIST", "ShapeNet55", "PhysioNet stay"):
+        paper = settings(dataset, paper=True)
+        assert (paper["schedule"], paper["clip_norm"], paper["weight_decay"]) == ("constant", 1.0, 5e-4)
+        assert "schedule" not in settings(dataset, paper=False)
+    assert fusion_training("MNIST", 7).epochs == 7

@@ -1,0 +1,321 @@
+"""Images become patches: each pixel goes to one organization, standardised by what that one trains on."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
+from gal_bench.data import images
+from gal_bench.data.images import SOURCES, count_levels, lay_out, load_images, standard_values
+from gal_bench.data.sources import Source
+from gal_bench.data.view_sets import Patch, ViewSet
+
+Bytes = NDArray[np.uint8]
+BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+
+
+def put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def known(monkeypatch: pytest.MonkeyPatch, name: str, contents: dict[str, bytes]) -> None:
+    """From now on these contents are the known ones."""
+    files = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
+    monkeypatch.setitem(SOURCES, name, Source(files, "somewhere"))
+
+
+def idx(array: Bytes) -> bytes:
+    """An idx file: type 8 (bytes), the number of dimensions, their lengths, the values."""
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(length.to_bytes(4, "big") for length in array.shape)
+    return header + array.tobytes()
+
+
+def made_up(rows: int, seed: int, channels: int, size: int) -> tuple[Bytes, Bytes]:
+    """Pixels (rows, channels, size, size), darker to the upper left, and labels (rows,)."""
+    rng = np.random.default_rng(seed)
+    light = np.add.outer(np.arange(size), np.arange(size)) * 2 + 100
+    pixels = rng.integers(0, light, (rows, channels, size, size)).astype(np.uint8)
+    return pixels, rng.integers(0, 10, rows).astype(np.uint8)
+
+
+class Made:
+    """A made-up set of 10 training and 3 test images, and the folder with its files."""
+
+    def __init__(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        channels, size = (1, 28) if name == "MNIST" else (3, 32)
+        self.name, self.folder = name, folder
+        self.train, self.y_train = made_up(10, 1, channels, size)
+        self.test, self.y_test = made_up(3, 2, channels, size)
+        self.contents = self._mnist() if name == "MNIST" else self._cifar10()
+        known(monkeypatch, name, self.contents)
+
+    def _mnist(self) -> dict[str, bytes]:
+        return {
+            "mnist/train-images-idx3-ubyte.gz": idx(self.train[:, 0]),
+            "mnist/train-labels-idx1-ubyte.gz": idx(self.y_train),
+            "mnist/t10k-images-idx3-ubyte.gz": idx(self.test[:, 0]),
+            "mnist/t10k-labels-idx1-ubyte.gz": idx(self.y_test),
+        }
+
+    def _cifar10(self) -> dict[str, bytes]:
+        train, test = (
+            np.column_stack([y, pixels.reshape(len(y), -1)])
+            for y, pixels in ((self.y_train, self.train), (self.y_test, self.test))
+        )
+        parts = [*np.split(train, 5), test]
+        return {
+            f"cifar-10-batches-bin/{file}": part.tobytes() for file, part in zip(BATCHES, parts, strict=True)
+        }
+
+    def write(self, *, packed: bool = True, below: str = "") -> None:
+        for file, content in self.contents.items():
+            path = self.folder / below / file
+            if path.suffix == ".gz":
+                put(path if packed else path.with_suffix(""), gzip.compress(content) if packed else content)
+            else:
+                put(path, content)
+
+    def load(self, organizations: int, *, masked: bool = False) -> ViewSet:
+        return load_images(self.name, organizations, self.folder, masked=masked)
+
+
+@pytest.fixture(params=["MNIST", "CIFAR10"])
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    made = Made(request.param, tmp_path, monkeypatch)
+    made.write()
+    return made
+
+
+def standardised(pixels: Bytes, by: Bytes) -> NDArray[np.float64]:
+    """The plain way, per channel."""
+    over = (0, 2, 3)
+    values: NDArray[np.float64] = (pixels - by.mean(over, keepdims=True)) / by.std(over, keepdims=True)
+    return values
+
+
+def cut(pixels: Bytes, patch: Patch) -> Bytes:
+    return pixels[:, :, patch.top : patch.top + patch.height, patch.left : patch.left + patch.width]
+
+
+LAYOUTS = {1: (1, 1), 2: (1, 2), 4: (2, 2), 8: (2, 4)}
+"""Rows and columns of patches."""
+
+
+class TestLayout:
+    @pytest.mark.parametrize("organizations", list(LAYOUTS))
+    @pytest.mark.parametrize("size", [28, 32])
+    def test_patches_tile_the_image_row_by_row(self, organizations: int, size: int) -> None:
+        owner = np.zeros((size, size), int)
+        patches = lay_out(organizations, size, size)
+        assert list(patches) == [f"patch {number + 1}" for number in range(organizations)]
+        for number, patch in enumerate(patches.values()):
+            owner[patch.top : patch.top + patch.height, patch.left : patch.left + patch.width] += number + 1
+        rows, columns = LAYOUTS[organizations]
+        numbers = np.arange(1, organizations + 1).reshape(rows, columns)
+        np.testing.assert_array_equal(owner, np.kron(numbers, np.ones((size // rows, size // columns), int)))
+
+    def test_eight_of_mnist_by_hand(self) -> None:
+        patches = lay_out(8, 28, 28)
+        assert patches["patch 1"] == Patch(0, 0, 14, 7)
+        assert patches["patch 4"] == Patch(0, 21, 14, 7)
+        assert patches["patch 6"] == Patch(14, 7, 14, 7)
+
+    @pytest.mark.parametrize("organizations", [0, 3, 6, 12, 16, -2])
+    def test_other_numbers_of_organizations(self, organizations: int, tmp_path: Path) -> None:
+        with pytest.raises(InvalidOptionError, match=rf"1, 2, 4 or 8 organizations, got {organizations}"):
+            load_images("MNIST", organizations, tmp_path)
+
+    def test_images_that_cannot_be_cut(self) -> None:
+        with pytest.raises(InvalidOptionError, match=r"30 x 30 pixels cannot be cut into 2 x 4 .* fewer"):
+            lay_out(8, 30, 30)
+
+
+@pytest.mark.parametrize("organizations", list(LAYOUTS))
+class TestCropped:
+    def test_every_pixel_is_in_its_view(self, made: Made, organizations: int) -> None:
+        found = made.load(organizations)
+        assert found.patches is not None
+        for name, patch in found.patches.items():
+            own = cut(made.train, patch)
+            for views, pixels in ((found.train, own), (found.test, cut(made.test, patch))):
+                top = (views[name].shape[2] - patch.height) // 2
+                left = (views[name].shape[3] - patch.width) // 2
+                inside = cut(views[name], Patch(top, left, patch.height, patch.width))
+                np.testing.assert_allclose(inside, standardised(pixels, own), atol=1e-5)
+
+    def test_padding_is_zero_and_even(self, made: Made, organizations: int) -> None:
+        found = made.load(organizations)
+        assert found.patches is not None
+        for name, view in found.train.items():
+            patch = found.patches[name]
+            assert view.dtype == np.float32
+            assert not any(length % 8 for length in view.shape[2:])
+            for axis, length in ((2, patch.height), (3, patch.width)):
+                assert 0 <= view.shape[axis] - length < 8
+                filled = np.flatnonzero(np.any(view != 0, axis=tuple({0, 1, 2, 3} - {axis})))
+                before, after = filled[0], view.shape[axis] - 1 - filled[-1]
+                assert after - before in (0, 1), name
+
+    def test_the_whole_is_the_image(self, made: Made, organizations: int) -> None:
+        found = made.load(organizations)
+        size = made.train.shape[2]
+        assert found.whole_train.shape == (10, made.train.shape[1], 32, 32)
+        edge = (32 - size) // 2
+        for whole, pixels in ((found.whole_train, made.train), (found.whole_test, made.test)):
+            inside = cut(whole, Patch(edge, edge, size, size))
+            np.testing.assert_allclose(inside, standardised(pixels, made.train), atol=1e-5)
+            assert np.count_nonzero(whole) <= np.prod(pixels.shape)
+
+
+@pytest.mark.parametrize("organizations", list(LAYOUTS))
+class TestMasked:
+    def test_only_the_own_patch_is_seen(self, made: Made, organizations: int) -> None:
+        found = made.load(organizations, masked=True)
+        assert found.patches is not None
+        expected = standardised(made.test, made.train)
+        for name, patch in found.patches.items():
+            assert found.test[name].shape == made.test.shape
+            own = np.zeros_like(expected)
+            cut(own, patch)[:] = cut(expected, patch)  # type: ignore[arg-type]
+            np.testing.assert_allclose(found.test[name], own, atol=1e-5)
+
+    def test_all_together_are_the_whole(self, made: Made, organizations: int) -> None:
+        found = made.load(organizations, masked=True)
+        np.testing.assert_array_equal(sum(found.train.values()), found.whole_train)
+        assert found.whole_train.shape == made.train.shape
+
+
+class TestStandardisation:
+    def test_training_pixels_alone_decide(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = made.load(2)
+        made.test[:] = 255 - made.test
+        made.contents = made._mnist() if made.name == "MNIST" else made._cifar10()
+        known(monkeypatch, made.name, made.contents)
+        made.write()
+        after = made.load(2)
+        np.testing.assert_array_equal(before.train["patch 2"], after.train["patch 2"])
+        np.testing.assert_array_equal(before.whole_train, after.whole_train)
+        assert not np.array_equal(before.test["patch 2"], after.test["patch 2"])
+
+    def test_mean_zero_and_deviation_one(self, made: Made) -> None:
+        view = made.load(1, masked=True).train["patch 1"]
+        np.testing.assert_allclose(view.mean((0, 2, 3)), 0, atol=1e-5)
+        np.testing.assert_allclose(view.std((0, 2, 3)), 1, atol=1e-5)
+
+    def test_a_channel_of_one_level_stays_finite(self) -> None:
+        pixels = np.full((4, 2, 3, 3), 7, np.uint8)
+        pixels[0, 1] = 9
+        values = standard_values(count_levels(pixels))
+        assert values[0, 7] == 0
+        assert values[0, 255] == pytest.approx(248 / 255)
+        assert values[1, 9] == pytest.approx(np.sqrt(3))
+
+    def test_many_images_are_counted_in_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pixels = made_up(11, 3, 3, 4)[0]
+        at_once = count_levels(pixels), images.standardised(pixels, np.ones((3, 256), np.float32), (8, 4))
+        monkeypatch.setattr(images, "CHUNK", 4)
+        in_chunks = count_levels(pixels), images.standardised(pixels, np.ones((3, 256), np.float32), (8, 4))
+        for first, second in zip(at_once, in_chunks, strict=True):
+            np.testing.assert_array_equal(first, second)
+        assert at_once[0].sum() == pixels.size
+        assert at_once[1].sum() == pixels.size
+
+
+class TestFiles:
+    def test_labels_and_names(self, made: Made) -> None:
+        found = made.load(4)
+        np.testing.assert_array_equal(found.y_train, made.y_train)
+        np.testing.assert_array_equal(found.y_test, made.y_test)
+        assert found.y_train.dtype == np.int64
+        assert (found.metric, found.label_holder, len(found.class_names)) == ("accuracy", "patch 1", 10)
+
+    def test_unpacked_or_in_a_sub_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, below in (("MNIST", ""), ("CIFAR10", "cifar10")):
+            made = Made(name, tmp_path, monkeypatch)
+            made.write(packed=False, below=below)
+            np.testing.assert_array_equal(made.load(1).y_train, made.y_train)
+            assert not list(tmp_path.rglob("*.gz"))
+
+    def test_cifar10_packed_by_xz(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = Made("CIFAR10", tmp_path, monkeypatch)
+        for file, content in made.contents.items():
+            put(tmp_path / f"{file}.xz", lzma.compress(content))
+        np.testing.assert_array_equal(made.load(2).y_test, made.y_test)
+
+    def test_the_folder_of_the_environment(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GAL_DATA", str(made.folder))
+        assert len(load_images(made.name, 2).y_test) == 3
+
+    def test_unknown_name(self) -> None:
+        with pytest.raises(InvalidOptionError, match="one of MNIST, CIFAR10, got 'SVHN'"):
+            load_images("SVHN", 8)
+
+    @pytest.mark.parametrize("name", list(SOURCES))
+    def test_missing_folder_says_what_to_put_where(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("GAL_DATA", raising=False)
+        with pytest.raises(MissingDataError) as caught:
+            load_images(name, 8)
+        for part in (name, "--data-dir", "GAL_DATA", "http", *SOURCES[name].files):
+            assert part in str(caught.value)
+
+    def test_missing_file_is_named(self, made: Made) -> None:
+        missing = list(made.contents)[-1]
+        (made.folder / missing).unlink()
+        with pytest.raises(MissingDataError, match=rf"{Path(missing).name}, which is not there"):
+            made.load(8)
+
+    def test_wrong_checksum(self, made: Made) -> None:
+        file, content = next(iter(made.contents.items()))
+        changed = content[:-1] + bytes([content[-1] ^ 1])
+        put(made.folder / file, gzip.compress(changed) if file.endswith(".gz") else changed)
+        with pytest.raises(InvalidInputError, match=r"expected sha256 .*, got sha256"):
+            made.load(8)
+
+    def test_half_a_download(self, tmp_path: Path) -> None:
+        put(tmp_path / "mnist/train-images-idx3-ubyte.gz", gzip.compress(b"0" * 1000)[:-10])
+        with pytest.raises(InvalidInputError, match="expected a whole gzip file"):
+            load_images("MNIST", 8, tmp_path)
+
+
+def real(name: str) -> ViewSet:
+    """With eight organizations."""
+    folder = os.environ.get("GAL_DATA")
+    if not folder:
+        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
+    try:
+        return load_images(name, 8, Path(folder))
+    except MissingDataError:
+        pytest.skip(f"{name} is not in the data folder that GAL_DATA names")
+
+
+class TestReal:
+    def test_mnist(self) -> None:
+        found = real("MNIST")
+        assert np.bincount(found.y_train).tolist() == [
+            *(5923, 6742, 5958, 6131, 5842),
+            *(5421, 5918, 6265, 5851, 5949),
+        ]
+        assert found.train["patch 8"].shape == (60_000, 1, 16, 8)
+        assert found.test["patch 1"].shape == (10_000, 1, 16, 8)
+        assert found.whole_train.shape == (60_000, 1, 32, 32)
+        corner = found.train["patch 1"][:, 0, 1:3, 0]  # dark in every image, so there is one value
+        assert np.unique(corner).size == 1
+        assert found.y_train[:5].tolist() == [5, 0, 4, 1, 9]
+
+    @pytest.mark.slow
+    def test_cifar10(self) -> None:
+        found = real("CIFAR10")
+        assert np.bincount(found.y_train).tolist() == [5000] * 10
+        assert np.bincount(found.y_test).tolist() == [1000] * 10
+        assert found.train["patch 8"].shape == (50_000, 3, 16, 8)
+        assert found.whole_test.shape == (10_000, 3, 32, 32)
+        assert found.class_names[found.y_train[0]] == "frog"

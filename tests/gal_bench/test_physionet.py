@@ -1,0 +1,434 @@
+"""Stays of PhysioNet 2012: what an hour holds, what is believed, and that nothing leaks into a view."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
+from gal.models.sequences import Sequences
+from gal_bench.data.medical import physionet
+from gal_bench.data.medical.physionet import BODY, LABORATORY, OUTCOMES, STAYS, load_physionet
+from gal_bench.data.medical.series import HourlyGrid, Measure, Scale, carried_forward, lengths_of, split_rows
+from gal_bench.data.sources import Source
+from gal_bench.data.view_sets import ViewSet
+
+N = 30
+RECORDS = np.arange(132_001, 132_001 + N)
+DIED = np.arange(N) % 3 == 0
+HR = [one.name for one in BODY].index("HR")
+
+Texts = dict[int, list[str]]
+Make = Callable[..., Path]
+
+
+def made_up_stays() -> Texts:
+    """Thirty stays with a heart rate and a pH for some hours each."""
+    rng = np.random.default_rng(0)
+    stays = {}
+    for i, record in enumerate(RECORDS.tolist()):
+        lines = [f"00:00,RecordID,{record}", f"00:00,Age,{40 + i}", "00:00,Gender,1", "00:00,Height,170"]
+        lines += [f"00:00,ICUType,{i % 4 + 1}", f"00:00,Weight,{60 + i}"]
+        for hour in range(0, 10 + i, 2):
+            lines += [
+                f"{hour:02d}:15,HR,{rng.integers(60, 120)}",
+                f"{hour:02d}:20,pH,{rng.uniform(7.2, 7.5):.2f}",
+            ]
+        stays[record] = lines
+    return stays
+
+
+def outcomes(*, days: list[int] | None = None, score: int = 5) -> str:
+    rows = zip(RECORDS, days or [7] * N, DIED, strict=True)
+    lines = [f"{record},{score},{score},{long},{score},{int(died)}" for record, long, died in rows]
+    return "\n".join(["RecordID,SAPS-I,SOFA,Length_of_stay,Survival,In-hospital_death", *lines]) + "\n"
+
+
+def packed(stays: Texts) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for record, lines in stays.items():
+            content = "\n".join(["Time,Parameter,Value", *lines, ""]).encode()
+            info = tarfile.TarInfo(f"set-a/{record}.txt")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Writes a data folder and makes its files the known ones."""
+
+    def folder(stays: Texts, labels: str | None = None) -> Path:
+        said = outcomes() if labels is None else labels
+        texts = {str(record): "\n".join(["Time,Parameter,Value", *lines]) for record, lines in stays.items()}
+        sums = {
+            STAYS: physionet.stays_checksum(texts),
+            OUTCOMES: hashlib.sha256(said.encode()).hexdigest(),
+        }
+        monkeypatch.setitem(physionet.SOURCES, physionet.NAME, Source(sums, "somewhere"))
+        (tmp_path / "physionet2012").mkdir(exist_ok=True)
+        (tmp_path / STAYS).write_bytes(packed(stays))
+        (tmp_path / OUTCOMES).write_text(said)
+        return tmp_path
+
+    return folder
+
+
+def arrays(views: Any) -> list[NDArray[Any]]:
+    return [part for view in views for part in ((view.values, view.lengths) if is_series(view) else (view,))]
+
+
+def is_series(view: Any) -> bool:
+    return isinstance(view, Sequences)
+
+
+def same(some: Any, others: Any) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(arrays(some), arrays(others), strict=True))
+
+
+def everything(views: ViewSet) -> list[Any]:
+    return [*views.train.values(), *views.test.values(), views.whole_train, views.whole_test]
+
+
+def training(views: ViewSet) -> list[Any]:
+    return [*views.train.values(), views.whole_train]
+
+
+class TestHours:
+    GRID_OF = (Measure("rate", 10, 300), Measure("amount", 0, 1000, summed=True))
+
+    def grid(self, *events: tuple[int, int, int, float]) -> HourlyGrid:
+        """Of two rows and four hours; events are row, hour, column, value."""
+        grid = HourlyGrid(self.GRID_OF, 2, 4)
+        row, hour, column, value = (np.array(part) for part in zip(*events, strict=True))
+        grid.add(row, hour, column, value.astype(np.float64))
+        return grid
+
+    def test_rates_are_averaged_and_amounts_add_up(self) -> None:
+        grid = self.grid((0, 1, 0, 80), (0, 1, 0, 90), (0, 1, 1, 80), (0, 1, 1, 90))
+        np.testing.assert_array_equal(grid.values[0, 1], [85, 170])
+        assert np.isnan(grid.values).sum() == 2 * 4 * 2 - 2
+        assert grid.measured.sum() == 2
+
+    def test_what_is_not_believed_was_not_measured(self) -> None:
+        grid = self.grid((0, 0, 0, 0), (0, 0, 1, -1), (1, 0, 0, np.nan), (1, 4, 0, 80), (1, -1, 0, 80))
+        assert not grid.measured.any()
+        assert np.isnan(grid.values).all()
+
+    def test_calls_add_up_to_one(self) -> None:
+        events = [(0, 1, 0, 80.0), (0, 1, 0, 95.0), (1, 3, 1, 5.0)]
+        grid = HourlyGrid(self.GRID_OF, 2, 4)
+        for row, hour, column, value in events:
+            grid.add(np.array([row]), np.array([hour]), np.array([column]), np.array([value]))
+        np.testing.assert_array_equal(grid.values, self.grid(*events).values)
+
+    def test_a_row_ends_after_the_last_hour_of_any_grid(self) -> None:
+        one, other = self.grid((0, 1, 0, 80)), self.grid((0, 2, 1, 80))
+        assert lengths_of([one, other]).tolist() == [3, 0]
+
+    def test_carried_forward(self) -> None:
+        nan = np.nan
+        values = np.array([[[nan], [2.0], [nan], [3.0]], [[nan]] * 4])
+        assert carried_forward(values)[..., 0].tolist() == [[0, 2, 2, 3], [0, 0, 0, 0]]
+
+
+class TestScale:
+    def test_limits_are_percentiles_and_the_rest_is_standardised(self) -> None:
+        values = np.random.default_rng(0).normal(50, 10, size=(4000, 1))
+        values[0] = 1e6
+        scaled = Scale.of(values)(values)
+        assert scaled.mean() == pytest.approx(0, abs=1e-9)
+        assert scaled.std() == pytest.approx(1)
+        assert scaled.max() == scaled[0]
+        assert scaled.max() < 3
+
+    def test_one_value_is_told_from_none(self) -> None:
+        scale = Scale.of(np.array([[1.0, np.nan], [np.nan, np.nan], [1.0, np.nan]]))
+        np.testing.assert_array_equal(
+            scale(np.array([[1.0, 17.0], [np.nan, np.nan]])), [[1, 0], [np.nan] * 2]
+        )
+
+
+class TestSplit:
+    def test_no_patient_is_in_both_parts_and_classes_are_shared_out(self) -> None:
+        rng = np.random.default_rng(1)
+        patients, labels = rng.integers(0, 200, size=500), (rng.random(500) < 0.1).astype(np.int64)
+        for seed in range(5):
+            train, test = split_rows(patients, seed, labels)
+            assert sorted([*train, *test]) == list(range(500))
+            assert not set(patients[train]) & set(patients[test])
+            deadly = {int(p) for p in patients[labels == 1]}
+            tested = {int(p) for p in patients[test]}
+            assert len(tested & deadly) == round(0.2 * len(deadly))
+            assert len(tested - deadly) == round(0.2 * (len(set(patients.tolist())) - len(deadly)))
+
+    def test_seeds(self) -> None:
+        first, again, other = (split_rows(np.arange(100), seed)[1] for seed in (0, 0, 1))
+        assert first.tolist() == again.tolist()
+        assert first.tolist() != other.tolist()
+
+
+class TestViews:
+    def test_four_organizations(self, make: Make) -> None:
+        views = load_physionet("mortality", make(made_up_stays()))
+        assert list(views.train) == ["laboratory", "demographics", "body", "treatment"]
+        assert views.label_holder == "laboratory"
+        assert views.metric == "auc"
+        assert views.class_names == ("survived", "died")
+        assert [view.shape[1:] for view in views.train.values()] == [(48, 44), (11,), (48, 26), (48, 4)]
+        assert {part.dtype for part in arrays(views.test.values())} == {np.dtype("f4"), np.dtype("i8")}
+        assert views.whole_test.shape == (6, 48, 44 + 26 + 4 + 11)
+        assert (len(views.y_train), len(views.y_test), views.y_test.sum()) == (24, 6, 2)
+
+    def test_values_flags_and_ends(self, make: Make) -> None:
+        stays = made_up_stays()
+        train, _ = split_rows(RECORDS, 0, DIED.astype(np.int64))
+        stays[int(RECORDS[train[0]])] = ["00:00,Age,50", "02:10,HR,80", "02:50,HR,90", "05:00,pH,7.4"]
+        views = load_physionet("mortality", make(stays))
+        body = views.train["body"][[0]]
+        assert body.lengths.tolist() == [6]
+        rate, measured = body.values[0, :, HR], body.values[0, :, len(BODY) + HR]
+        assert np.flatnonzero(measured).tolist() == [2]
+        assert rate[:2].tolist() == [0, 0]
+        assert rate[2] != 0
+        assert (rate[2:6] == rate[2]).all()
+        assert not rate[6:].any()
+        whole = views.whole_train[[0]]
+        assert whole.lengths.tolist() == [6]
+        demographics = views.train["demographics"][0]
+        np.testing.assert_array_equal(whole.values[0, :6, -11:], np.tile(demographics, (6, 1)))
+
+    def test_unknown_and_absurd(self, make: Make) -> None:
+        stays = made_up_stays()
+        train, _ = split_rows(RECORDS, 0, DIED.astype(np.int64))
+        stays[int(RECORDS[train[0]])] = [
+            *("00:00,Age,50", "00:00,Gender,-1", "00:00,Height,431.8", "00:00,Weight,-1", "00:00,ICUType,3"),
+            *("01:00,Temp,-17.8", "01:00,pH,735", "01:00,HR,0", "01:00,Weight,0", "03:00,HR,88"),
+        ]
+        views = load_physionet("mortality", make(stays))
+        assert views.train["body"].values[0, :, len(BODY) :].sum() == 1
+        assert not views.train["laboratory"].values[0].any()
+        _, *unknown = views.train["demographics"][0]
+        assert unknown == [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+        assert views.train["demographics"][1, 4:7].tolist() == [1, 1, 1]
+
+    def test_ventilation_seen_is_told_from_none(self, make: Make) -> None:
+        stays = made_up_stays()
+        for i in range(0, N, 2):
+            stays[int(RECORDS[i])].append("03:00,MechVent,1")
+        values = load_physionet("mortality", make(stays)).train["treatment"].values[..., 0]
+        assert not values[:, :3].any()
+        assert set(values[:, 3].tolist()) == {0, 1}
+
+    def test_weight_at_admission_is_no_measurement(self, make: Make) -> None:
+        stays = {record: lines[:6] for record, lines in made_up_stays().items()}
+        views = load_physionet("mortality", make(stays))
+        assert not views.train["body"].lengths.any()
+        assert not views.train["body"].values.any()
+        assert views.train["demographics"][:, 3].any()
+
+    def test_a_stay_without_a_measurement(self, make: Make) -> None:
+        stays = made_up_stays()
+        train, test = split_rows(RECORDS, 0, DIED.astype(np.int64))
+        for row in (train[0], test[0]):
+            stays[int(RECORDS[row])] = ["00:00,Age,50"]
+        views = load_physionet("mortality", make(stays))
+        for part, whole in ((views.train, views.whole_train), (views.test, views.whole_test)):
+            assert part["body"].lengths[0] == 0
+            assert not part["laboratory"].values[0].any()
+            assert whole.lengths[0] == 1
+            np.testing.assert_array_equal(whole.values[0, 0, -11:], part["demographics"][0])
+
+
+class TestLeaks:
+    def test_nothing_from_hour_48_on_counts(self, make: Make) -> None:
+        stays = made_up_stays()
+        before = load_physionet("mortality", make(stays))
+        for lines in stays.values():
+            lines += ["48:00,HR,150", "48:00,pH,7.0", "48:30,Lactate,9"]
+        assert same(everything(before), everything(load_physionet("mortality", make(stays))))
+
+    def test_the_last_hour_counts(self, make: Make) -> None:
+        stays = made_up_stays()
+        before = load_physionet("mortality", make(stays))
+        stays[int(RECORDS[0])].append("47:59,HR,150")
+        assert not same(everything(before), everything(load_physionet("mortality", make(stays))))
+
+    @pytest.mark.parametrize("task", ["mortality", "length of stay"])
+    def test_test_rows_do_not_touch_training_views(self, make: Make, task: str) -> None:
+        train, test = split_rows(RECORDS, 3, DIED.astype(np.int64) if task == "mortality" else None)
+        before = load_physionet(task, make(made_up_stays()), seed=3)
+        shaken = load_physionet(task, make(other_values(RECORDS[test])), seed=3)
+        assert same(training(before), training(shaken))
+        assert not same(before.test.values(), shaken.test.values())
+        learned = load_physionet(task, make(other_values(RECORDS[train])), seed=3)
+        assert not same(before.test.values(), learned.test.values())  # the scale is the training rows'
+
+    def test_scores_and_survival_are_in_no_view(self, make: Make) -> None:
+        before = load_physionet("mortality", make(made_up_stays()))
+        after = load_physionet("mortality", make(made_up_stays(), outcomes(score=20, days=[3] * N)))
+        assert same(everything(before), everything(after))
+
+    def test_unknown_lengths_of_stay_are_left_out(self, make: Make) -> None:
+        days = [-1 if i in {3, 8} else 2 + i for i in range(N)]
+        views = load_physionet("length of stay", make(made_up_stays(), outcomes(days=days)))
+        assert views.metric == "mad"
+        assert views.y_train.dtype == np.float64
+        assert sorted([*views.y_train, *views.y_test]) == [day for day in days if day > 0]
+        assert len(views.y_test) == 6
+        ages = np.concatenate([views.train["demographics"][:, 0], views.test["demographics"][:, 0]])
+        order = np.argsort(np.concatenate([views.y_train, views.y_test]))
+        assert (np.diff(ages[order]) >= 0).all()  # made up to rise together: rows and labels belong together
+
+
+def other_values(records: NDArray[Any]) -> Texts:
+    """The made-up stays, of which these have other ages and measurements."""
+    stays = made_up_stays()
+    for record in records.tolist():
+        stays[record] = [line for line in stays[record] if "Age" not in line and "HR" not in line]
+        stays[record] += ["00:00,Age,89", "01:30,HR,200", "02:30,HR,30", "03:00,Lactate,8", "04:00,Urine,500"]
+    return stays
+
+
+class TestFiles:
+    def test_unknown_task(self) -> None:
+        with pytest.raises(InvalidOptionError, match="one of mortality, length of stay, got 'survival'"):
+            load_physionet("survival")
+
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(MissingDataError, match=r"set-a\.tar\.gz, which is not there; .*physionet\.org"):
+            load_physionet("mortality", tmp_path)
+
+    def test_another_archive_of_the_same_files(self, make: Make) -> None:
+        folder = make(made_up_stays())
+        before = load_physionet("mortality", folder)
+        turned = packed(dict(reversed(made_up_stays().items())))
+        (folder / STAYS).write_bytes(gzip.compress(gzip.decompress(turned), 1))
+        assert same(everything(before), everything(load_physionet("mortality", folder)))
+
+    def test_a_changed_line_is_seen(self, make: Make) -> None:
+        stays = made_up_stays()
+        folder = make(stays)
+        stays[int(RECORDS[4])][-1] = "01:00,HR,61"
+        (folder / STAYS).write_bytes(packed(stays))
+        with pytest.raises(InvalidInputError, match=r"expected stays with sha256 .*got 30 stays with sha256"):
+            load_physionet("mortality", folder)
+
+    def test_half_a_download(self, make: Make) -> None:
+        folder = make(made_up_stays())
+        (folder / STAYS).write_bytes((folder / STAYS).read_bytes()[:700])
+        with pytest.raises(InvalidInputError, match=r"expected a whole tar\.gz file"):
+            load_physionet("mortality", folder)
+
+    def test_stays_and_outcomes_must_belong_together(self, make: Make) -> None:
+        stays = made_up_stays()
+        del stays[int(RECORDS[-1])]
+        with pytest.raises(
+            InvalidInputError, match=r"expected the 30 stays of .*Outcomes-a\.txt, got 29 others"
+        ):
+            load_physionet("mortality", make(stays))
+
+
+NUMPY_ONLY = """
+import sys, types
+from pathlib import Path
+for name in ("pandas", "sklearn", "scipy", "torch", "pydantic", "skops"):
+    sys.modules[name] = None  # importing it fails
+for name in ("gal", "gal.evaluate", "gal.models"):  # without what they import for others
+    package = types.ModuleType(name)
+    package.__path__ = [str(Path(sys.argv[1], *name.split(".")))]
+    sys.modules[name] = package
+from gal.errors import MissingDataError
+from gal_bench.data.medical import load_physionet, physionet
+try:
+    load_physionet("mortality", sys.argv[2])
+except MissingDataError:
+    print("asked for the file")
+"""
+
+
+def test_numpy_is_enough(tmp_path: Path) -> None:
+    source = Path(physionet.__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", NUMPY_ONLY, source, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "asked for the file", done.stderr
+
+
+# --- the real files
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Path:
+    folder = os.environ.get("GAL_DATA")
+    if not folder:
+        pytest.skip("GAL_DATA is not set: it names the folder with physionet2012")
+    if not (Path(folder) / STAYS).is_file():
+        pytest.skip(f"GAL_DATA holds no {STAYS}")
+    return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def mortality(data_dir: Path) -> Iterator[ViewSet]:
+    """Here and below, the files are read once."""
+    stays = physionet.read_stays(data_dir)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(physionet, "read_stays", lambda _: stays)
+        yield load_physionet("mortality")
+
+
+def test_counts(mortality: ViewSet) -> None:
+    assert (len(mortality.y_train), len(mortality.y_test)) == (3200, 800)
+    assert (mortality.y_train.sum(), mortality.y_test.sum()) == (443, 111)  # of the 554 published
+    lengths = np.concatenate([part["body"].lengths for part in (mortality.train, mortality.test)])
+    assert np.bincount(lengths)[[0, 48]].tolist() == [3, 3642]
+    assert np.isfinite(mortality.whole_train.values).all()
+
+
+def test_every_column_is_standardised_and_used(mortality: ViewSet) -> None:
+    for name, columns in (("laboratory", len(LABORATORY)), ("body", len(BODY))):
+        view = mortality.train[name]
+        taken = view.values[..., columns:] > 0
+        for column in range(columns):
+            values = view.values[..., column][taken[..., column]]
+            assert len(values) > 200
+            assert values.mean() == pytest.approx(0, abs=1e-3)
+            assert values.std() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.usefixtures("mortality")
+def test_lengths_of_stay() -> None:
+    views = load_physionet("length of stay", seed=1)
+    assert (len(views.y_train), len(views.y_test)) == (3152, 788)  # 60 are unknown
+    assert min(views.y_train.min(), views.y_test.min()) > 0
+    assert np.concatenate([views.y_train, views.y_test]).max() == 154
+
+
+def summary(views: Any) -> NDArray[Any]:
+    """Last value and mean over a row's steps, for each column."""
+    rows = np.arange(len(views))
+    steps = np.arange(views.shape[1]) < views.lengths[:, None]
+    means = (views.values * steps[..., None]).sum(axis=1) / np.maximum(views.lengths, 1)[:, None]
+    return np.hstack([views.values[rows, np.maximum(views.lengths - 1, 0)], means])
+
+
+def test_death_can_be_foreseen_but_not_too_well(mortality: ViewSet) -> None:
+    """A plain model reaches what is known of this set; more would be a leak."""
+    model = LogisticRegression(C=0.05, max_iter=2000).fit(summary(mortality.whole_train), mortality.y_train)
+    score = roc_auc_score(mortality.y_test, model.decision_function(summary(mortality.whole_test)))
+    assert 0.78 < score < 0.88

@@ -1,0 +1,97 @@
+"""The tables in docs are those of the CSV files beside them: figures are generated, never typed."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from benchmark_scripts import load_benchmark
+from gal_bench.specs import read_tables
+
+DOCS = Path(__file__).parents[2] / "docs"
+TABLES = read_tables()
+pages = load_benchmark("results_pages")
+
+
+def figures(table: str) -> list[dict[str, str]]:
+    path = DOCS / "results" / f"{table}.csv"
+    assert path.exists(), f"run gal bench {table} and benchmarks/results_pages.py"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def written(line: dict[str, str]) -> set[str]:
+    """The figure as a page may have it: the CSV file's sixth decimal may round a half the other way."""
+    if line["seeds"] == "0":
+        return {"not run"}
+    mean, std = float(line["final mean"]), float(line["final std"])
+    digits = 3 if line["metric"] == "auc" else 2 if line["metric"] == "mad" and mean < 20 else 1
+    shifts = (-1e-6, 0.0, 1e-6)
+    if line["seeds"] == "1":
+        return {f"**{mean + a:.{digits}f}**" for a in shifts}
+    return {f"**{mean + a:.{digits}f} ({std + b:.{digits}f})**" for a in shifts for b in shifts}
+
+
+def generated(table: str) -> str | None:
+    """What a page has of this table; tables about one thing share a page."""
+    for page in sorted(DOCS.glob("results-*.md")):
+        for found in pages.GENERATED.finditer(page.read_text(encoding="utf-8")):
+            if found["table"] == table:
+                return str(found["text"])
+    return None
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_a_page_with_its_figures(table: str) -> None:
+    text = generated(table)
+    if TABLES[table].deep and text is None:
+        pytest.skip(f"the page of {table} is written once deep runs were done: gal bench {table} --plan")
+    assert text is not None, f"no page of docs has a part for the results of {table}"
+    spec = TABLES[table]
+    places = sum(1 for row in spec.rows for _ in spec.places(row))
+    lines = figures(table)
+    assert len(lines) == places, "run gal bench all and benchmarks/results_pages.py"
+    if spec.layout == "scores":
+        for line in lines:
+            assert any(figure in text for figure in written(line)), line
+    else:
+        assert all(line["row"] in text for line in lines)
+
+
+@pytest.mark.parametrize(
+    "table", [name for name, spec in TABLES.items() if any(row.leak for row in spec.rows)]
+)
+def test_leaks_on_the_page_are_those_of_the_csv_file(table: str) -> None:
+    attacked = {row.label for row in TABLES[table].rows if row.leak}
+    text, lines = generated(table) or "", [line for line in figures(table) if line["row"] in attacked]
+    assert lines
+    assert "canaries low" in lines[0], f"run gal bench {table} and benchmarks/results_pages.py"
+    for line in lines:
+        low, high = (round(100 * float(line[end])) for end in ("canaries low", "canaries high"))
+        assert f" % ({low}–{high})" in text, line
+        if line["guarantee allows"]:
+            assert float(line["canaries low"]) < float(line["guarantee allows"]) + 0.05, line
+
+
+def test_the_first_page_opens_with_the_picture_and_has_the_summaries() -> None:
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert text.index("covered.png") < text.index("## In short")
+    page = (DOCS / "results-uci.md").read_text(encoding="utf-8")
+    said = [line for line in page.splitlines() if line.startswith("- ") and "covers" in line]
+    assert len(said) >= 3
+    assert all(line in text for line in said)
+
+
+def test_generated_parts_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "uci.md").write_text("# Title\n\n- said\n\n## 8 organizations\n\n| a |\n")
+    page = "by hand\n<!-- results: uci -->\nold\n<!-- end of results -->\nmore\n"
+    filled = pages.fill(page, tmp_path)
+    assert (
+        filled
+        == "by hand\n<!-- results: uci -->\n- said\n\n### 8 organizations\n\n| a |\n<!-- end of results -->\nmore\n"
+    )
+    short = "<!-- summary: uci -->\nold\n<!-- end of summary -->"
+    assert pages.summary(short, tmp_path) == "<!-- summary: uci -->\n- said\n<!-- end of summary -->"
+    assert pages.fill("<!-- results: none -->\nold\n<!-- end of results -->", tmp_path).count("old") == 1

@@ -1,0 +1,326 @@
+"""Splits: exactly the authors' drawings, statistics of training rows only, official test rows where there are some."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
+from gal_bench.data.datasets import Dataset, load
+from gal_bench.data.partitions import informativeness, random_partition
+from gal_bench.data.splits import (
+    OFFICIAL,
+    PROTOCOLS,
+    Split,
+    by_name,
+    draw_rows,
+    paper,
+    per_seed,
+    skewed,
+    stored,
+)
+
+SMALL = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
+
+
+@pytest.fixture(scope="module")
+def reference() -> Path:
+    folder = os.environ.get("GAL_REFERENCE")
+    if not folder:
+        pytest.skip("GAL_REFERENCE is not set: it names the folder with the authors' splits")
+    return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Path:
+    folder = os.environ.get("GAL_DATA")
+    if not folder:
+        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
+    return Path(folder)
+
+
+def files(folder: Path, name: str) -> list[tuple[int, int]]:
+    """Numbers of organizations and seeds of the stored splits of one data set."""
+    found = sorted(path.stem.removeprefix(f"{name}_M") for path in folder.glob(f"{name}_M*_seed*.npz"))
+    return [(int(m), int(seed)) for m, seed in (one.split("_seed") for one in found)]
+
+
+def toy(n: int = 50, columns: int = 7, **more: object) -> Dataset:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(3, 2, (n, columns)), columns=[f"c{j}" for j in range(columns)])
+    return replace(Dataset("Toy", table, rng.normal(size=n), classes=False), **more)  # type: ignore[arg-type]
+
+
+def positions(split: Split, dataset: Dataset) -> list[list[int]]:
+    """The columns of each organization as positions."""
+    return [
+        [list(dataset.X.columns).index(column) for column in part] for part in split.organizations.values()
+    ]
+
+
+def pooled_std(X: NDArray[np.float64], batch: int = 512) -> NDArray[np.float64]:
+    """As the authors' code has it: sample variances of batches of 512 rows, pooled with weights n, not n - 1."""
+    parts = [X[i : i + batch] for i in range(0, len(X), batch)]
+    within = sum(len(part) * part.var(axis=0, ddof=1) for part in parts)
+    between = sum(len(part) * (part.mean(axis=0) - X.mean(axis=0)) ** 2 for part in parts)
+    return np.asarray(np.sqrt((within + between) / len(X)))
+
+
+class TestPerSeed:
+    @pytest.mark.parametrize("name", SMALL)
+    def test_equals_the_authors_files(self, name: str, reference: Path, data_dir: Path) -> None:
+        dataset = load(name, data_dir)
+        cases = files(reference / "splits", name)
+        assert len(cases) == (6 if name == "Iris" else 8)
+        for organizations, seed in cases:
+            ours = per_seed(dataset, organizations, seed)
+            with np.load(reference / "splits" / f"{name}_M{organizations}_seed{seed}.npz") as theirs:
+                for part, X, y in (("train", ours.X_train, ours.y_train), ("test", ours.X_test, ours.y_test)):
+                    raw = theirs[f"X_{part}"]
+                    np.testing.assert_allclose(dataset.X.loc[X.index], raw, rtol=1e-6, atol=1e-6)
+                    np.testing.assert_allclose(y, theirs[f"y_{part}"].ravel(), rtol=1e-6)
+                    scores = (raw - theirs["stats_mean"]) / theirs["stats_std"]
+                    # float32 in their statistics; QSAR has two batches, whose variances they pool
+                    np.testing.assert_allclose(X, scores, rtol=1e-3 if name == "QSAR" else 2e-5, atol=1e-5)
+                assert positions(ours, dataset) == [
+                    theirs[f"feature_split_{m}"].tolist() for m in range(organizations)
+                ]
+                std = pooled_std(dataset.X.loc[ours.X_train.index].to_numpy(np.float64))
+                np.testing.assert_allclose(std, theirs["stats_std"], rtol=2e-6)
+
+    def test_covers_every_file_there_is(self, reference: Path) -> None:
+        names = {path.name.split("_M")[0] for path in (reference / "splits").glob("*.npz")}
+        assert names == set(SMALL)
+
+    def test_rows(self) -> None:
+        train, test = draw_rows(506, 3)
+        assert (len(train), len(test)) == (404, 102)  # rounded down
+        order = np.random.RandomState(3).permutation(506)
+        np.testing.assert_array_equal(np.concatenate([train, test]), order)
+        assert len(draw_rows(581_012, 0)[0]) == 464_809
+
+    def test_each_seed_has_rows_and_columns_of_its_own(self) -> None:
+        one, other = (per_seed(load("Wine"), 4, seed) for seed in (0, 1))
+        assert list(one.X_train.index) != list(other.X_train.index)
+        assert one.organizations != other.organizations
+        assert (one.dataset, one.protocol, one.classes) == ("Wine", "per seed", True)
+
+    def test_labels_go_with_their_rows(self) -> None:
+        dataset = load("Wine")
+        split = per_seed(dataset, 2, 5)
+        np.testing.assert_array_equal(split.y_train, dataset.y[split.X_train.index])
+        np.testing.assert_array_equal(split.y_test, dataset.y[split.X_test.index])
+
+    def test_scores_are_of_the_training_rows_only(self) -> None:
+        dataset = toy()
+        split = per_seed(dataset, 2, 0)
+        np.testing.assert_allclose(split.X_train.mean(), 0, atol=1e-12)
+        np.testing.assert_allclose(split.X_train.std(ddof=1), 1)
+        changed = dataset.X.copy()
+        changed.loc[split.X_test.index] += 1000
+        again = per_seed(replace(dataset, X=changed), 2, 0)
+        pd.testing.assert_frame_equal(again.X_train, split.X_train)
+        raw = dataset.X.loc[split.X_train.index]
+        expected = (dataset.X.loc[split.X_test.index] - raw.mean()) / raw.std(ddof=1)
+        pd.testing.assert_frame_equal(split.X_test, expected)
+
+    def test_a_constant_column_stays_finite(self) -> None:
+        dataset = toy()
+        split = per_seed(replace(dataset, X=dataset.X.assign(c3=7.0)), 2, 0)
+        np.testing.assert_array_equal(split.X_train["c3"], 0)
+        assert np.isfinite(split.X_test).all(axis=None)
+
+    def test_iris_has_too_few_columns_for_eight(self) -> None:
+        with pytest.raises(InvalidOptionError, match="from 1 to 4"):
+            per_seed(load("Iris"), 8, 0)
+
+
+class TestPaper:
+    @pytest.mark.parametrize("name", SMALL)
+    def test_rows_of_seed_0_and_columns_by_seed(self, name: str, reference: Path, data_dir: Path) -> None:
+        dataset = load(name, data_dir)
+        train, test = draw_rows(len(dataset.y), 0)
+        cases = files(reference / "splits_paper", name)
+        assert len(cases) == (12 if name == "Iris" else 16)
+        for organizations, seed in cases:
+            split = paper(reference, name, organizations, seed)
+            np.testing.assert_allclose(split.y_train, dataset.y[train], rtol=1e-6)
+            np.testing.assert_allclose(split.y_test, dataset.y[test], rtol=1e-6)
+            columns = [f"x{j}" for j in range(dataset.X.shape[1])]
+            assert split.organizations == random_partition(columns, organizations, seed)
+            assert list(split.X_train.columns) == columns
+            assert split.classes == dataset.classes
+            assert split.y_train.dtype == dataset.y.dtype
+            ours = per_seed(dataset, organizations, 0)
+            np.testing.assert_allclose(split.X_test, ours.X_test, rtol=1e-3, atol=1e-5)
+            assert split.protocol == "paper"
+
+    def test_the_environment_names_the_folder(
+        self, reference: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        assert paper(None, "Wine", 2, 0).digest == paper(reference, "Wine", 2, 0).digest
+        monkeypatch.setenv("GAL_REFERENCE", str(tmp_path))
+        with pytest.raises(MissingDataError):
+            paper(None, "Wine", 2, 0)
+
+    def test_without_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("GAL_REFERENCE", raising=False)
+        with pytest.raises(MissingDataError, match=r"set GAL_REFERENCE .*splits_paper/.*Wine_M8_seed0\.npz"):
+            paper(None, "Wine", 2, 0)
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            MissingDataError, match=r"Wine_M3_seed0\.npz is not there: GAL_REFERENCE .*splits_paper/ holds"
+        ):
+            paper(tmp_path, "Wine", 3, 0)
+
+
+class TestStored:
+    def test_standardised_with_the_statistics_in_the_file(self, tmp_path: Path) -> None:
+        np.savez(
+            tmp_path / "Toy_M2_seed1.npz",
+            X_train=np.array([[1.0, 2.0, 3.0]], dtype=np.float32),
+            X_test=np.array([[5.0, 6.0, 7.0]], dtype=np.float32),
+            y_train=np.array([[1.5]], dtype=np.float32),
+            y_test=np.array([[2.5]], dtype=np.float32),
+            stats_mean=np.array([1.0, 1.0, 1.0]),
+            stats_std=np.array([1.0, 2.0, 4.0]),
+            feature_split_0=np.array([2]),
+            feature_split_1=np.array([0, 1]),
+        )
+        split = stored(tmp_path, "Toy", 2, 1)
+        assert split.X_train.to_numpy().tolist() == [[0.0, 0.5, 0.5]]
+        assert split.X_test.to_numpy().tolist() == [[4.0, 2.5, 1.5]]
+        assert split.organizations == {"organization 1": ["x2"], "organization 2": ["x0", "x1"]}
+        assert split.y_train.tolist() == [1.5]
+        assert not split.classes
+        assert split.protocol == "per seed"
+
+
+def large(*, official: bool) -> Dataset:
+    """Mixed types, as Adult has them."""
+    dataset = toy(20, 3)
+    X = dataset.X.assign(city=["Bern", np.nan, "Basel", "Chur"] * 5)
+    parts = {"bank": ["city", "c1"], "shop": ["c0", "c2"]}
+    return replace(dataset, X=X, partition=parts, test=np.array([3, 4, 19]) if official else None)
+
+
+class TestByName:
+    def test_official_rows(self) -> None:
+        dataset = large(official=True)
+        split = by_name(dataset, 7)
+        assert list(split.X_test.index) == [3, 4, 19]
+        assert list(split.X_train.index) == [i for i in range(20) if i not in (3, 4, 19)]
+        assert split.protocol == OFFICIAL
+        assert OFFICIAL not in PROTOCOLS
+        assert by_name(dataset, 8).digest == split.digest
+
+    def test_else_drawn_by_seed(self) -> None:
+        split = by_name(large(official=False), 7)
+        train, test = draw_rows(20, 7)
+        assert list(split.X_train.index) == train.tolist()
+        assert list(split.X_test.index) == test.tolist()
+        assert split.protocol == "per seed"
+
+    @pytest.mark.parametrize("official", [True, False])
+    def test_nothing_is_standardised(self, official: bool) -> None:
+        dataset = large(official=official)
+        split = by_name(dataset, 0)
+        pd.testing.assert_frame_equal(split.X_train, dataset.X.loc[split.X_train.index])
+        pd.testing.assert_frame_equal(split.X_test, dataset.X.loc[split.X_test.index])
+        assert list(split.organizations.items()) == [("bank", ["city", "c1"]), ("shop", ["c0", "c2"])]
+
+    def test_a_set_without_names(self) -> None:
+        with pytest.raises(InvalidInputError, match="no partition by name"):
+            by_name(load("Iris"), 0)
+
+    @pytest.mark.parametrize(
+        ("name", "rows", "label_holder", "protocol"),
+        [
+            ("Adult", 32_561, "census office", OFFICIAL),
+            ("CreditDefault", 24_000, "bank", "per seed"),
+            ("Covertype", 464_809, "land office", "per seed"),
+        ],
+    )
+    def test_large_sets(self, name: str, rows: int, label_holder: str, protocol: str, data_dir: Path) -> None:
+        dataset = load(name, data_dir)
+        split = by_name(dataset, 0)
+        assert len(split.X_train) == len(split.y_train) == rows
+        assert len(split.X_test) == len(split.y_test) == len(dataset.y) - rows
+        assert next(iter(split.organizations)) == label_holder
+        assert split.protocol == protocol
+        assert list(split.X_train.dtypes) == list(dataset.X.dtypes)
+        assert len(split.digest) == 16
+
+
+class TestSkewed:
+    def test_the_label_holder_has_the_least_informative_columns(self) -> None:
+        dataset = toy(200)
+        rng = np.random.default_rng(1)
+        X = dataset.X.assign(c0=dataset.y + rng.normal(0, 0.01, 200))
+        split = skewed(replace(dataset, X=X), 7, 0)
+        train = draw_rows(200, 0)[0]
+        worth = informativeness(X.iloc[train], dataset.y[train], classes=False, seed=0)
+        (mine,) = split.organizations["organization 1"]
+        assert worth[list(X.columns).index(mine)] == worth.min()
+        assert split.organizations["organization 2"] == ["c0"]
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_nobody_looks_at_the_test_rows(self, seed: int) -> None:
+        dataset = toy(200)
+        test = draw_rows(200, seed)[1]
+        plain = skewed(dataset, 7, seed)
+        X, y = dataset.X.copy(), dataset.y.copy()
+        y[test] = np.linspace(-50, 50, len(test))
+        X.loc[test, ["c1", "c4"]] = y[test, None]
+        assert skewed(replace(dataset, X=X, y=y), 7, seed).organizations == plain.organizations
+
+    def test_rows_and_scores_are_those_of_per_seed(self) -> None:
+        dataset = load("BreastCancer")
+        one, other = skewed(dataset, 4, 2), per_seed(dataset, 4, 2)
+        pd.testing.assert_frame_equal(one.X_train, other.X_train)
+        pd.testing.assert_frame_equal(one.X_test, other.X_test)
+        np.testing.assert_array_equal(one.y_test, other.y_test)
+        assert [len(part) for part in one.organizations.values()] == [7, 7, 7, 9]
+        assert one.organizations != other.organizations
+
+    def test_mixed_columns(self) -> None:
+        split = skewed(large(official=True), 2, 0)
+        assert sorted(len(part) for part in split.organizations.values()) == [2, 2]
+        assert split.protocol == "per seed"
+        assert len(split.X_train) == 16
+
+
+class TestDigest:
+    def test_the_same_split_has_the_same(self) -> None:
+        one, again = (per_seed(load("Wine"), 4, 0) for _ in range(2))
+        assert one.digest == again.digest
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda s: {"X_train": s.X_train[::-1]},
+            lambda s: {"X_test": s.X_test[1:], "y_test": s.y_test[1:]},
+            lambda s: {"y_train": 1 - s.y_train},
+            lambda s: {"y_test": s.y_test[::-1]},
+            lambda s: {"X_train": s.X_train.rename(columns={"ash": "ashes"})},
+            lambda s: {"organizations": dict(list(s.organizations.items())[::-1])},
+            lambda s: {"organizations": {name: part[::-1] for name, part in s.organizations.items()}},
+            lambda s: {"protocol": "paper"},
+            lambda s: {"dataset": "Vine"},
+        ],
+    )
+    def test_every_change_is_seen(self, change: object) -> None:
+        split = per_seed(load("Wine"), 2, 0)
+        assert callable(change)
+        assert replace(split, **change(split)).digest != split.digest
+
+    def test_labels_that_are_numbers_count_in_full(self) -> None:
+        split = per_seed(toy(), 2, 0)
+        assert replace(split, y_train=split.y_train + 1e-9).digest != split.digest

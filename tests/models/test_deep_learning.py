@@ -1,0 +1,482 @@
+"""Organizations with networks learn together: any views, one body for all rounds, failures, drivers, saved models."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+from sklearn.linear_model import Ridge
+from torch import nn
+
+import gal
+from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
+from gal.core.line_search import mean_loss
+from gal.engine.drivers import InProcess, Traffic, drive_learning
+from gal.engine.options import Options, class_labels, make_rows, make_task, regression_labels
+from gal.errors import StoredModelError
+from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
+from gal.models.deep.networks import Inputs, WithHead, count_features
+from gal.models.deep.training import Trainer
+from gal.models.deep.views import TensorView
+from gal.models.sequences import Sequences
+from gal.warnings import GALWarning
+
+Floats = NDArray[np.float64]
+
+
+def small_body(inputs: Inputs) -> Any:
+    if inputs.kind == "images":
+        return cnn_body(inputs, widths=(4, 8))
+    if inputs.kind in {"sequences", "codes"}:
+        return lstm_body(inputs, hidden=6, embedding=3)
+    return mlp_body(inputs, hidden=8)
+
+
+def small_network(inputs: Inputs, n_outputs: int) -> Any:
+    body = small_body(inputs)
+    return WithHead(body, count_features(body, inputs), n_outputs)
+
+
+QUICK: dict[str, Any] = {"epochs": 4, "batch_size": 20, "device": "cpu"}
+
+
+def network(**options: Any) -> TorchModel:
+    return TorchModel(small_network, **QUICK | options)
+
+
+def shared(**options: Any) -> SharedBodyModel:
+    return SharedBodyModel(small_body, **QUICK | options)
+
+
+def views(n: int = 90) -> tuple[dict[str, Any], Floats]:
+    """A view of every kind, and a number of which each knows a part."""
+    rng = np.random.default_rng(0)
+    made: dict[str, Any] = {
+        "camera": rng.normal(size=(n, 1, 4, 4)),
+        "coder": Sequences(rng.integers(0, 4, size=(n, 2)), np.full(n, 2)),
+        "desk": rng.normal(size=(n, 3)),
+        "scanner": rng.normal(size=(n, 2, 1, 2, 2)),
+        "ward": Sequences(rng.normal(size=(n, 3, 2)), rng.integers(1, 4, size=n)),
+    }
+    y = (
+        2 * made["camera"].mean(axis=(1, 2, 3))
+        + 0.5 * made["coder"].values[:, 0]
+        + made["desk"][:, 0]
+        + made["scanner"][:, 1].mean(axis=(1, 2, 3))
+        + np.tanh(made["ward"].values[:, 0, 0])
+    )
+    return made, y
+
+
+def columns(models: Sequence[Any], n: int = 80) -> tuple[list[Organization], Floats]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 6))
+    y = X[:, 0] + np.sin(2 * X[:, 2]) + X[:, 4]
+    names = ("a", "b", "c")
+    return [Organization(names[m], X[:, 2 * m : 2 * m + 2], one) for m, one in enumerate(models)], y
+
+
+OPTIONS: dict[str, Any] = {"rounds": 3, "seed": 5, "cross_validation": 0, "validation_fraction": 0.0}
+
+
+# --- any views, any kind of labels
+
+
+@pytest.mark.parametrize("local", [network(), shared()], ids=["network", "shared body"])
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_organizations_with_views_of_every_kind_learn_together(local: Any, kind: Any) -> None:
+    made, y = views()
+    labels = np.digitize(y, np.quantile(y, [0.3, 0.7])) if kind == "classification" else y
+    organizations = [Organization(name, view, local) for name, view in made.items()]
+    ensemble = gal.learn(labels, organizations, kind=kind, **OPTIONS)
+    assert not any(done.left_out for done in ensemble.rounds)
+    assert ensemble.train_loss < 0.8 * ensemble.initial_train_loss
+    whole = gal.predict(ensemble, organizations)
+    assert not whole.missing
+    rows = np.arange(0, 90, 7)
+    few = gal.predict(ensemble, organizations, {name: view[rows] for name, view in made.items()})
+    np.testing.assert_allclose(few.output, whole.output[rows], rtol=1e-4, atol=1e-4)
+
+
+def test_the_label_holder_sets_what_is_minimised_locally() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    for local in (network(), shared()):
+        one = Organization("a", X, local, local_loss="l1")
+        assert one.model.local_loss == "l1"
+        assert local.local_loss == "l2"
+        assert one.moves == (local.__class__ is SharedBodyModel)
+
+
+def test_weights_of_rows_reach_the_networks() -> None:
+    organizations, y = columns([network(), shared(), network()])
+    weight = np.where(np.arange(80) % 2 == 0, 0.0, 1.0)
+    outputs = []
+    for spoiled in (y, np.where(weight == 0, 50.0, y)):
+        ensemble = gal.learn(spoiled, organizations, sample_weight=weight, initial="zero", **OPTIONS)
+        outputs.append(gal.predict(ensemble, organizations).output)
+    assert np.abs(outputs[0] - outputs[1])[weight > 0].max() < 5
+    unweighted = gal.learn(np.where(weight == 0, 50.0, y), organizations, initial="zero", **OPTIONS)
+    assert np.abs(gal.predict(unweighted, organizations).output - outputs[0]).max() > 5
+
+
+# --- one body for all rounds
+
+
+@pytest.mark.parametrize("fitted", ["in-sample", "held-out"])
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_prediction_replays_what_was_learned(fitted: str, kind: Any) -> None:
+    """The loss of F^T, from values asked of the organizations anew, is what the label holder says it is."""
+    made, y = views()
+    labels = np.digitize(y, np.quantile(y, [0.3, 0.7])) if kind == "classification" else y
+    organizations = [Organization(name, view, shared()) for name, view in made.items()]
+    traffic = Traffic()
+    ensemble = gal.learn(labels, organizations, kind=kind, fitted=fitted, traffic=traffic, **OPTIONS)
+    assert len(ensemble.rounds) == 3
+    assert _train_loss(ensemble, organizations, labels, kind, fitted) == pytest.approx(
+        ensemble.train_loss, rel=1e-5
+    )
+    outputs = 3 if kind == "classification" else 1
+    fit_rows = 90 if fitted == "in-sample" else 81
+    assert traffic.trips == 3 + 1  # three rounds, and asking again
+    assert traffic.sent == 3 * 4 * fit_rows * outputs * 4  # rounds, others, rows, outputs, bytes
+    assert traffic.received == 2 * 3 * 4 * 90 * outputs * 4
+
+
+def _train_loss(
+    ensemble: Ensemble, organizations: list[Organization], labels: Any, kind: str, fitted: str
+) -> float:
+    chosen = Options(rounds=3, cross_validation=0, validation_fraction=0.0, fitted=fitted)
+    known = (class_labels if kind == "classification" else regression_labels)(labels, chosen)
+    rows = make_rows(known, chosen, np.random.default_rng(5), cross_validate=False).search
+    output = gal.predict(ensemble, organizations).output
+    return mean_loss(known.loss, known.y[rows], output[rows])
+
+
+def test_without_asking_again_prediction_would_be_something_else() -> None:
+    organizations, y = columns([shared()] * 3)
+    chosen = Options(rounds=3, cross_validation=0, validation_fraction=0.0, closing=False)
+    task = make_task(regression_labels(y, chosen), ["a", "b", "c"], chosen, label_holder="a", seed=5)
+    ensemble = drive_learning(task, {one.name: one for one in organizations}, InProcess())
+    replayed = _train_loss(ensemble, organizations, y, "regression", "in-sample")
+    assert replayed != pytest.approx(ensemble.train_loss, rel=1e-2)
+
+
+def test_bodies_are_kept_once() -> None:
+    organizations, y = columns([shared(), network(), shared()])
+    gal.learn(y, organizations, **OPTIONS)
+    kept = [{id(one.models["assisted", t][0]) for t in (1, 2, 3)} for one in organizations]
+    assert [len(one) for one in kept] == [1, 3, 1]
+
+
+class MissingOnce(SharedBodyModel):
+    """Fails in the second round."""
+
+    def fit_round(self, X: Any, residual: Any, *, round: int, **rest: Any) -> SharedBodyModel:
+        if round == 2:
+            raise RuntimeError("the GPU is busy")
+        return super().fit_round(X, residual, round=round, **rest)
+
+
+def test_a_missed_round_is_missed_only() -> None:
+    organizations, y = columns([shared(), MissingOnce(small_body, **QUICK), network()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert [list(done.left_out) for done in ensemble.rounds] == [[], ["b"], []]
+    assert "the GPU is busy" in ensemble.rounds[1].left_out["b"]
+    model: Any = organizations[1].models["assisted", 3][0]
+    assert model.rounds_ == (1, 3)
+    loss = _train_loss(ensemble, organizations, y, "regression", "in-sample")
+    assert loss == pytest.approx(ensemble.train_loss, rel=1e-5)
+
+
+def test_a_resumed_task_goes_on_from_the_body() -> None:
+    organizations, y = columns([shared(), network(), shared()])
+    saved: list[Progress] = []
+    whole = gal.learn(y, organizations, on_round=saved.append, **OPTIONS)
+    resumed = gal.learn(y, organizations, progress=saved[1], **OPTIONS)
+    assert not any(done.left_out for done in resumed.rounds)
+    assert len(resumed.rounds) == len(whole.rounds)
+    loss = _train_loss(resumed, organizations, y, "regression", "in-sample")
+    assert loss == pytest.approx(resumed.train_loss, rel=1e-5)
+
+
+# --- failures
+
+
+def hungry(inputs: Inputs, n_outputs: int) -> Any:
+    class Hungry(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, n_outputs)
+
+        def forward(self, rows: Any) -> Any:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    return Hungry()
+
+
+DIVERGING: dict[str, Any] = {"learning_rate": 1e30, "clip_norm": None}
+
+
+@pytest.mark.parametrize(
+    ("failing", "reason"),
+    [
+        (network(**DIVERGING), "training diverged: .* lower learning_rate, or set clip_norm"),
+        (shared(**DIVERGING), "training diverged: .* lower learning_rate, or set clip_norm"),
+        (TorchModel(hungry, **QUICK), "the GPU's memory does not suffice for a single row"),
+        (TorchModel("cnn", **QUICK), "this network takes images, the view is of the kind 'table'"),
+        (network(device="gpu"), "device 'gpu' cannot be used here"),
+    ],
+    ids=["diverging", "diverging body", "hungry", "for images", "elsewhere"],
+)
+@pytest.mark.filterwarnings("ignore:the GPU's memory did not suffice:gal.warnings.GALWarning")
+def test_one_that_fails_is_left_out_and_the_others_go_on(failing: Any, reason: str) -> None:
+    organizations, y = columns([network(), failing, shared()])
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert len(ensemble.rounds) == 3
+    for done in ensemble.rounds:
+        assert list(done.left_out) == ["b"]
+        assert done.weights["b"] == 0
+        assert re.search(reason, done.left_out["b"]), done.left_out["b"]
+    assert ensemble.asked() == ("a", "c")
+    assert ensemble.train_loss < 0.8 * ensemble.initial_train_loss
+    predicted = gal.predict(ensemble, organizations)
+    assert not predicted.missing
+    assert np.isfinite(predicted.output).all()
+
+
+def test_gaps_in_the_view_of_one_are_its_own() -> None:
+    organizations, y = columns([network(), network(), network()])
+    organizations[2].view[3, 0] = np.nan
+    ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert {name for done in ensemble.rounds for name in done.left_out} == {"c"}
+    assert "1 values are NaN or infinite" in ensemble.rounds[0].left_out["c"]
+
+
+def test_out_of_memory_is_told_and_learning_goes_on() -> None:
+    def picky(inputs: Inputs, n_outputs: int) -> Any:
+        body = small_network(inputs, n_outputs)
+
+        class Picky(nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = body
+
+            def forward(self, rows: Any) -> Any:
+                if self.training and len(rows) > 16:
+                    raise torch.OutOfMemoryError("CUDA out of memory")
+                return self.inner(rows)
+
+        return Picky()
+
+    organizations, y = columns([network(), TorchModel(picky, **QUICK), network()])
+    with pytest.warns(GALWarning, match="going on with batches of 10 rows"):
+        ensemble = gal.learn(y, organizations, **OPTIONS)
+    assert not any(done.left_out for done in ensemble.rounds)
+
+
+# --- views stay where they are computed on
+
+
+BROUGHT: list[str] = []
+
+
+class Counted(TorchModel):
+    """Notes which views are brought to the device."""
+
+    def prepare(self, view: Any) -> TensorView:
+        if not isinstance(view, TensorView):
+            BROUGHT.append(type(view).__name__)
+        return super().prepare(view)
+
+
+class CountedBody(SharedBodyModel):
+    """The same with one body for all rounds."""
+
+    def prepare(self, view: Any) -> TensorView:
+        if not isinstance(view, TensorView):
+            BROUGHT.append(type(view).__name__)
+        return super().prepare(view)
+
+
+@pytest.fixture
+def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Trainer]:
+    made: list[Trainer] = []
+    real = Trainer.__init__
+
+    def noting(self: Trainer, *given: Any, **options: Any) -> None:
+        made.append(self)
+        real(self, *given, **options)
+
+    monkeypatch.setattr(Trainer, "__init__", noting)
+    return made
+
+
+@pytest.mark.parametrize("local", [Counted(small_network, **QUICK), CountedBody(small_body, **QUICK)])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, 3), ({"fitted": "held-out"}, 3), ({"fitted": "out-of-fold", "n_folds": 2}, 6)],
+)
+def test_views_are_brought_once_and_trainers_made_once_for_a_task(
+    options: dict[str, Any], expected: int, local: Any, trainers: list[Trainer]
+) -> None:
+    organizations, y = columns([local] * 3)
+    BROUGHT.clear()
+    gal.learn(y, organizations, **OPTIONS | options)
+    assert len(BROUGHT) == 3
+    assert len(trainers) == expected
+    assert all(one.prepared is None for one in organizations)
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        TorchModel(partial(small_network), **QUICK),
+        SharedBodyModel(partial(mlp_body, hidden=8), **QUICK),
+    ],
+    ids=["network", "shared body"],
+)
+def test_a_network_with_options_has_one_trainer_too(local: Any, trainers: list[Trainer]) -> None:
+    organizations, y = columns([local] * 2)
+    gal.learn(y, organizations, **OPTIONS)
+    assert len(trainers) == 2
+
+
+# --- drivers
+
+
+@pytest.mark.parametrize("driver", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
+def test_drivers_agree(driver: str) -> None:
+    outputs, ensembles = [], []
+    for one in ("in-process", driver):
+        organizations, y = columns([TorchModel("mlp", **QUICK), SharedBodyModel("mlp", **QUICK), Ridge()])
+        options = OPTIONS | {"rounds": 2, "driver": one, "n_jobs": 2}
+        ensembles.append(gal.learn(y, organizations, **options))
+        outputs.append(gal.predict(ensembles[-1], organizations).output)
+    assert repr(ensembles[0]) == repr(ensembles[1])
+    assert outputs[0].tobytes() == outputs[1].tobytes()
+
+
+# --- estimators, saved and loaded
+
+PARTS = {"a": [0, 1], "b": [2, 3]}
+
+
+def numbers(n: int = 80) -> tuple[Floats, Floats]:
+    X = np.random.default_rng(0).normal(size=(n, 4))
+    return X, X[:, 0] + np.sin(2 * X[:, 2])
+
+
+def estimator(make: Any, local: Any, **options: Any) -> Any:
+    chosen: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "random_state": 0, **options}
+    return make(PARTS, local_models=local, **chosen)
+
+
+LOCAL = {
+    "network": TorchModel(**QUICK),
+    "shared body": SharedBodyModel(**QUICK),
+    "both": {"a": TorchModel("mlp", **QUICK), "b": SharedBodyModel("mlp", local_loss="l1", **QUICK)},
+}
+
+
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL.keys())
+@pytest.mark.parametrize("make", [GALRegressor, GALClassifier])
+def test_a_loaded_estimator_is_the_saved_one(make: Any, local: Any, tmp_path: Path) -> None:
+    X, y = numbers()
+    model = estimator(make, local).fit(X, y if make is GALRegressor else y > 0)
+    model.save(tmp_path / "model.gal")
+    again = make.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.predict(X, missing=["b"]), model.predict(X, missing=["b"]))
+    if make is GALClassifier:
+        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert repr(again.get_params()) == repr(model.get_params())
+    refitted = again.fit(X, y if make is GALRegressor else y > 0)
+    np.testing.assert_array_equal(refitted.predict(X), model.predict(X))
+
+
+def inside(path: Path) -> tuple[list[str], dict[str, bytes]]:
+    """Types that a reader must trust, and the files of the models in it."""
+    import skops.io
+
+    with zipfile.ZipFile(path) as archive:
+        models = archive.read("models.skops")
+    with zipfile.ZipFile(io.BytesIO(models)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    return list(skops.io.get_untrusted_types(data=models)), files
+
+
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL.keys())
+def test_files_hold_numbers_as_safetensors_and_nothing_that_runs(local: Any, tmp_path: Path) -> None:
+    from safetensors.torch import load
+
+    X, y = numbers()
+    estimator(GALRegressor, local).fit(X, y).save(tmp_path / "model.gal")
+    types, files = inside(tmp_path / "model.gal")
+    assert types
+    assert [name for name in types if not name.startswith("gal.")] == []
+    stored = [content for name, content in files.items() if name.endswith(".bin")]
+    assert stored
+    for content in stored:
+        assert "head.weight" in load(content)
+    assert not any(content.startswith(b"\x80") for content in files.values())  # how pickles begin
+    assert "pickle" not in files["schema.json"].decode().lower()
+
+
+def test_augmentations_are_stored(tmp_path: Path) -> None:
+    """Their class is one of GAL's; where a table is learned from there is nothing to change."""
+    X, y = numbers()
+    model = estimator(GALRegressor, TorchModel(**QUICK)).fit(X, y)
+    model.set_params(local_models=TorchModel(augment=ShiftAndFlip(1, flip=False)))
+    model.save(tmp_path / "model.gal")
+    again = GALRegressor.load(tmp_path / "model.gal")
+    assert again.get_params()["local_models"].augment == ShiftAndFlip(1, flip=False)
+
+
+def test_networks_of_ones_own_must_be_trusted_by_name(tmp_path: Path) -> None:
+    X, y = numbers()
+    model = estimator(GALRegressor, network()).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    with pytest.raises(StoredModelError, match=r"test_deep_learning\.small_network"):
+        GALRegressor.load(tmp_path / "model.gal")
+    again = GALRegressor.load(tmp_path / "model.gal", trusted=["test_deep_learning.small_network"])
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    unnamed = estimator(GALRegressor, TorchModel(lambda inputs, n_outputs: nn.Linear(2, n_outputs), **QUICK))
+    with pytest.raises(StoredModelError, match="move them to an importable module"):
+        unnamed.fit(X, y).save(tmp_path / "other.gal")
+
+
+def test_a_shared_body_is_stored_once(tmp_path: Path) -> None:
+    X, y = numbers()
+    wide = SharedBodyModel(partial(mlp_body, hidden=128), **QUICK)
+    sizes = []
+    for rounds in (1, 4):
+        estimator(GALRegressor, wide, rounds=rounds).fit(X, y).save(tmp_path / "model.gal")
+        sizes.append((tmp_path / "model.gal").stat().st_size)
+    assert sizes[1] < 1.2 * sizes[0]
+
+
+def test_files_hold_no_residuals(tmp_path: Path) -> None:
+    """They tell the labels, and nobody needs them any more."""
+    X, y = numbers(300)
+    estimator(GALRegressor, SharedBodyModel(**QUICK)).fit(X, y).save(tmp_path / "model.gal")
+    _, files = inside(tmp_path / "model.gal")
+    assert not [name for name in files if name.endswith(".npy")]
+
+
+def test_the_networks_that_come_with_gal_are_trusted(tmp_path: Path) -> None:
+    X, y = numbers()
+    model = estimator(GALRegressor, SharedBodyModel(partial(mlp_body, hidden=5), **QUICK), rounds=1).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))

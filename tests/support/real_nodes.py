@@ -1,0 +1,443 @@
+"""A small network of real processes: a label holder and organizations, started, killed, stopped and brought back.
+
+Beside it stands what must come out: the ensemble that ``gal.learn`` finds in this process from the same views.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gal
+from doomed import Child
+from gal import Organization
+from gal.core.state import Ensemble, ensemble_of, plain
+from gal.errors import NodeError
+from gal.models import LinearModel
+from gal.node.audit import AuditLog
+from gal.node.control import running_node
+from gal.node.founding import found_node
+from gal.node.learning import Patience
+from gal.node.logs import open_log
+from gal.node.operations import do
+from gal.node.registering import invite, join, read_terms
+from gal.node.state import State
+from gal.transport import CardFolder, read_card
+
+HOLDER, TASK = "clinic", "risk"
+DOOMED = Path(__file__).with_name("doomed.py")
+LONGEST = 60.0
+"""Seconds after which something that is waited for will not come any more."""
+
+PACED_MODEL = """
+from pathlib import Path
+import time
+from gal.models import LinearModel
+
+class Paced(LinearModel):
+    "A linear model whose n-th fit waits until a file allows n of them."
+    fits = 0
+
+    def __init__(self, gate=""):
+        super().__init__()
+        self.gate = gate
+
+    def fit(self, X, y, sample_weight=None):
+        Paced.fits += 1
+        while int(Path(self.gate).read_text() or "0") < Paced.fits:
+            time.sleep(0.01)
+        return super().fit(X, y, sample_weight)
+"""
+
+
+@dataclass
+class Running:
+    """A process, and the file that it writes to."""
+
+    name: str
+    process: Child
+    output: Path
+    mark: Path
+    """There once it has died where it was to die."""
+    doom: str = ""
+
+    def said(self) -> str:
+        """All that it has written so far."""
+        return self.output.read_text(encoding="utf-8", errors="replace")
+
+    def end(self, seconds: float = LONGEST) -> int:
+        """Wait for its end; its exit status."""
+        return self.process.wait(seconds)
+
+    @property
+    def died(self) -> bool:
+        """Whether it, or the process that computes for it, was killed at the chosen point."""
+        return self.mark.exists()
+
+
+def until(ready: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:
+    """Wait until something is so; an error says what was waited for."""
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)
+
+
+@cache
+def nursery() -> str:
+    """The socket of the one process that makes all others; it ends with this one."""
+    folder = Path(tempfile.mkdtemp(prefix="gal-"))  # a socket's path has to be short
+    path = folder / "nursery"
+    mother = subprocess.Popen(
+        [sys.executable, str(DOOMED), str(path)],
+        stdin=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+    def end() -> None:
+        assert mother.stdin is not None
+        mother.stdin.close()
+        mother.wait(10)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    until(path.exists, "the nursery")
+    return str(path)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@dataclass
+class Network:
+    """Homes of a label holder and organizations under one folder, and the processes that run there.
+
+    Every organization has two columns of its own about the same rows; the label depends on all of them.
+    """
+
+    root: Path
+    organizations: Sequence[str] = ("lab", "hospital")
+    rounds: int = 4
+    n_rows: int = 80
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """By organization: how many of the rows it does not know."""
+    paced: Sequence[str] = ()
+    """Organizations whose fits wait until ``allow`` lets them."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """How the label holder learns, besides the number of rounds."""
+    running: dict[str, Running] = field(default_factory=dict)
+    started: list[Running] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.root.mkdir(parents=True, exist_ok=True)
+        (self.root / "paced_model.py").write_text(PACED_MODEL, encoding="utf-8")
+        self.port = free_port()
+        self.write_rows()
+        for name in self.names:
+            self._found(name)
+        for name in self.organizations:
+            CardFolder(self.home(HOLDER) / "cards").add(read_card(self.home(name) / f"{name}.card"))
+            CardFolder(self.home(name) / "cards").add(read_card(self.home(HOLDER) / f"{HOLDER}.card"))
+        self.invite()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.started:
+            if one.process.poll() is None:
+                one.process.send_signal(signal.SIGCONT)
+                one.process.kill()
+            one.process.wait(10)
+        self._closing.close()
+
+    # What everybody has
+
+    @property
+    def names(self) -> list[str]:
+        """The label holder and the organizations."""
+        return [HOLDER, *self.organizations]
+
+    def home(self, name: str) -> Path:
+        """Somebody's folder."""
+        return self.root / name
+
+    def columns(self, n_rows: int) -> dict[str, NDArray[np.float64]]:
+        """By organization: its columns, shape (n, 2); the first rows are the same for every n."""
+        return {
+            name: np.random.default_rng(place).normal(size=(n_rows, 2)).round(6)
+            for place, name in enumerate(self.names)
+        }
+
+    def labels(self, n_rows: int) -> NDArray[np.float64]:
+        """What the label holder wants to predict, shape (n,)."""
+        parts = self.columns(n_rows)
+        noise = np.random.default_rng(99).normal(size=n_rows)
+        made = sum((place + 1) * parts[name][:, 0] for place, name in enumerate(parts)) + noise
+        return np.asarray(np.round(made, 6), dtype=np.float64)
+
+    def write_rows(self) -> None:
+        """Write everybody's file: rows in another order at each, without those that it does not know."""
+        parts, y = self.columns(self.n_rows), self.labels(self.n_rows)
+        for place, name in enumerate(self.names):
+            order = np.random.default_rng(50 + place).permutation(self.n_rows)
+            order = order[order >= self.unknown.get(name, 0)]
+            if name == HOLDER:
+                order = np.arange(self.n_rows)
+            lines = ["row,a,b" + (",y" if name == HOLDER else "")]
+            for row in order:
+                values = [1000 + row, *parts[name][row].tolist(), *([y[row]] if name == HOLDER else [])]
+                lines.append(",".join(map(str, values)))
+            (self.root / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _found(self, name: str) -> None:
+        address = f"127.0.0.1:{self.port}" if name == HOLDER else None
+        label = "y" if name == HOLDER else None
+        source = str(self.root / f"{name}.csv")
+        found_node(self.home(name), name, source=source, row_id="row", label=label, bind=address)
+        listen = f'[listen]\nbind = "{address}"\naddress = "{address}"\n' if address else ""
+        data = f'[data]\nsource = "../{name}.csv"\nrow_id = "row"\n' + (
+            f'label = "{label}"\n' if label else ""
+        )
+        model = '[model]\nuse = "linear"\n'
+        if name in self.paced:
+            self.allow(name, 0)
+            model = '[model]\nuse = "paced_model:Paced"\ntrusted = ["paced_model.Paced"]\n'
+            model += f'options = {{gate = "{self.root / name}.gate"}}\n'
+        (self.home(name) / "node.toml").write_text(
+            f'name = "{name}"\n{data}{model}{listen}', encoding="utf-8"
+        )
+
+    def allow(self, name: str, n_fits: int = 10**6) -> None:
+        """Let a paced organization do so many fits, counted since its process began."""
+        draft = self.root / f"{name}.gate.new"
+        draft.write_text(str(n_fits), encoding="ascii")
+        draft.replace(self.root / f"{name}.gate")
+
+    def invite(self, task: str = TASK) -> None:
+        """Open a task, and have everybody join it."""
+        path = self.root / f"{task}.invitation"
+        options = {"rounds": self.rounds, "loss": "auto", **self.options}
+        invite(
+            self.home(HOLDER),
+            task,
+            list(self.organizations),
+            path,
+            kind="regression",
+            alignment="plain",
+            seed=0,
+            purpose="",
+            options=options,
+        )
+        for name in self.organizations:
+            join(self.home(name), *read_terms(self.home(name), path))
+
+    # Processes
+
+    def start(self, name: str, *command: str, doom: str = "", **environment: str) -> Running:
+        """Run gal in somebody's home; ``doom`` and the environment are those of doomed.py."""
+        number = len(self.started)
+        output, mark = self.root / f"{number}-{name}.log", self.root / f"{number}-{name}.dead"
+        told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "GAL_NURSERY": nursery(), "GAL_OUTPUT": str(output)}
+        if doom:
+            told |= {"GAL_DOOM": doom, "GAL_DOOM_MARK": str(mark)}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("GAL_")}
+        arguments = ["gal", *command, "--home", str(self.home(name))]
+        process = Child(
+            {"command": arguments, "environment": kept | told | environment, "folder": str(self.root)}
+        )
+        one = Running(name, process, output, mark, doom)
+        self.started.append(one)
+        return one
+
+    def serve(self, *names: str, doom: str = "", **environment: str) -> None:
+        """Run these nodes until they are ended, and wait until they take commands."""
+        for name in names:
+            self.running[name] = self.start(name, "serve", "--level", "debug", doom=doom, **environment)
+        for name in names:
+            until(lambda name=name: self.serves(name), f"the node of {name} to start")  # type: ignore[misc]
+
+    def serves(self, name: str) -> bool:
+        """Whether somebody's node takes commands (or has ended meanwhile)."""
+        if self.running[name].process.poll() is not None:
+            return True
+        with running_node(self.home(name)) as connection:
+            return connection is not None
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Send a signal to somebody's node, and wait for its end; the exit status."""
+        one = self.running[name]
+        one.process.send_signal(number)
+        return one.end()
+
+    def dead(self) -> list[str]:
+        """Whose nodes have ended."""
+        return [name for name, one in self.running.items() if one.process.poll() is not None]
+
+    # Learning and what comes of it
+
+    def ask(self, what: str, **arguments: Any) -> Any:
+        """Have the label holder's running node do something, over its control socket as commands do."""
+        try:
+            return do(
+                self.home(HOLDER),
+                what,
+                {"task": TASK} | arguments,
+                on_event=self.events.append,
+                stopping=threading.Event(),
+                log=open_log(self.home(HOLDER), "error"),
+            )
+        except NodeError as error:
+            if "the node ended" not in str(error) or HOLDER not in self.running:
+                raise
+            one = self.running[HOLDER]
+            raise NodeError(
+                f"{error}; its status is {one.process.poll()}, it said: {one.said()[-3000:]}"
+            ) from error
+
+    @cached_property
+    def events(self) -> list[Mapping[str, Any]]:
+        """What the label holder was told while her node learned."""
+        return []
+
+    def learn(self, *, resume: bool = False, anew: bool = False, **patience: float) -> dict[str, Any]:
+        """Learn a version with the running node of the label holder; the facts."""
+        said = vars(Patience(**{"deadline": LONGEST} | patience))  # type: ignore[arg-type]
+        facts: dict[str, Any] = self.ask("learn", resume=resume, anew=anew, patience=said)
+        return facts
+
+    def missed(self) -> dict[int, Mapping[str, str]]:
+        """By round, as far as the label holder was told: who was missed, and why."""
+        return {one["round"]: one["missed"] for one in self.events if one["event"] == "round"}
+
+    def until_round(self, round: int) -> None:
+        """Wait until the label holder was told of a round."""
+        until(lambda: round in self.missed(), f"round {round}")
+
+    def beside(self, work: Callable[[], Any]) -> Beside:
+        """Do something in a thread, to disturb it meanwhile."""
+        return Beside(work)
+
+    def state(self, name: str) -> State:
+        """Somebody's memory, from outside."""
+        found = State(self.home(name))
+        self._closing.callback(found.close)
+        return found
+
+    @cached_property
+    def _closing(self) -> ExitStack:
+        return ExitStack()
+
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self.state(HOLDER).find_task(TASK).id
+
+    def answered(self, name: str, version: int = 1) -> list[int]:
+        """Rounds that an organization has answered."""
+        found = self.state(name).answers(self.task_id(), version, "track = ? AND part < 0", ("assisted",))
+        return [one.round for one in found]
+
+    def ensemble(self, version: int = 1) -> Ensemble:
+        """What the label holder has learned."""
+        facts = self.state(HOLDER).version(self.task_id(), version, "label holder")
+        assert facts is not None
+        assert facts["status"] == "finished"
+        return ensemble_of(facts["ensemble"])
+
+    def members(self) -> list[Organization]:
+        """The same organizations in this process."""
+        parts = self.columns(self.n_rows)
+        return [Organization(name, parts[name], LinearModel()) for name in self.names]
+
+    def expected(self) -> tuple[Ensemble, NDArray[np.float64]]:
+        """What an undisturbed learning in this process finds, and its output for all rows, shape (n,)."""
+        members = self.members()
+        y = self.labels(self.n_rows)
+        ensemble = gal.learn(y, members, rounds=self.rounds, kind="regression", **self.options)
+        return ensemble, gal.predict(ensemble, members).output[:, 0]
+
+    def predictions(self, **more: Any) -> dict[str, Any]:
+        """The label holder's predictions for her own rows."""
+        chosen = {"out": None, "version": None, "seconds": 20.0, "join": 20.0} | more
+        found: dict[str, Any] = self.ask("predict", rows=str(self.root / f"{HOLDER}.csv"), **chosen)
+        return found
+
+    def check_same(self, version: int = 1) -> None:
+        """The final model and its predictions are those of the undisturbed run, and nothing counted twice."""
+        expected, output = self.expected()
+        assert text_of(self.ensemble(version)) == text_of(expected)
+        said = self.predictions(version=version)
+        assert said["degraded"] == 0
+        assert [row["prediction"] for row in said["rows"]] == output.tolist()
+        for name in self.names:
+            assert self.answered(name, version) == list(range(1, self.rounds + 1)), name
+        self.check_audits()
+
+    def check_audits(self) -> None:
+        """Nobody's audit log has a gap; every answer that counted is in it on both sides."""
+        logs = {}
+        for name in self.names:
+            with AuditLog(self.home(name) / "state.sqlite") as audit:
+                assert audit.verify().cuts == (), name
+                logs[name] = audit.entries()
+        came = {
+            (one.peer, one.digest) for one in logs[HOLDER] if one.direction == "in" and one.kind == "fitted"
+        }
+        for name in self.organizations:
+            left = {one.digest for one in logs[name] if one.direction == "out" and one.kind == "fitted"}
+            assert {digest for peer, digest in came if peer == name} <= left, name
+
+
+def text_of(ensemble: Ensemble) -> str:
+    """An ensemble to the last bit, to be compared; NaN (no validation) is the same as NaN."""
+    return json.dumps(plain(ensemble))
+
+
+class Beside:
+    """Something that is done in a thread; ``result`` waits for it, and raises what it raised."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._found: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = self._work()
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is not done yet."""
+        return self._thread.is_alive()
+
+    def result(self, seconds: float = LONGEST) -> Any:
+        """What it found."""
+        self._thread.join(seconds)
+        assert not self.goes_on, f"not done after {seconds:g} s"
+        if self._error is not None:
+            raise self._error
+        return self._found
