@@ -27,5 +27,5 @@ OFFICIAL = "official"
 
 DEEP_METHODS = ("gal", "alone", "joint", "late", "intermediate", "assisted_learning")
 
-DEEP_MODELS = ("Network", "Network shared body", "Augmented network", "Wide network")
+DEEP_MODELS = ("Network", "Network shared body", "Residual network", "Augmented network", "Wide network")
 """Local models; which network a name stands for depends on the data set."""

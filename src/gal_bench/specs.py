@@ -83,6 +83,8 @@ class RowSpec(BaseModel):
     leak: bool = False
     """Whether the leak meter attacks what is sent; not in deep tables."""
     metered: bool = False
+    organizations: list[int] = []
+    """Run with these numbers of organizations only; those of the table, unless given."""
     seeds: BySize = {}
     """How many, where it is not the table's number."""
     priority: BySize = {}
@@ -185,6 +187,8 @@ class TableSpec(BaseModel):
         """Data set, organizations and protocol of each of the row's figures."""
         for protocol in self.protocols_of(row):
             for organizations in self.organizations:
+                if row.organizations and organizations not in row.organizations:
+                    continue
                 for dataset in self.sets:
                     if _possible(dataset, organizations):
                         yield dataset, organizations, protocol

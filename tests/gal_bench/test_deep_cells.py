@@ -20,6 +20,7 @@ from gal.models.deep import (
     cnn_body,
     lstm_body,
     mlp_body,
+    residual_cnn_body,
     wide_cnn_body,
 )
 from gal.models.deep.networks import BODIES
@@ -32,7 +33,13 @@ from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS
 from gal_bench.run_cell import run_cell
 from gal_bench.runs import deep_cells, deep_models
 from gal_bench.runs.deep_cells import run_deep_cell
-from gal_bench.runs.deep_models import fusion_training, make_model, models_by_organization, settings
+from gal_bench.runs.deep_models import (
+    fusion_network,
+    fusion_training,
+    make_model,
+    models_by_organization,
+    settings,
+)
 from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual
 
 ROUNDS = 2
@@ -94,6 +101,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     bodies = {
         "cnn": partial(cnn_body, widths=(4, 8)),
+        "residual_cnn": partial(residual_cnn_body, width=8),
         "wide_cnn": partial(wide_cnn_body, widths=(4, 8)),
         "lstm": partial(lstm_body, hidden=6, embedding=3),
         "mlp": partial(mlp_body, hidden=8),
@@ -363,7 +371,11 @@ def test_networks_of_the_tables() -> None:
     digits = make_model("Augmented network", "MNIST", paper=False)
     assert isinstance(digits.augment, ShiftAndFlip)
     assert not digits.augment.flip  # a mirrored digit is another digit
-    assert digits.network == "auto"
+    assert digits.network == "cnn", "the paper's"
+    residual = make_model("Residual network", "CIFAR10", paper=False)
+    assert (residual.network, residual.local_loss, residual.schedule) == ("residual_cnn", "l4", "linear")
+    assert fusion_network("Residual network", "CIFAR10") == "residual_cnn"
+    assert fusion_network("Network", "PhysioNet stay") == "auto"
     names = models_by_organization(("Network",), ["a", "b", "c"], "MNIST", paper=False)
     assert list(names) == ["a", "b", "c"]
     assert len({id(one) for one in names.values()}) == 3

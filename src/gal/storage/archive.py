@@ -20,7 +20,9 @@ from gal.errors import StoredModelError
 FORMAT = 2
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 """Packages whose classes are trusted."""
-BODIES = tuple(f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "wide_cnn", "lstm", "mlp"))
+BODIES = tuple(
+    f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "residual_cnn", "wide_cnn", "lstm", "mlp")
+)
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array", *BODIES})
 """What else may come: scikit-learn's trees with categories hold a partial of ``check_array``, networks one of
 the functions that make them. A partial of any other function is refused, because skops names the function, too."""

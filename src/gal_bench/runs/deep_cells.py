@@ -32,7 +32,7 @@ from gal.privacy.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS
-from gal_bench.runs.deep_models import fusion_training, models_by_organization
+from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization
 from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual, disturbed, half
 from gal_bench.runs.local_models import local_losses_by_name
 
@@ -172,6 +172,7 @@ class _Run:
             "features" if self.cell.method == "intermediate" else "outputs",
             classes=self.views.classes,
             loss="log_loss" if self.views.classes else "absolute_error",
+            network=fusion_network(self.cell.models[0], self.cell.dataset),
             training=fusion_training(self.cell.dataset, FUSION_EPOCHS),
             random_state=self.cell.seed,
         )

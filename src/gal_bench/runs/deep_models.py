@@ -12,6 +12,9 @@ from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS
 from gal_bench.runs.local_models import halves
 
 SHAPE_SETS = ("ModelNet40", "ShapeNet55")
+RESIDUAL = {"schedule": "linear", "local_loss": "l4"}
+"""Chosen with the network on validation rows of CIFAR-10: a residual of classes has one large entry per row, and a
+higher power of the error weighs that one more."""
 PAPER = {"schedule": "constant", "clip_norm": 1.0, "weight_decay": 5e-4}
 """The authors train at a constant rate with clipped gradients."""
 
@@ -33,15 +36,17 @@ def settings(dataset: str, *, paper: bool) -> dict[str, Any]:
 
 def make_model(name: str, dataset: str, *, paper: bool) -> Any:
     """The local model of this name for an organization of this data set."""
-    how = settings(dataset, paper=paper)
+    how, network = settings(dataset, paper=paper), papers_network(dataset)
     if name == "Network shared body":
-        return SharedBodyModel(**how)
+        return SharedBodyModel(network, **how)
     if name == "Network":
-        return TorchModel(**how)
+        return TorchModel(network, **how)
+    if name == "Residual network":
+        return TorchModel("residual_cnn", **(how | RESIDUAL))
     # A mirrored digit is another digit, one that is moved a little is not.
     changes = ShiftAndFlip(pixels=1, flip=False) if dataset == "MNIST" else ShiftAndFlip(pixels=0, flip=True)
     if name == "Augmented network":
-        return TorchModel(**how, augment=changes)
+        return TorchModel(network, **how, augment=changes)
     if name == "Wide network":
         return TorchModel("wide_cnn", **how, augment=changes)
     raise InvalidOptionError(f"no deep local model {name!r}; there are {', '.join(DEEP_MODELS)}")
@@ -54,6 +59,20 @@ def models_by_organization(
     return {one: make_model(name, dataset, paper=paper) for one, name in halves(names, organizations).items()}
 
 
+def papers_network(dataset: str) -> str:
+    """Its CNN for pictures; "auto" takes its LSTM for time series."""
+    return "cnn" if dataset in (*IMAGE_SETS, *SHAPE_SETS) else "auto"
+
+
+def fusion_network(name: str, dataset: str) -> str:
+    """Of networks that see the labels: that of the local model of this name."""
+    return "residual_cnn" if name == "Residual network" else papers_network(dataset)
+
+
 def fusion_training(dataset: str, epochs: int) -> Training:
-    """How networks that see the labels are trained."""
-    return Training(**settings(dataset, paper=False), epochs=epochs)
+    """How networks that see the labels are trained: with the paper's weight decay.
+
+    Ten times as much, which suits residuals, pulls the mean of many networks' outputs to nothing: late fusion of
+    CIFAR-10's eight patches was right for 73.4 % of the validation rows with it, for 78.4 % without.
+    """
+    return Training(**(settings(dataset, paper=False) | {"weight_decay": 5e-4}), epochs=epochs)

@@ -113,8 +113,10 @@ class _Fused(torch.autograd.Function):
 
 
 if triton is not None:
+    # Numbers that only bound loops and masks: one compiled kernel serves all of their values.
+    general = triton.jit(do_not_specialize=["rows", "chunks", "windows", "width"])
 
-    @triton.jit
+    @general
     def _sum_squares(
         images,
         partial,
@@ -138,7 +140,7 @@ if triton is not None:
         tl.store(partial + chunk * channels + columns, total)
         tl.store(partial + (chunks + chunk) * channels + columns, squares)
 
-    @triton.jit
+    @general
     def _statistics(
         partial,
         weight,
@@ -186,7 +188,7 @@ if triton is not None:
         else:
             return window
 
-    @triton.jit
+    @general
     def _normalise(
         images,
         facts,
@@ -229,7 +231,7 @@ if triton is not None:
                 best = tl.where(larger, normed, best)
         return which, raw, best
 
-    @triton.jit
+    @general
     def _sum_gradients(
         images,
         gradient,
@@ -265,7 +267,7 @@ if triton is not None:
         tl.store(partial + chunk * channels + columns, of_bias)
         tl.store(partial + (chunks + chunk) * channels + columns, of_weight)
 
-    @triton.jit
+    @general
     def _add_up(partial, sums, channels, chunks, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
         first = tl.zeros((COLUMNS,), tl.float32)
@@ -279,7 +281,7 @@ if triton is not None:
         tl.store(sums + columns, first)
         tl.store(sums + channels + columns, second)
 
-    @triton.jit
+    @general
     def _go_back(
         images,
         gradient,

@@ -1,4 +1,4 @@
-"""The networks that come with GAL: the paper's CNN and LSTM, a wider CNN, and one for tables.
+"""The networks that come with GAL: the paper's CNN and LSTM, two residual CNNs, and one for tables.
 
 A *body* turns inputs into features (n, features); a linear layer on top makes the outputs. ``BODIES`` has
 them by name, and ``"auto"`` takes the one for the kind of view.
@@ -6,7 +6,6 @@ them by name, and ``"auto"`` takes the one for the kind of view.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
@@ -78,6 +77,19 @@ def wide_cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256)) -
     return nn.Sequential(*layers, _Averaged())
 
 
+def residual_cnn_body(inputs: Inputs, *, width: int = 128) -> nn.Module:
+    """Keeps the full resolution for one layer more than the paper's, then a residual pair at each smaller one."""
+    _expect(inputs, "images")
+    return nn.Sequential(
+        *_block(inputs.shape[0], 64),
+        *_block(64, width, pool=True),
+        _Residual(width),
+        *_block(width, width, pool=True),
+        _Residual(width),
+        _Averaged(),
+    )
+
+
 def _block(channels: int, width: int, *, pool: bool = False) -> list[nn.Module]:
     """Convolution, BatchNorm, ReLU, pooling, in a cheaper order of the same function.
 
@@ -147,10 +159,16 @@ class _Standardised(nn.Module):  # type: ignore[misc]
         return self.norm(columns)
 
 
-BODIES: dict[str, Body] = {"cnn": cnn_body, "wide_cnn": wide_cnn_body, "lstm": lstm_body, "mlp": mlp_body}
+BODIES: dict[str, Body] = {
+    "cnn": cnn_body,
+    "residual_cnn": residual_cnn_body,
+    "wide_cnn": wide_cnn_body,
+    "lstm": lstm_body,
+    "mlp": mlp_body,
+}
 STANDARD: dict[Kind, str] = {
     "table": "mlp",
-    "images": "cnn",
+    "images": "residual_cnn",
     "sequences": "lstm",
     "codes": "lstm",
     "other": "mlp",
@@ -176,24 +194,21 @@ def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.M
     """A network with fresh parameters: of this name, or made by a function of the user's own."""
     if callable(network):
         module = _made(network, inputs, n_outputs)
-        shape = _tried_out(module, inputs)
+        shape = _returned_shape(module, inputs)
         if shape != (2, n_outputs):
             raise InvalidOptionError(
                 f"a network must return outputs of shape (rows, {n_outputs}), got {shape} for two rows"
             )
         return module
     body = make_body(network, inputs)
-    return _in_memory_order(WithHead(body, count_features(body, inputs), n_outputs), inputs)
+    return _in_memory_order(WithHead(body, features_of(network, body, inputs), n_outputs), inputs)
 
 
 def make_body(body: str | Body, inputs: Inputs) -> nn.Module:
     """A body with fresh parameters: of this name, or made by a function of the user's own."""
     if callable(body):
         return _made(body, inputs)
-    name = STANDARD[inputs.kind] if body == "auto" else body
-    if name not in BODIES:
-        raise InvalidOptionError(f"unknown network {body!r}: choose auto, {', '.join(BODIES)} or a function")
-    return _in_memory_order(BODIES[name](inputs), inputs)
+    return _in_memory_order(BODIES[_known(body, inputs)](inputs), inputs)
 
 
 def _made(function: Callable[..., Any], inputs: Inputs, *n_outputs: int) -> nn.Module:
@@ -222,9 +237,30 @@ def _in_memory_order(module: nn.Module, inputs: Inputs) -> nn.Module:
     return module.to(memory_format=torch.channels_last) if inputs.kind == "images" else module
 
 
+_FEATURES: dict[tuple[Body, Inputs], int] = {}
+
+
+def features_of(name: str | Body, body: nn.Module, inputs: Inputs) -> int:
+    """How many features this body has; counted once for all bodies that a function of ours makes."""
+    if callable(name):
+        return count_features(body, inputs)
+    maker = BODIES[_known(name, inputs)]
+    if (maker, inputs) not in _FEATURES:
+        _FEATURES[maker, inputs] = count_features(body, inputs)
+    return _FEATURES[maker, inputs]
+
+
+def _known(name: str, inputs: Inputs) -> str:
+    """The name of one of our bodies; "auto" is that for the kind of view."""
+    found = STANDARD[inputs.kind] if name == "auto" else name
+    if found not in BODIES:
+        raise InvalidOptionError(f"unknown network {name!r}: choose auto, {', '.join(BODIES)} or a function")
+    return found
+
+
 def count_features(body: nn.Module, inputs: Inputs) -> int:
     """How many features the body has."""
-    shape = _tried_out(body, inputs)
+    shape = _returned_shape(body, inputs)
     if len(shape) != 2 or shape[0] != 2:
         raise InvalidOptionError(
             f"a body must return features of shape (rows, features), got {shape} for two rows"
@@ -232,16 +268,9 @@ def count_features(body: nn.Module, inputs: Inputs) -> int:
     return shape[1]
 
 
-def _tried_out(module: nn.Module, inputs: Inputs) -> tuple[int, ...]:
-    """The shape of what it returns for two rows; they exist as shapes only, where it can do with that."""
-    try:
-        with torch.device("meta"):
-            return _returned_shape(copy.deepcopy(module).to("meta"), inputs)
-    except (RuntimeError, NotImplementedError):
-        return _returned_shape(module, inputs)
-
-
 def _returned_shape(module: nn.Module, inputs: Inputs) -> tuple[int, ...]:
+    """Of what it returns for two rows of zeros. (Tensors that are shapes only would compute nothing, but what torch
+    imports for them takes seconds.)"""
     example: tuple[Tensor, ...] = (torch.zeros(2, *inputs.shape),)
     if inputs.kind in {"sequences", "codes"}:
         values = example[0].long() if inputs.kind == "codes" else example[0]

@@ -156,7 +156,7 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
 class TorchModel(DeepModel):
     """A network that is trained anew in every round.
 
-    ``network``: "auto" (by the kind of view: cnn, lstm or mlp), a name, or a function that gets ``Inputs`` and
+    ``network``: "auto" (by the kind of view: residual_cnn, lstm or mlp), a name, or a function that gets ``Inputs`` and
     the number of outputs and returns an ``nn.Module``. Views are tables, images (n, channels, height, width),
     :class:`~gal.models.sequences.Sequences` or any array (n, ...). ``schedule`` is how the learning rate moves:
     cosine, linear or constant. ``device="auto"`` takes the GPU where there is one, and there computes in

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
 from gal.models.deep.augmentation import Augmentation
+from gal.models.deep.optimizers import Adam, Momentum, Optimizer
 from gal.models.deep.side_by_side import current_meeting
 from gal.models.deep.views import ManyViews, TensorView
 from gal.warnings import GALWarning
@@ -215,7 +216,14 @@ class Trainer:
         self.chancy = chancy or _draws(module)
         """Whether the network may draw at random in training; torch does that from one source for all."""
         self.slowness = torch.ones((), device=device)
-        self.optimizer = self._make_optimizer(set() if slow is None else set(slow.parameters()))
+        gentle = set() if slow is None else set(slow.parameters())
+        parts = {
+            slowly: [one for one in self.parameters if (one in gentle) == slowly] for slowly in (False, True)
+        }
+        self.optimizers = {slowly: self._make_optimizer(part) for slowly, part in parts.items() if part}
+        """Of the parameters that move at the full learning rate, and of the slow ones (True), where there are some."""
+        self.divide_by: Tensor | None = None
+        """What gradients are divided by, so that they are no longer than allowed."""
         self.recorded: dict[tuple[int, ...], Any] = {}
         self.start: tuple[Mapping[str, Tensor], Tensor, Tensor | None] | None = None
         """Parameters, targets and weights of the fit under way."""
@@ -250,11 +258,11 @@ class Trainer:
         with mixed(self.device, self.training.dtype(self.device)):
             output = self.module(*inputs)
         weight = None if self.weight is None else self.weight.index_select(0, rows)
-        self.optimizer.zero_grad(set_to_none=True)
+        for one in self.parameters:
+            one.grad = None
         self.objective(output.float(), self.target.index_select(0, rows), weight).backward()
         self._clip()
-        self._set_rate()
-        self.optimizer.step()
+        self._move()
         self.done.add_(1)
 
     def _clip(self) -> None:
@@ -267,7 +275,7 @@ class Trainer:
         # The optimizer's kernel divides gradients by this on its way: one pass over them less.
         norms = torch._foreach_norm([one.grad for one in self.parameters])
         size = torch.linalg.vector_norm(torch.stack(norms))
-        self.optimizer.grad_scale = (size / limit).clamp(min=1.0)
+        self.divide_by = (size / limit).clamp(min=1.0)
 
     def _batch(self, rows: Tensor) -> tuple[Tensor, ...]:
         augment = self.training.augment
@@ -277,11 +285,10 @@ class Trainer:
         views = self.view.views if isinstance(self.view, ManyViews) else [self.view]
         return tuple(tensor for one in views for tensor in augment.batch(one, rows, draws))
 
-    def _set_rate(self) -> None:
+    def _move(self) -> None:
         rate = self.rates.index_select(0, self.done)[0]
-        for group in self.optimizer.param_groups:
-            own = rate * self.slowness if group["slow"] else rate
-            group["lr"] = own if self.stream is not None else float(own)
+        for slowly, optimizer in self.optimizers.items():
+            optimizer.step(rate * self.slowness if slowly else rate, self.divide_by)
 
     def _shuffle(self, chance: torch.Generator) -> None:
         """A new order of the rows for every epoch; the last batch is filled up with rows from its beginning."""
@@ -303,30 +310,20 @@ class Trainer:
             self.target.copy_(target.view_as(self.target))
             if self.weight is not None and weight is not None:
                 self.weight.copy_(weight)
-        for state in self.optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
+        for optimizer in self.optimizers.values():
+            optimizer.reset()
         self.module.train()
         self.done.zero_()
 
-    def _make_optimizer(self, slow: set[Tensor]) -> torch.optim.Optimizer:
-        training, gpu = self.training, self.device.type == "cuda"
-        fast = [one for one in self.parameters if one not in slow]
-        groups = [{"params": fast, "slow": False}, {"params": list(slow), "slow": True}]
-        groups = [one for one in groups if one["params"]]
-        rate: Any = torch.tensor(0.0, device=self.device) if gpu else 0.0  # a captured step needs a tensor
+    def _make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
+        training = self.training
         if training.optimizer == "adam":
-            return torch.optim.Adam(
-                groups, lr=rate, weight_decay=training.weight_decay, fused=gpu, capturable=gpu
-            )
-        return torch.optim.SGD(
-            groups,
-            lr=rate,
+            return Adam(parameters, decay=training.weight_decay)
+        return Momentum(
+            parameters,
             momentum=training.momentum,
-            weight_decay=training.weight_decay,
+            decay=training.weight_decay,
             nesterov=training.momentum > 0 and training.schedule != "constant",
-            fused=gpu,
         )
 
     def warm_up(self) -> None:
@@ -394,17 +391,13 @@ def record(trainers: Sequence[Trainer]) -> Any:
     if together in first.recorded:
         return first.recorded[together]
     assert first.stream is not None
-    tries_kernels = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True  # a step is replayed ten thousand times: worth a choice
-    try:
-        with on_stream(first.stream):
-            for one in trainers:
-                with on_stream(one.stream):
-                    one.warm_up()  # in this thread: what libraries have chosen, they remember per thread
-            first.stream.synchronize()
-            graph = _capture(trainers)
-    finally:
-        torch.backends.cudnn.benchmark = tries_kernels
+    # cuDNN's own choice of kernels: trying them all out took seconds and found none that were faster.
+    with on_stream(first.stream):
+        for one in trainers:
+            with on_stream(one.stream):
+                one.warm_up()  # in this thread: what libraries have chosen, they remember per thread
+        first.stream.synchronize()
+        graph = _capture(trainers)
     first.recorded[together] = graph
     return graph
 

@@ -1,0 +1,107 @@
+"""Our plain steps are those of torch's optimizers, number by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
+
+import torch
+from torch import Tensor
+
+from gal.models.deep.optimizers import Adam, Momentum
+
+
+def parameters() -> list[Tensor]:
+    chance = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=chance).requires_grad_() for shape in ((3, 4), (5,), ())]
+
+
+def pull(some: list[Tensor], step: int) -> None:
+    """The gradients of a loss with a bend, so that no two steps are alike."""
+    for one in some:
+        one.grad = None
+    loss = sum((one * (step + 1)).sin().sum() + (one - step).square().sum() for one in some)
+    loss.backward()
+
+
+RATES = (0.1, 0.02, 0.3, 0.05)
+
+
+def run(optimizer: Any, some: list[Tensor], rounds: int = 1) -> list[Tensor]:
+    for step, rate in enumerate(RATES * rounds):
+        pull(some, step)
+        optimizer(rate)
+    return [one.detach().clone() for one in some]
+
+
+def theirs(make: Any, some: list[Tensor]) -> Any:
+    made = make(some)
+
+    def step(rate: float) -> None:
+        for group in made.param_groups:
+            group["lr"] = rate
+        made.step()
+
+    return step
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_momentum_is_that_of_torch(momentum: float, nesterov: bool, decay: float) -> None:
+    mine, other = parameters(), parameters()
+    ours = Momentum(mine, momentum=momentum, decay=decay, nesterov=nesterov)
+    reference = theirs(
+        lambda some: torch.optim.SGD(
+            some, lr=1.0, momentum=momentum, weight_decay=decay, nesterov=nesterov, foreach=False
+        ),
+        other,
+    )
+    for one, expected in zip(run(ours.step, mine), run(reference, other), strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_adam_is_that_of_torch(decay: float) -> None:
+    mine, other = parameters(), parameters()
+    reference = theirs(lambda some: torch.optim.Adam(some, lr=1.0, weight_decay=decay, foreach=False), other)
+    for one, expected in zip(
+        run(Adam(mine, decay=decay).step, mine, 3), run(reference, other, 3), strict=True
+    ):
+        torch.testing.assert_close(one, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: Momentum(p, momentum=0.9, decay=0.01, nesterov=True), lambda p: Adam(p, decay=0.0)]
+)
+def test_after_a_reset_it_starts_anew(make: Any) -> None:
+    mine = parameters()
+    start = [one.detach().clone() for one in mine]
+    optimizer = make(mine)
+    first = run(optimizer.step, mine)
+    with torch.no_grad():
+        for one, value in zip(mine, start, strict=True):
+            one.copy_(value)
+    optimizer.reset()
+    for one, again in zip(first, run(optimizer.step, mine), strict=True):
+        assert torch.equal(one, again)
+
+
+def test_a_parameter_without_a_gradient_only_decays() -> None:
+    lonely = torch.ones(2, requires_grad=True)
+    Momentum([lonely], momentum=0.0, decay=0.5, nesterov=False).step(0.1)
+    assert lonely.tolist() == pytest.approx([0.95, 0.95])
+
+
+def test_torchs_compiler_is_not_imported() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, numpy as np; from gal.models.deep import TorchModel; X = np.zeros((9, 1, 8, 8)); "
+        "TorchModel(epochs=1, device='cpu').fit(X, X[:, 0, 0, 0]); print('torch._dynamo' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "False", "seconds in every process that trains a network"
