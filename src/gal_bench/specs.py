@@ -139,6 +139,8 @@ class TableSpec(BaseModel):
     facts: list[str] = []
     """In the layout "facts": what is told of every run, see ``cells.Outcome``."""
     note: str = ""
+    glance: list[str] = []
+    """Names of the rows that the page shows side by side before everything else."""
     rows: list[RowSpec] = []
     part: str = ""
     """What of it is meant, where it is not the whole table."""
@@ -158,6 +160,9 @@ class TableSpec(BaseModel):
         for row in self.rows:
             _check_where(row, deep=self.deep)
         names = {row.name for row in self.rows}
+        strangers = sorted(set(self.glance) - names)
+        if strangers and self.rows:
+            raise ValueError(f"glance names {', '.join(strangers)}, which are no rows")
         for row in self.rows:
             strangers = sorted(set(row.choose_among) - names)
             if strangers:

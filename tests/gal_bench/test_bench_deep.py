@@ -23,6 +23,7 @@ from gal_bench.cache import Cache
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.deep_sets import DEEP_SETS, ON_REQUEST
 from gal_bench.kept import keep, read_kept
+from gal_bench.pages.glance import glance
 from gal_bench.pages.provenance import whereabouts
 from gal_bench.pages.results import narrow, page, write_results
 from gal_bench.pages.summaries import findings
@@ -125,10 +126,10 @@ def test_deep_tables_are_there_with_the_papers_rows() -> None:
 
 
 def test_four_seeds_of_gal_and_the_shared_body_with_eight_organizations_come_first() -> None:
-    first = in_order(TABLES.values())[:16]
-    assert all(cell.organizations == 8 and cell.method == "gal" and not cell.options for cell in first)
-    assert {cell.models[0] for cell in first} == {"Network", "Network shared body"}
-    assert [cell.seed for cell in first] == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    first = in_order(TABLES.values())[:24]
+    assert all(cell.organizations == 8 and cell.method == "gal" for cell in first)
+    assert {cell.models[0] for cell in first} == {"Network", "Network shared body", "Residual network"}
+    assert [cell.seed for cell in first] == [0] * 6 + [1] * 6 + [2] * 6 + [3] * 6
     assert {cell.dataset for cell in first} == {"MNIST", "CIFAR10"}
 
 
@@ -147,7 +148,8 @@ def test_tables_share_their_runs() -> None:
     cells = [cell for table in TABLES.values() for row in table.rows for cell in table.cells(row)]
     assert len(in_order(TABLES.values())) == len({repr(cell) for cell in cells}) < len(cells)
     joint = [cell for cell in in_order([TABLES["images"]]) if cell.method == "joint"]
-    assert [(cell.dataset, cell.organizations) for cell in joint] == [("MNIST", 1), ("CIFAR10", 1)]
+    assert [(cell.dataset, cell.organizations) for cell in joint] == 2 * [("MNIST", 1), ("CIFAR10", 1)]
+    assert {cell.models[0] for cell in joint} == {"Network", "Residual network"}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_blank_cells_say_so_beside_the_papers_figure() -> None:
 def test_blank_cells_are_empty_in_csv() -> None:
     run = some_of_images()
     lines = lines_of(run)
-    assert len(lines) == len(every_figure(run)) == 60
+    assert len(lines) == len(every_figure(run)) == 76
     done = [line for line in lines if line["seeds"] != "0"]
     assert {(line["row"], line["organizations"], line["seeds"]) for line in done} == {
         ("GAL", "8", "2"),
@@ -227,8 +229,8 @@ def test_nothing_run_says_how_to_run_it() -> None:
 
 def test_the_page_says_how_much_was_run_on_what() -> None:
     some = page(some_of_images())
-    assert f"3 of 68 runs were done on {DEVICE}: `gal bench images --deep` runs the rest" in some
-    assert f"All 68 runs were done on {DEVICE}." in page(filled("images"))
+    assert f"3 of 90 runs were done on {DEVICE}: `gal bench images --deep` runs the rest" in some
+    assert f"All 90 runs were done on {DEVICE}." in page(filled("images"))
 
 
 def test_sets_on_request_are_named_only_while_blank() -> None:
@@ -330,12 +332,12 @@ def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest
     assert seen == []
     assert figures_of(blank) == []
     [full] = run_tables([small()], cache, Sources(), deep_sets=["MNIST"])
-    assert len(seen) == len(figures_of(full)) == 10
+    assert len(seen) == len(figures_of(full)) == 16
     assert seen[0].method == "gal"
     counts: list[tuple[int, int]] = []
     run_tables([small()], cache, Sources(), on_run=lambda done, total, _: counts.append((done, total)))
-    assert counts == [(10, 10)]
-    assert len(seen) == 10
+    assert counts == [(16, 16)]
+    assert len(seen) == 16
 
 
 def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +354,7 @@ def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_is_left_to_run(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     left = left_to_run([small(), read_tables()["scale"]], cache, DEEP_SETS)
-    assert len(left) == 10
+    assert len(left) == 16
     cache.put(left[0], made_up(left[0]))
     assert left_to_run([small()], cache, DEEP_SETS) == left[1:]
     assert left_to_run([small()], cache, ["CIFAR10"]) == []
@@ -399,7 +401,7 @@ def test_a_blank_table_from_the_command(tmp_path: Path) -> None:
     assert "Nothing here was run yet" in " ".join(result.output.split())
     assert "not run" in (tmp_path / "images.md").read_text(encoding="utf-8")
     [facts] = json.loads(bench("images", "--results", str(tmp_path), "--json").stdout)
-    assert len(facts["figures"]) == 60
+    assert len(facts["figures"]) == 76
     assert all(one["final"] == [] and one["verdict"] == "" for one in facts["figures"])
     assert {one["seeds"] for one in facts["figures"]} == {1, 4}
 
@@ -477,6 +479,7 @@ def test_pictures_of_deep_tables_are_written(tmp_path: Path) -> None:
         [some_of_images(), filled("images-ablations"), filled("cases", lambda _: False)], tmp_path
     )
     assert {path.name for path in written if path.suffix == ".png"} == {
+        "glance-images.png",
         "rounds-MNIST.png",
         "weights-patches-MNIST.png",
         "noise-MNIST-official.png",
@@ -523,3 +526,25 @@ def test_what_is_kept_belongs_to_cells_of_the_tables() -> None:
     }
     strangers = [name for name in read_kept() if name not in cells]
     assert not strangers, "a row was changed: its outcomes no longer belong to it"
+
+
+def test_the_page_opens_with_the_main_rows_side_by_side() -> None:
+    run = some_of_images()
+    lines = glance(run).splitlines()
+    assert lines[2].startswith("| | Alone | AL | Late | Interm | Joint | GAL | GAL, shared body (DMS) |")
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| MNIST, 8 organizations"], "others were not run"
+    assert "**89.5** / 96.3 ▼" in lines[4]
+    assert page(run).index("| MNIST, 8 organizations |") < page(run).index("## 2 organizations")
+    assert glance(filled("complexity-deep")) == ""
+
+
+def test_a_glance_names_rows_of_its_table() -> None:
+    table = TABLES["images"]
+    with pytest.raises(ValueError, match="glance names gale, which are no rows"):
+        TableSpec.model_validate({**table.model_dump(), "glance": ["gale"]})
+
+
+def test_a_row_may_keep_to_some_numbers_of_organizations() -> None:
+    table = TABLES["images"]
+    assert {place[1] for place in table.places(table.row("late-residual"))} == {8}
+    assert {place[1] for place in table.places(table.row("late"))} == {2, 4, 8}

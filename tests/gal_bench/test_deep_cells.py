@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -391,4 +392,8 @@ def test_how_the_networks_of_each_set_are_trained() -> None:
         paper = settings(dataset, paper=True)
         assert (paper["schedule"], paper["clip_norm"], paper["weight_decay"]) == ("constant", 1.0, 5e-4)
         assert "schedule" not in settings(dataset, paper=False)
-    assert fusion_training("MNIST", 7).epochs == 7
+    late, features = cell("MNIST", method="late"), cell("MNIST", method="intermediate")
+    assert fusion_training(late, 7).epochs == 7
+    assert fusion_training(late, 7).weight_decay == fusion_training(features, 7).weight_decay == 5e-4
+    assert fusion_training(replace(late, dataset="CIFAR10"), 7).weight_decay == 5e-4
+    assert fusion_training(replace(features, dataset="CIFAR10"), 7).weight_decay == 5e-3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gal.errors import MissingExtraError
 from gal_bench.pages.findings import as_list
+from gal_bench.pages.glance import glance
 from gal_bench.pages.provenance import whereabouts
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import legend, to_csv, to_markdown
@@ -77,5 +78,5 @@ def whole(runs: Sequence[Run]) -> Mapping[str, Run]:
 def page(run: Run) -> str:
     """A table in Markdown with its summary and how to read it."""
     title, _, rest = to_markdown(run).partition("\n\n")
-    parts = (title, as_list(findings(run)), whereabouts(run), legend(run), rest.rstrip("\n"))
+    parts = (title, glance(run), as_list(findings(run)), whereabouts(run), legend(run), rest.rstrip("\n"))
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gal.errors import InvalidInputError
-from gal.evaluate.drawing import DARK, DASH_DOT, DASHED, DOTTED, GREY, SMALL, TEXT, new_figure
+from gal.evaluate.drawing import DARK, DASH_DOT, DASHED, DOTTED, GREY, SMALL, TEXT, new_figure, plain
 from gal_bench.cells import Outcome
 from gal_bench.deep_sets import IMAGE_SETS, OFFICIAL
-from gal_bench.pages.tables import who
+from gal_bench.pages.tables import every_figure, who
 from gal_bench.pictures.round_drawing import (
     CONSTANT,
     SEARCHED,
@@ -49,6 +49,13 @@ METHODS = {
     "al": ("AL", Pen("#b35806", "-", "^")),
     "alone": ("Alone", Pen(GREY, DOTTED, "v")),
 }
+GLANCED = {
+    "joint-residual": ("Joint, residual network", Pen(DARK, "-", "*")),
+    "joint": ("Joint, paper's network", Pen(DARK, DASHED, "D", filled=False)),
+    "gal-residual": ("GAL, residual network", Pen("#08519c", "-", "*")),
+    "gal": ("GAL, paper's network", Pen("#3182bd", "-", "o")),
+    "alone": ("Alone", Pen(GREY, DOTTED, "v")),
+}
 ONCE = ("interm", "late")
 """Without rounds: a level line."""
 PANELS_IN_A_LINE = 5
@@ -56,6 +63,10 @@ PANELS_IN_A_LINE = 5
 
 def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """File names and how to draw each."""
+    if "images" in runs and any(
+        one.final and one.row.method == "gal" for one in every_figure(runs["images"])
+    ):
+        yield "glance-images", partial(at_a_glance, runs["images"])
     for name, ablations in TABLES.items():
         run = runs.get(name)
         for dataset in run.table.sets if run is not None else ():
@@ -65,6 +76,34 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
             yield f"rounds-{file_name}", partial(rounds, run, dataset, runs.get(ablations))
             if dataset in IMAGE_SETS:
                 yield f"weights-patches-{file_name}", partial(patches, run, dataset)
+
+
+def at_a_glance(run: Run) -> Figure:
+    """GAL and Joint by number of organizations: the paper's, ours with its network, ours with a residual one."""
+    figure = new_figure(4.2)
+    panels = figure.subplots(1, len(run.table.sets), squeeze=False)[0]
+    every = every_figure(run)
+    for axes, dataset in zip(panels, run.table.sets, strict=True):
+        plain(axes)
+        for name, (label, pen) in GLANCED.items():
+            here = [one for one in every if (one.row.name, one.dataset) == (name, dataset)]
+            ours = [(one.organizations, one.mean) for one in here if one.final]
+            paper = [(one.organizations, one.paper.mean) for one in here if one.paper is not None]
+            for points, whose, filled in ((ours, "ours", True), (paper, "paper", False)):
+                if points:
+                    axes.plot(
+                        *([str(place) for place, _ in points], [value for _, value in points]),
+                        *(pen.marker,),
+                        color=pen.color,
+                        linestyle="-" if filled else "--",
+                        fillstyle="full" if filled else "none",
+                        label=f"{label}, {whose}",
+                    )
+        axes.set_title(dataset, fontsize=TEXT)
+        axes.set_xlabel("organizations", fontsize=SMALL)
+    panels[0].set_ylabel("accuracy in %", fontsize=SMALL)
+    panels[-1].legend(fontsize=SMALL, frameon=False)
+    return figure
 
 
 def rounds(run: Run, dataset: str, ablations: Run | None = None) -> Figure:

@@ -173,7 +173,7 @@ class _Run:
             classes=self.views.classes,
             loss="log_loss" if self.views.classes else "absolute_error",
             network=fusion_network(self.cell.models[0], self.cell.dataset),
-            training=fusion_training(self.cell.dataset, FUSION_EPOCHS),
+            training=fusion_training(self.cell, FUSION_EPOCHS),
             random_state=self.cell.seed,
         )
         started = time.perf_counter()
