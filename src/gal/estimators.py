@@ -26,18 +26,18 @@ from gal.core.task import Task
 from gal.engine.columns import columns_by_organization, missing_columns, row_mask, view_of
 from gal.engine.drivers import Traffic, drive_learning, drive_prediction, open_driver
 from gal.engine.initial import FittedModel, check_initial
-from gal.engine.labels import check_class_labels, check_regression_labels
-from gal.engine.observing import Clock, finished_round, show_progress
-from gal.engine.options import (
+from gal.engine.labels import (
     Labels,
-    Options,
+    check_class_labels,
+    check_regression_labels,
     class_labels,
-    local_losses_by_name,
-    make_task,
     regression_labels,
 )
+from gal.engine.observing import Clock, finished_round, show_progress
+from gal.engine.options import Options, local_losses_by_name
 from gal.engine.organization import Organization
 from gal.engine.stacking import Closing, all_fitted, learn_closing
+from gal.engine.task_making import make_task
 from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,

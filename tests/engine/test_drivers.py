@@ -18,8 +18,10 @@ from sklearn.svm import SVR
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.engine.drivers import InProcess, drive_learning, open_driver
+from gal.engine.labels import regression_labels
 from gal.engine.observing import describe, show_progress
-from gal.engine.options import Options, make_task, regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
 from gal.warnings import InterruptedWarning
 from small_tables import PARTS, Counter, Raising, health, ill

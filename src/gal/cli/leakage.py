@@ -16,8 +16,8 @@ from rich.table import Table
 from gal.cli.evaluate import read_table
 from gal.cli.options import AsJson
 from gal.cli.organizations import OrganizationsFile, read_organizations
+from gal.engine.labels import are_classes
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.evaluate.metrics import metric_for
 from gal.evaluate.rehearsal import Rehearsal, rehearse_all
 from gal.privacy.leakage import LeakReport, Share
 from gal.privacy.named import KINDS, NAMES, NONE, mechanism_named
@@ -169,7 +169,7 @@ def chosen_mechanisms(
 ) -> dict[str, Any]:
     """Mechanisms by what they are called in tables: all that were named, at all epsilons."""
     classes = options.get("classes")
-    if classes is None and metric_for("auto", y).classes:
+    if classes is None and are_classes(y):
         classes = np.unique(y).tolist()
     names = list(privacy or [])
     if compare:

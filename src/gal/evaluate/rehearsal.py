@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from gal.engine.labels import are_classes, plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
-from gal.evaluate.metrics import METRICS, metric_for
+from gal.evaluate.metrics import METRICS
 from gal.models.tabular import as_frame
 from gal.privacy.labels import GaussianLabels, LaplaceLabels
 from gal.privacy.leakage import LeakReport, Transcript, measure_leakage, plant_canaries, pooled
@@ -157,7 +158,7 @@ def rehearse_all(
 
     Parameters
     ----------
-    X, y: the table (n, d) and its labels (n,); text and few whole numbers are classes, others numbers.
+    X, y: the table (n, d) and its labels (n,); ``gal.engine.labels.are_classes`` says whether they are classes.
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism.
     canaries: share of the learned rows whose labels are drawn by chance. known: share whose labels attackers know.
@@ -341,7 +342,7 @@ def _stage(
     bounds: tuple[float, float] | None,
     options: Mapping[str, Any],
 ) -> Stage:
-    table, labels = as_frame(X).rename(columns=str), np.asarray(y)
+    table, labels = as_frame(X).rename(columns=str), plain_labels(y)
     if len(table) != len(labels) or len(table) < 10:
         raise InvalidInputError(
             f"{len(labels)} labels for {len(table)} rows: a rehearsal needs at least 10 rows with labels"
@@ -350,7 +351,7 @@ def _stage(
         raise InvalidLabelsError(
             f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove these rows"
         )
-    if classes is None and metric_for("auto", labels).classes:
+    if classes is None and are_classes(labels):
         classes = np.unique(labels).tolist()
     parts = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
     return Stage(

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
+from gal.engine.labels import plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
@@ -206,7 +207,7 @@ def _read(
             raise InvalidInputError(f"organization {name!r} has no columns: give it some or leave it out")
     if not names:
         raise InvalidInputError("no organizations: name at least one")
-    return frame.drop(columns=[target]), y.to_numpy(), names
+    return frame.drop(columns=[target]), plain_labels(y.to_numpy()), names
 
 
 def _holdout(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gal.engine.options import Labels, Options, regression_labels
+from gal.engine.labels import Labels, regression_labels
+from gal.engine.options import Options
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.node.configuration import NodeConfiguration
 from gal.node.invitations import PROTECTED, PromisedPrivacy

@@ -16,7 +16,8 @@ from gal.core.state import Ensemble
 from gal.core.steps import residual_and_size
 from gal.core.task import Task
 from gal.engine.drivers import Driver, InProcess, Traffic, ask
-from gal.engine.options import Labels, Options
+from gal.engine.labels import Labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor

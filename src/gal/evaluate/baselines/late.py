@@ -21,7 +21,7 @@ from gal.core.requests import Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.drivers import Driver, InProcess, Traffic, ask, drive_prediction
-from gal.engine.options import Labels
+from gal.engine.labels import Labels
 from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
