@@ -59,7 +59,7 @@ def lacking(error: BaseException | None) -> str | None:
     extra = getattr(error, "extra", None) if isinstance(error, MissingExtraError) else None
     if isinstance(error, ModuleNotFoundError):
         extra = extra_of(error.name or "")
-    if extra not in EXTRAS or all(map(is_installed, EXTRAS[extra])):
+    if extra is None or extra not in EXTRAS or all(map(is_installed, EXTRAS[extra])):
         return None
     return f"needs the extra {extra!r}, which is not installed"
 

@@ -81,12 +81,12 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
 
 
 def test_what_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EXTRAS, "node", {"json": "json", "no_such_package": "no-such"})  # type: ignore[arg-type]
+    monkeypatch.setitem(EXTRAS, "node", {"json": "json", "no_such_package": "no-such"})
     with pytest.raises(
         MissingExtraError, match=r"^a test needs the package 'no-such': pip install 'gal-learn\[node\]'.$"
     ):
         require("node", "a test")
-    monkeypatch.setitem(EXTRAS, "node", {"json": "json"})  # type: ignore[arg-type]
+    monkeypatch.setitem(EXTRAS, "node", {"json": "json"})
     require("node", "a test")
 
 

@@ -56,14 +56,19 @@ class Options:
 
 def local_losses_by_name(local_losses: Any, names: Sequence[str]) -> Mapping[str, str | LocalLoss | None]:
     """One local loss for all, or a mapping by organization (those not named: None)."""
-    if isinstance(local_losses, Mapping):
-        unknown = sorted(set(local_losses) - set(names))
-        if unknown:
-            raise InvalidOptionError(
-                f"local_losses names {', '.join(map(repr, unknown))}, but the organizations are {', '.join(names)}"
-            )
-        return {name: local_losses.get(name) for name in names}
-    return dict.fromkeys(names, local_losses)
+    return option_by_name("local_losses", local_losses, names)
+
+
+def option_by_name(option: str, given: Any, names: Sequence[str], otherwise: Any = None) -> dict[str, Any]:
+    """What every organization has of an option: one thing for all, or a mapping; ``otherwise`` where nothing is given."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(names, otherwise if given is None else given)
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise InvalidOptionError(
+            f"{option} names {', '.join(map(repr, unknown))}, but the organizations are {', '.join(names)}"
+        )
+    return {name: given.get(name, otherwise) for name in names}
 
 
 def is_auto(value: Any) -> bool:

@@ -47,6 +47,25 @@ def find_models(distinct: Sequence[Any], places: Mapping[str, list[int]]) -> dic
     return found
 
 
+def organizations_as_objects(members: Mapping[str, Organization]) -> dict[str, Any]:
+    """All organizations of an estimator, without their views, as what an archive holds."""
+    distinct, places = number_models({name: one.models for name, one in members.items()})
+    return {
+        "models": distinct,
+        "places": places,
+        "templates": {name: one.model for name, one in members.items()},
+    }
+
+
+def organizations_from_objects(objects: Mapping[str, Any]) -> dict[str, Organization]:
+    """Read them back; they answer for views that are given with each prediction."""
+    members = {}
+    for name, places in objects["places"].items():
+        members[name] = Organization(name, np.empty((0, 1)), objects["templates"][name])
+        members[name].models.update(find_models(objects["models"], places))
+    return members
+
+
 def save_organization(organization: Organization, path: str | Path) -> None:
     """Write name, local model and fitted models to one file; the view stays where it is."""
     if not organization.models:
