@@ -22,7 +22,7 @@ from gal.core.replies import Answers
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
-from gal.engine.columns import DividedColumns, check_table, columns_by_organization
+from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
 from gal.engine.drivers import Traffic, drive_learning, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
@@ -264,7 +264,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         }
         objects = organizations_as_objects(self._organizations)
         objects["fitted"] = {name: value for name, value in vars(self).items() if name in _STORED}
-        objects["parameters"] = self.get_params(deep=False) | {"on_round": None, "on_message": None}
+        plain = {"on_round": None, "on_message": None, "organizations": plain_columns(self.organizations)}
+        objects["parameters"] = self.get_params(deep=False) | plain
         write_archive(path, facts, self.ensemble_, objects)
 
     @classmethod

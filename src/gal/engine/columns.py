@@ -102,6 +102,16 @@ def columns_by_organization(
     return found
 
 
+def plain_columns(organizations: Any) -> Any:
+    """The same mapping with lists where it has arrays, or an index of pandas, which cannot be stored as they are."""
+    if not isinstance(organizations, Mapping):
+        return organizations
+    return {
+        name: columns.tolist() if hasattr(columns, "tolist") else columns
+        for name, columns in organizations.items()
+    }
+
+
 def view_of(X: Any, positions: list[int], column_names: list[str] | None = None) -> Any:
     """These columns of the table, by name where the table has names."""
     if column_names is not None and hasattr(X, "columns"):
