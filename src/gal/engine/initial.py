@@ -28,7 +28,7 @@ class InitialOutput(Protocol):
     """Where F^0 comes from: once in learning, and again for every row predicted."""
 
     def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
-        """What ``gal.engine.task_making.first_output`` takes: a word, or outputs of shape (n, K)."""
+        """What ``gal.engine.task_making.initial_output`` takes: a word, or outputs of shape (n, K)."""
 
     def output(self, table: Any, own_view: Any) -> Floats | None:
         """F^0 of new rows, shape (n, K); None where it is one constant."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gal.core.algorithm import Observer
 from gal.core.state import Ensemble, Progress, Round
 from gal.core.steps import ENDED
 from gal.warnings import InterruptedWarning, LeftOutWarning
 
 if TYPE_CHECKING:  # only who looks at a progress bar needs rich
     from rich.console import Console
-
-Observer = Callable[[Progress], None]
 
 
 @contextmanager
@@ -41,14 +40,14 @@ def show_progress(
         line = bar.add_task("waiting for the first fitted values", total=rounds)
 
         def observe(progress: Progress) -> None:
-            bar.update(line, completed=len(progress.rounds), description=describe(progress))
+            bar.update(line, completed=len(progress.rounds), description=describe_progress(progress))
             if on_round is not None:
                 on_round(progress)
 
         yield observe
 
 
-def describe(progress: Progress) -> str:
+def describe_progress(progress: Progress) -> str:
     """Loss, rate and the largest weights of the last round, in one line."""
     last = progress.rounds[-1]
     largest = sorted(last.weights.items(), key=lambda pair: -pair[1])[:4]
@@ -99,7 +98,7 @@ def finished_rounds(ensemble: Ensemble, seconds: Sequence[float]) -> list[Finish
     """What the rounds of a finished learning found; NaN where nobody knows how long one took."""
     known = list(seconds) if ensemble.track == "assisted" else []
     times = [*known, *[float("nan")] * (len(ensemble.rounds) - len(known))]
-    return [finished_round(one, spent) for one, spent in zip(ensemble.rounds, times, strict=False)]
+    return [_finished_round(one, spent) for one, spent in zip(ensemble.rounds, times, strict=False)]
 
 
 def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
@@ -121,7 +120,7 @@ def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
         )
 
 
-def finished_round(done: Round, seconds: float) -> FinishedRound:
+def _finished_round(done: Round, seconds: float) -> FinishedRound:
     """What a round found, with its seconds."""
     return FinishedRound(
         done.round,

@@ -77,7 +77,7 @@ def make_task(
         rows=rows,
         label_holder=label_holder,
         rounds=int(options.rounds),
-        initial=first_output(
+        initial=initial_output(
             "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
         ),
         sample_weight=weight,
@@ -142,7 +142,7 @@ def make_rows(
     )
 
 
-def first_output(
+def initial_output(
     initial: Any, labels: Labels, rows: Rows, options: Options, sample_weight: Floats | None
 ) -> Floats | None:
     """F^0: a word, or an array of outputs in link space; None leaves it to the loss."""

@@ -29,8 +29,6 @@ from gal.privacy.noise import SeededNoise
 if TYPE_CHECKING:
     import pandas as pd
 
-Observer = Callable[[str], None]
-
 PRETENDED = 4
 """Organizations among which her own columns are divided where she has no others'."""
 
@@ -151,7 +149,7 @@ def rehearse_all(
     classes: Sequence[Any] | None = None,
     bounds: tuple[float, float] | None = None,
     repeatable: bool = True,
-    on_step: Observer | None = None,
+    on_step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> list[Rehearsal]:
     """Utility and leakage of several mechanisms on the same rows.
@@ -168,7 +166,7 @@ def rehearse_all(
     options: of the estimator, such as ``cross_validation=0``.
     """
     started = time.perf_counter()
-    say: Observer = on_step if on_step is not None else (lambda _: None)
+    say: Callable[[str], None] = on_step if on_step is not None else (lambda _: None)
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
     stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)

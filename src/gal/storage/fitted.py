@@ -17,13 +17,13 @@ from gal.engine.organization import Models, Organization
 from gal.errors import StoredModelError
 from gal.storage.archive import read_archive, write_archive
 
-Fitted = Mapping[tuple[Any, int], Models]
+ModelsByRound = Mapping[tuple[Any, int], Models]
 """By track and round."""
 Places = dict[str, dict[str, list[int]]]
 """By organization, then by "track round": where its models stand in a list."""
 
 
-def number_models(fitted: Mapping[str, Fitted]) -> tuple[list[Any], Places]:
+def number_models(fitted: Mapping[str, ModelsByRound]) -> tuple[list[Any], Places]:
     """Every model once, also one that serves several rounds, and where each round finds its own."""
     every = [model for by_round in fitted.values() for models in by_round.values() for model in models]
     distinct = list({id(model): model for model in every}.values())
@@ -103,7 +103,7 @@ def load_ensemble(path: str | Path) -> Ensemble:
     return ensemble
 
 
-def save_models(path: str | Path, name: str, fitted: Fitted) -> None:
+def save_models(path: str | Path, name: str, fitted: ModelsByRound) -> None:
     """Write the models of some rounds of an organization, without its view and its unfitted model."""
     distinct, places = number_models({name: fitted})
     write_archive(path, {"class": "Models", "name": name}, None, {"models": distinct, "places": places})

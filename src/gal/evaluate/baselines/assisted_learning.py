@@ -22,7 +22,7 @@ from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
-from gal.evaluate.baselines.method import Columns, Estimator, check_label_holder, options_used
+from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -33,7 +33,7 @@ OPTIONS = ("rate", "last_only", "loss", "local_losses", "initial", "scale_residu
 def assisted_learning(
     *,
     classes: bool,
-    organizations: Columns,
+    organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,
     rounds: int = 10,
@@ -56,7 +56,9 @@ def assisted_learning(
     return made
 
 
-def assisted_learning_last_only(*, classes: bool, organizations: Columns, **options: Any) -> Estimator:
+def assisted_learning_last_only(
+    *, classes: bool, organizations: OrganizationsColumns, **options: Any
+) -> Estimator:
     """AL as the authors' script runs it; options as in ``assisted_learning``.
 
     Within a round each organization overwrites what the one before did, so only the last one's fit

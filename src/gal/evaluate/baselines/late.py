@@ -27,14 +27,14 @@ from gal.errors import InvalidOptionError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.evaluate.baselines.late_paper import learn_layers
-from gal.evaluate.baselines.method import Columns, Estimator, check_label_holder
+from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
 from gal.models import PaperLinear
 
 Floats = NDArray[np.float64]
 
 
 def late_sum(
-    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """The sum of separately learned outputs, F^0 + sum_m (F_m - F^0), in link space: the paper's.
 
@@ -50,7 +50,7 @@ def late_sum(
 
 
 def late_average(
-    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """The mean of separately learned outputs, mean_m F_m, in link space: the authors' code; see ``late_sum``."""
     kind = LateAverageClassifier if classes else LateAverageRegressor

@@ -39,7 +39,13 @@ from gal.engine.labels import (
 )
 from gal.engine.options import Options
 from gal.errors import InvalidOptionError
-from gal.evaluate.baselines.method import Columns, Estimator, all_columns, check_label_holder, options_used
+from gal.evaluate.baselines.method import (
+    Estimator,
+    OrganizationsColumns,
+    all_columns,
+    check_label_holder,
+    options_used,
+)
 from gal.models.tabular import TableEncoder, as_table
 
 Floats = NDArray[np.float64]
@@ -64,7 +70,7 @@ SMALLEST = 1e-15
 def pooled(
     *,
     classes: bool,
-    organizations: Columns,
+    organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,  # noqa: ARG001
     rounds: int = 10,  # noqa: ARG001
