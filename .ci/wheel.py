@@ -20,7 +20,10 @@ EXAMPLE = re.compile(
 )
 WANTED = ("gal/py.typed", "gal_bench/py.typed", "gal_bench/rows/uci/table.toml")
 PARTS = '[organizations]\nclinic = ["age", "sex", "bp"]\nlab = ["s1", "s2", "s5"]\n'
-TABLE = "from sklearn.datasets import load_diabetes; load_diabetes(as_frame=True).frame.to_csv('t.csv', index=False)"
+TABLE = """
+from sklearn.datasets import load_diabetes
+load_diabetes(as_frame=True).frame.to_csv("t.csv", index=False)
+"""
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ found = simulate(table, "target", organizations, label_holder="clinic", folds=3)
 for name in ("alone", "assisted", "pooled"):
     score = getattr(found, name)
     print(
-        f"{name:9s} {found.metric} {score.value:.2f}  (95 % of resamples: {score.low:.2f} to {score.high:.2f})"
+        f"{name:9s} {found.metric} {score.value:.2f}  (95 % of resamples: {score.low:.2f} to "
+        f"{score.high:.2f})"
     )
 print(", ".join(f"{name} brought {share:.0%}" for name, share in found.contributions.items()))

@@ -429,7 +429,9 @@ def _accepts_text(estimator: _GAL) -> bool:
 
 
 def _accepts_missing(estimator: _GAL) -> bool | str:
-    """Whether NaN will do, in scikit-learn's words: "allow-nan" where all local models take them, else True."""
+    """Whether NaN will do, in scikit-learn's words: "allow-nan" where all
+    local models take them, else True.
+    """
     models = estimator.local_models
     if models is None:
         return True if estimator.preset == "paper" else "allow-nan"

@@ -1,7 +1,7 @@
 """What is installed only if asked for: one table of extras, the packages they bring, and what for.
 
-``pip install gal-learn`` brings the estimators and ``gal simulate``. What needs more says so in one sentence with the
-command to type (:class:`gal.errors.MissingExtraError`).
+``pip install gal-learn`` brings the estimators and ``gal simulate``. What needs more says so in one sentence
+with the command to type (:class:`gal.errors.MissingExtraError`).
 """
 
 from __future__ import annotations

@@ -61,13 +61,14 @@ def learn(
 ) -> Ensemble:
     """Learn ``y`` with the assistance of these organizations; options as in ``gal.engine.options.Options``.
 
-    The fitted models stay in the organizations; the ensemble holds what the label holder needs to
-    add their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
+    The fitted models stay in the organizations; the ensemble holds what the label holder needs to add
+    their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
     ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
-    moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers; ``auto`` asks
-    ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal invite`` follow. ``driver``: ``auto`` (side by side where several networks share
-    a GPU, else one organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a function
-    that runs a list of jobs.
+    moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers;
+    ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
+    invite`` follow. ``driver``: ``auto`` (side by side where several networks share a GPU, else one
+    organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a
+    function that runs a list of jobs.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))

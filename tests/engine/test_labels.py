@@ -1,4 +1,6 @@
-"""One rule says whether labels are classes, and every way into GAL follows it: a rehearsal rehearses the task that runs."""
+"""One rule says whether labels are classes, and every way into GAL follows it: a
+rehearsal rehearses the task that runs.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """A label holder's node whose labels are rewritten for every case; ``home(y, *words)`` invites the lab."""
+    """A label holder's node whose labels are rewritten for every case;
+    ``home(y, *words)`` invites the lab.
+    """
     pytest.importorskip("grpc", reason="the extra node is not installed")
     root = tmp_path_factory.mktemp("labels")
     table = columns().assign(id=range(ROWS), y=range(ROWS))

@@ -1,7 +1,8 @@
-"""A model that was learned with assistance, and how it answers: who is asked, and what is made of what they say.
+"""A model that was learned with assistance, and how it answers: who is asked, and
+what is made of what they say.
 
-F^T(x) = F^0(x) + the organizations' answers, added up; then, where there is one, what the label holder's closing model
-or her private refit makes of the same answers.
+F^T(x) = F^0(x) + the organizations' answers, added up; then, where there is one, what the label holder's
+closing model or her private refit makes of the same answers.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ class AssistedModel:
 
 
 def read_missing(missing: Any, organizations: Sequence[str], X: Any) -> Unasked:
-    """Read the option ``missing``: names that are not asked at all, or rows by name that others do not know."""
+    """Read the option ``missing``: names that are not asked at all, or rows
+    by name that others do not know.
+    """
     if missing is None:
         return Unasked()
     by_row = dict(missing) if isinstance(missing, Mapping) else {}

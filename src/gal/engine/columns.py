@@ -52,7 +52,8 @@ def check_table(
 ) -> Any:
     """The table as given (frames stay frames), with scikit-learn's own error messages.
 
-    ``text``: whether the local models take it. ``finite``: as in scikit-learn. ``lenient``: columns may be missing.
+    ``text``: whether the local models take it. ``finite``: as in scikit-learn.
+    ``lenient``: columns may be missing.
     """
     if hasattr(X, "columns") and hasattr(X, "shape"):
         if not lenient or getattr(estimator, "feature_names_in_", None) is None:
@@ -103,7 +104,9 @@ def columns_by_organization(
 
 
 def plain_columns(organizations: Any) -> Any:
-    """The same mapping with lists where it has arrays, or an index of pandas, which cannot be stored as they are."""
+    """The same mapping with lists where it has arrays, or an index of pandas,
+    which cannot be stored as they are.
+    """
     if not isinstance(organizations, Mapping):
         return organizations
     return {
@@ -174,13 +177,14 @@ def _position(organization: str, column: Any, names: list[str] | None, n_columns
             )
         if column not in names:
             raise InvalidColumnsError(
-                f"organization {organization!r}: no column {column!r} in the table; it has {', '.join(names[:20])}"
-                + (", ..." if len(names) > 20 else "")
+                f"organization {organization!r}: no column {column!r} in the table; it has "
+                f"{', '.join(names[:20])}" + (", ..." if len(names) > 20 else "")
             )
         return names.index(column)
     if not isinstance(column, int) or not -n_columns <= column < n_columns:
         raise InvalidColumnsError(
-            f"organization {organization!r}: no column at position {column!r} in a table of {n_columns} columns"
+            f"organization {organization!r}: no column at position {column!r} in a table of {n_columns} "
+            "columns"
         )
     return column % n_columns
 

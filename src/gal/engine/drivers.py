@@ -92,7 +92,8 @@ class _Pool:
 
 @contextmanager
 def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
-    """The driver of this name, for one task: in-process, threads, processes, side-by-side, or joblib's choice.
+    """The driver of this name, for one task: in-process, threads, processes,
+    side-by-side, or joblib's choice.
 
     ``side-by-side`` is for networks that share one GPU (extra ``deep``).
 

@@ -1,7 +1,9 @@
-"""Labels: whether they are classes, how the loss reads them, and scikit-learn's own messages about wrong ones.
+"""Labels: whether they are classes, how the loss reads them, and scikit-learn's
+own messages about wrong ones.
 
-One rule says whether labels are classes, wherever nobody says it: ``are_classes``. ``gal.learn``, ``gal simulate``,
-``gal leakage`` and ``gal invite`` all ask it, so that a rehearsal rehearses the task that will run.
+One rule says whether labels are classes, wherever nobody says it: ``are_classes``.
+``gal.learn``, ``gal simulate``, ``gal leakage`` and ``gal invite`` all ask it, so that a
+rehearsal rehearses the task that will run.
 """
 
 from __future__ import annotations
@@ -53,9 +55,9 @@ LARGEST_WHOLE = 2.0**53
 def are_classes(y: Any) -> bool:
     """Whether labels are classes, where nobody says it: THE rule, for every way into GAL.
 
-    Text and booleans are classes. Whole numbers are classes if they have at most ``MOST_CLASSES`` different values, however
-    they are stored: 0.0 and 1.0 of a column that a file made floats are the classes 0 and 1. Other numbers, dates, and labels
-    with several columns are not. Missing labels do not count.
+    Text and booleans are classes. Whole numbers are classes if they have at most ``MOST_CLASSES`` different
+    values, however they are stored: 0.0 and 1.0 of a column that a file made floats are the classes 0 and 1.
+    Other numbers, dates, and labels with several columns are not. Missing labels do not count.
 
     >>> are_classes(["no", "yes"]), are_classes([0.0, 1.0]), are_classes([0.5, 1.0]), are_classes(range(12))
     (True, True, False, False)
@@ -69,7 +71,9 @@ def are_classes(y: Any) -> bool:
 
 
 def read_labels(y: Any, kind: str, options: Options) -> Labels:
-    """Labels and their loss, of the kind that was said; "auto" asks ``are_classes``, unless the loss is for numbers."""
+    """Labels and their loss, of the kind that was said; "auto" asks ``are_classes``,
+    unless the loss is for numbers.
+    """
     if kind not in LABEL_KINDS:
         raise InvalidOptionError(f"kind must be auto, classification or regression, got {kind!r}")
     if kind == "auto":
@@ -84,7 +88,9 @@ def read_labels(y: Any, kind: str, options: Options) -> Labels:
 
 
 def plain_labels(y: Any) -> NDArray[Any]:
-    """Labels as an array; numbers that came as objects, as decimals and some columns of pandas do, as numbers."""
+    """Labels as an array; numbers that came as objects, as decimals and some
+    columns of pandas do, as numbers.
+    """
     labels = np.asarray(y)
     if labels.dtype.kind != "O" or labels.ndim != 1:
         return labels
@@ -130,7 +136,8 @@ def class_labels(y: Any, options: Options) -> Labels:
     missing = is_missing(given.reshape(len(given)))
     if missing.any():
         raise InvalidLabelsError(
-            f"{int(missing.sum())} of {len(given)} labels are missing (first at row {int(missing.argmax())}): "
+            f"{int(missing.sum())} of {len(given)} labels are missing (first at row "
+            f"{int(missing.argmax())}): "
             "remove these rows or fill in their labels"
         )
     try:
@@ -139,7 +146,8 @@ def class_labels(y: Any, options: Options) -> Labels:
         raise InvalidLabelsError(f"class labels of different types cannot be told apart: {error}") from error
     if len(classes) < 2:
         raise InvalidLabelsError(
-            f"all {len(codes)} labels are of one class ({classes.tolist()}): classification needs at least two"
+            f"all {len(codes)} labels are of one class ({classes.tolist()}): classification needs at least "
+            "two"
         )
     loss = classification_loss(
         "log_loss" if is_auto(options.loss) else options.loss, len(classes), one_output=not options.paper

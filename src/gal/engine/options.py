@@ -60,7 +60,9 @@ def local_losses_by_name(local_losses: Any, names: Sequence[str]) -> Mapping[str
 
 
 def option_by_name(option: str, given: Any, names: Sequence[str], otherwise: Any = None) -> dict[str, Any]:
-    """What every organization has of an option: one thing for all, or a mapping; ``otherwise`` where nothing is given."""
+    """What every organization has of an option: one thing for all, or a mapping;
+    ``otherwise`` where nothing is given.
+    """
     if not isinstance(given, Mapping):
         return dict.fromkeys(names, otherwise if given is None else given)
     unknown = sorted(set(given) - set(names))

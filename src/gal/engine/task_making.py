@@ -56,8 +56,8 @@ def make_task(
 ) -> Task:
     """The task that these options describe; ``moving`` names the organizations whose models move.
 
-    ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a private refit
-    that judges them on the true labels.
+    ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a
+    private refit that judges them on the true labels.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if is_auto(options.weights) else options.weights
@@ -110,7 +110,9 @@ def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int
 def make_rows(
     labels: Labels, options: Options, rng: np.random.Generator, *, cross_validate: bool = True
 ) -> Rows:
-    """Row roles; by default small tables are cross-validated (unless told not to), large ones hold two tenths back."""
+    """Row roles; by default small tables are cross-validated (unless told not to),
+    large ones hold two tenths back.
+    """
     n = len(labels.y)
     large = n >= LARGE and not options.paper
     fitted: Any = ("held-out" if large else "in-sample") if is_auto(options.fitted) else options.fitted

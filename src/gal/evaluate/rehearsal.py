@@ -1,8 +1,9 @@
 """Before a task: what would a privacy mechanism cost in accuracy, and what would still leak? On data at hand.
 
-The label holder's table is learned twice for each seed: as it is, to see how well rows are predicted that nobody learned from;
-and with canaries among the labels, to attack what was sent. If she has only her own columns, they are divided among pretended
-organizations: how good the predictions will be then says little, what leaks of the labels is the same.
+The label holder's table is learned twice for each seed: as it is, to see how well rows are predicted that
+nobody learned from; and with canaries among the labels, to attack what was sent. If she has only her own
+columns, they are divided among pretended organizations: how good the predictions will be then says little,
+what leaks of the labels is the same.
 """
 
 from __future__ import annotations
@@ -156,13 +157,17 @@ def rehearse_all(
 
     Parameters
     ----------
-    X, y: the table (n, d) and its labels (n,); ``gal.engine.labels.are_classes`` says whether they are classes.
+    X, y: the table (n, d) and its labels (n,); ``gal.engine.labels.are_classes``
+        says whether they are classes.
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism.
-    canaries: share of the learned rows whose labels are drawn by chance. known: share whose labels attackers know.
-    classes: the public classes, if some do not occur in ``y``. bounds: of numbers, between which canaries are drawn; default
-        those of the mechanism, or the smallest and largest label.
-    repeatable: noise from the seeds; otherwise, where a mechanism has no source of its own, from the operating system.
+    canaries: share of the learned rows whose labels are drawn by chance.
+    known: share whose labels attackers know.
+    classes: the public classes, if some do not occur in ``y``.
+    bounds: of numbers, between which canaries are drawn; default those of the mechanism, or the smallest and
+        largest label.
+    repeatable: noise from the seeds; otherwise, where a mechanism has no source of its
+        own, from the operating system.
     options: of the estimator, such as ``cross_validation=0``.
     """
     started = time.perf_counter()
@@ -227,8 +232,8 @@ def canary_leak(
 ) -> LeakReport:
     """Learn these rows with canaries among their labels, and attack what was sent.
 
-    ``classes``: the public ones, or None for numbers, whose canaries lie at the ``bounds``. ``loss``: where the options make
-    it another than log loss or squared error. ``options`` are the estimator's.
+    ``classes``: the public ones, or None for numbers, whose canaries lie at the ``bounds``. ``loss``: where
+    the options make it another than log loss or squared error. ``options`` are the estimator's.
     """
     lower, upper = bounds if bounds is not None and classes is None else (None, None)
     count = min(max(round(canaries * len(y)), FEWEST), max(1, len(y) // 4))
@@ -306,7 +311,9 @@ def _utility(stage: Stage, privacy: Any, seed: int) -> float:
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:
-    """The mechanism with noise from this seed, if the rehearsal is to be repeatable; another mechanism draws other noise."""
+    """The mechanism with noise from this seed, if the rehearsal is to be repeatable;
+    another mechanism draws other noise.
+    """
     if not stage.repeatable or not hasattr(privacy, "source") or privacy.source is not None:
         return privacy
     return replace(privacy, source=SeededNoise([*seed, zlib.crc32(repr(privacy).encode())]))
@@ -347,7 +354,8 @@ def _stage(
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InvalidLabelsError(
-            f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove these rows"
+            f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove "
+            "these rows"
         )
     if classes is None and are_classes(labels):
         classes = np.unique(labels).tolist()
@@ -369,7 +377,8 @@ def _stage(
 
 
 def pretended_organizations(columns: Sequence[str], organizations: int = PRETENDED) -> dict[str, list[str]]:
-    """Columns dealt out one after another, as if others held some of them; the first part stays with the label holder.
+    """Columns dealt out one after another, as if others held some of them; the first
+    part stays with the label holder.
 
     >>> pretended_organizations(["a", "b", "c", "d", "e"], 2)
     {'you': ['a', 'c', 'e'], 'pretended 1': ['b', 'd']}

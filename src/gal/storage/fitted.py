@@ -1,7 +1,8 @@
 """Fitted local models and what the label holder keeps, each as a file of its own.
 
-An organization's file holds its model and what it fitted, never its view; the label holder's holds the ensemble. Both
-are archives like a saved estimator: JSON and skops, networks as safetensors, nothing that runs.
+An organization's file holds its model and what it fitted, never its view; the label holder's
+holds the ensemble. Both are archives like a saved estimator: JSON and skops, networks as
+safetensors, nothing that runs.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def save_organization(organization: Organization, path: str | Path) -> None:
 def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[str] = ()) -> Organization:
     """Read it back, to answer for the rows of ``view`` or of views that are given with each prediction.
 
-    Types and functions outside of scikit-learn and GAL, such as a network of one's own, must be ``trusted`` by name.
+    Types and functions outside of scikit-learn and GAL, such as a network of one's
+    own, must be ``trusted`` by name.
     """
     facts, _, objects = read_archive(path, trusted)
     if facts["class"] != "Organization":

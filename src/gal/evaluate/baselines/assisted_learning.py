@@ -108,7 +108,8 @@ def _check(task: Task, members: Mapping[str, Organization], order: Sequence[str]
         raise InvalidOptionError(f"rate must be a number above 0, got {rate!r}")
     if sorted(order) != sorted(members) or sorted(order) != list(task.organizations):
         raise InvalidOptionError(
-            f"order must name each of the organizations {', '.join(task.organizations)} once, got {list(order)}"
+            f"order must name each of the organizations {', '.join(task.organizations)} once, got "
+            f"{list(order)}"
         )
     moving = [name for name, one in members.items() if one.moves]
     if moving:

@@ -52,7 +52,9 @@ def late_sum(
 def late_average(
     *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
-    """The mean of separately learned outputs, mean_m F_m, in link space: the authors' code; see ``late_sum``."""
+    """The mean of separately learned outputs, mean_m F_m, in link space: the
+    authors' code; see ``late_sum``.
+    """
     kind = LateAverageClassifier if classes else LateAverageRegressor
     made: Estimator = kind(
         organizations, label_holder=check_label_holder(organizations, label_holder), **options
@@ -154,7 +156,9 @@ def _with_losses(
 
 
 class _Late(_GAL):
-    """What all four estimators share. Both ways are ensembles: what an F_m adds to F^0 counts fully, or 1/M."""
+    """What all four estimators share. Both ways are ensembles: what an F_m
+    adds to F^0 counts fully, or 1/M.
+    """
 
     _average = False
 
