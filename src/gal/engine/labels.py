@@ -9,6 +9,7 @@ rehearsal rehearses the task that will run.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -100,6 +101,50 @@ def plain_labels(y: Any) -> NDArray[Any]:
     ):
         return labels
     return np.array([np.nan if _is_missing(one) else float(one) for one in labels])
+
+
+def classes_from(text: str) -> tuple[Any, ...]:
+    """Classes in a list with commas: whole numbers, true and false, or text, whatever all of them are.
+
+    >>> classes_from("2,10,9"), classes_from("no, yes"), classes_from("true,false")
+    ((2, 10, 9), ('no', 'yes'), (True, False))
+    """
+    names = [one.strip() for one in text.split(",")]
+    if "" in names:
+        raise InvalidInputError(f"classes are names with commas between them, got {text!r:.200}")
+    if {one.casefold() for one in names} <= {"true", "false"}:
+        return tuple(one.casefold() == "true" for one in names)
+    try:
+        return tuple(int(one) for one in names)
+    except ValueError:
+        return tuple(names)
+
+
+def named_classes(y: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:
+    """Labels (n,) as the classes of the same name: 1, 1.0 and "1" are one class; others stay what they are.
+
+    >>> named_classes(np.array([1.0, 0.0, 2.5]), ["0", "1"]).tolist()
+    ['1', '0', 2.5]
+    """
+    named = {_as_written(one): one for one in classes}
+    if y.dtype == np.bool_:  # a file's True and TRUE are true here, however the class is written
+        named = {text.casefold(): one for text, one in named.items()}
+    known: dict[tuple[type, Any], Any] = {}
+    found = np.empty(len(y), dtype=object)
+    for place, one in enumerate(y.tolist()):
+        key = (type(one), one)
+        if key not in known:
+            known[key] = named.get(_as_written(one), one)
+        found[place] = known[key]
+    return found
+
+
+def _as_written(value: Any) -> str:
+    """A class or a label as people write it."""
+    if isinstance(value, bool | np.bool_):
+        return str(value).casefold()
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
 
 
 def _whole(labels: NDArray[Any]) -> bool:
