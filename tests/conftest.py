@@ -11,6 +11,9 @@ from collections.abc import Iterator
 import pytest
 from threadpoolctl import threadpool_limits
 
+from gal.errors import MissingExtraError
+from gal.extras import EXTRAS, extra_of, is_installed
+
 ALLOWED_SKIPS = ("no GPU", "credentialed data", "CIFAR10 is not in the data folder")
 
 
@@ -31,12 +34,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     report = yield
+    if report.failed and call.excinfo is not None and (reason := lacking(call.excinfo.value)) is not None:
+        report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"Skipped: {reason}")
     if report.skipped and item.config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
         reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if not any(allowed in reason for allowed in ALLOWED_SKIPS):
             report.outcome = "failed"
             report.longrepr = f"skipped although everything is installed: {reason}"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):  # type: ignore[no-untyped-def]
+    """A module that needs an extra which is not installed is skipped, and says which."""
+    report = yield
+    error = report.call.excinfo.value.__cause__ if report.failed and report.call.excinfo else None
+    if (reason := lacking(error)) is not None:
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: {reason}")
+    return report
+
+
+def lacking(error: BaseException | None) -> str | None:
+    """Which extra something failed for, that is really not here; None where it is another failure."""
+    extra = getattr(error, "extra", None) if isinstance(error, MissingExtraError) else None
+    if isinstance(error, ModuleNotFoundError):
+        extra = extra_of(error.name or "")
+    if extra is None or extra not in EXTRAS or all(map(is_installed, EXTRAS[extra])):
+        return None
+    return f"needs the extra {extra!r}, which is not installed"
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

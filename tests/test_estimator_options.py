@@ -14,7 +14,8 @@ from gal.core.line_search import ExactSearch, LBFGSSearch
 from gal.core.losses import AbsoluteError, MultinomialLogLoss, QuantileError, SquaredError
 from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
-from gal.engine.options import class_labels, make_task, regression_labels
+from gal.engine.labels import class_labels, regression_labels
+from gal.engine.task_making import make_task
 from gal.estimators import _options
 from gal.models import PaperLinear
 from small_tables import PARTS, Floats, classifier, health, ill, regressor

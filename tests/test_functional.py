@@ -94,8 +94,8 @@ def test_who_fails_in_prediction_is_named() -> None:
         (np.arange(120) % 2 == 0, "auto", 1),
         (np.arange(120), "auto", 1),  # too many different numbers to be classes
         (np.arange(120) % 3, "regression", 1),
-        (np.arange(120) % 3.0, "auto", 1),
-        (np.arange(120) % 3.0, "classification", 3),
+        (np.arange(120) % 3.0, "auto", 3),
+        (np.arange(120) % 3.0, "regression", 1),
         (np.ones((120, 2)) * np.arange(120)[:, None], "auto", 2),
     ],
 )
@@ -129,7 +129,8 @@ def test_outputs_given_row_by_row_are_the_start() -> None:
 @pytest.mark.parametrize(("word", "start"), [("zero", 0.0), ("mean", 2.0), ("median", 1.0), ("best", 2.0)])
 def test_words_for_the_start(word: str, start: float) -> None:
     y = np.array([1.0, 1.0, 1.0, 5.0])
-    ensemble = gal.learn(y, [Organization("a", y[:, None], Ridge())], initial=word, rounds=1)
+    member = Organization("a", y[:, None], Ridge())
+    ensemble = gal.learn(y, [member], kind="regression", initial=word, rounds=1)
     assert ensemble.initial == (start,)
 
 
@@ -243,7 +244,7 @@ def test_names_must_differ_and_there_must_be_some() -> None:
 def test_options_are_checked() -> None:
     X, y = health()
     with pytest.raises(
-        InvalidOptionError, match="kind must be auto, regression or classification, got 'regress'"
+        InvalidOptionError, match="kind must be auto, classification or regression, got 'regress'"
     ):
         gal.learn(y, members(X), kind="regress")  # type: ignore[arg-type]
     with pytest.raises(

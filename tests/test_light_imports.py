@@ -52,7 +52,9 @@ from sklearn.linear_model import Ridge
 import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.engine.drivers import Traffic
-from gal.engine.options import Options, class_labels, make_task, regression_labels
+from gal.engine.labels import class_labels, regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 6))

@@ -90,10 +90,11 @@ class StoredModelError(GALError):
 
 
 class MissingExtraError(GALError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed; ``extra`` is what brings it."""
 
     def __init__(self, extra: str, package: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'gal-learn[{extra}]'.")
+        self.extra = extra
 
 
 class ExperimentError(GALError):

@@ -7,7 +7,7 @@ Columns are divided among organizations; each sees only its own. Nothing else is
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,44 +15,37 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
-from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
-from gal.core.steps import ENDED
 from gal.core.task import Task
-from gal.engine.columns import columns_by_organization, missing_columns, row_mask, view_of
-from gal.engine.drivers import Traffic, drive_learning, drive_prediction, open_driver
-from gal.engine.initial import FittedModel, check_initial
-from gal.engine.labels import check_class_labels, check_regression_labels
-from gal.engine.observing import Clock, finished_round, show_progress
-from gal.engine.options import (
+from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
+from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
+from gal.engine.drivers import Traffic, drive_learning, open_driver
+from gal.engine.initial import check_initial
+from gal.engine.labels import (
     Labels,
-    Options,
+    check_class_labels,
+    check_regression_labels,
     class_labels,
-    local_losses_by_name,
-    make_task,
     regression_labels,
 )
+from gal.engine.observing import Clock, finished_rounds, show_progress, warn_of
+from gal.engine.options import Options, local_losses_by_name, option_by_name
 from gal.engine.organization import Organization
 from gal.engine.stacking import Closing, all_fitted, learn_closing
-from gal.errors import (
-    InvalidColumnsError,
-    InvalidInputError,
-    InvalidOptionError,
-    LocalModelError,
-    StoredModelError,
-)
+from gal.engine.task_making import make_task
+from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
 from gal.privacy.protection import check_constant, check_privacy, check_public, protect, true_labels
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
 from gal.storage.archive import read_archive, write_archive
-from gal.storage.fitted import find_models, number_models
-from gal.warnings import GALWarning, InterruptedWarning, LeftOutWarning
+from gal.storage.fitted import organizations_as_objects, organizations_from_objects
+from gal.warnings import InterruptedWarning
 
 if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
     import pandas as pd
@@ -131,19 +124,19 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.closing_: Closing | None = None
         self.private_refit_: PrivateRefit | None = None
         self.privacy_ = statement(self.privacy)
-        self._initial = check_initial(self.initial, labels.loss, self._feature_names, int(X.shape[1]))
+        columns = self._columns()
+        self._initial = check_initial(self.initial, labels.loss, columns.names, int(X.shape[1]))
         check_constant(self.privacy, self._initial)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        losses = local_losses_by_name(self.local_losses, list(members))
         seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
             seen.labels,
             list(members),
             seen.options,
             label_holder=self.label_holder_,
-            label_holder_loss=losses[self.label_holder_],
-            initial=self._initial.learn(X, self._own_view(X), seen.labels, weight),
+            label_holder_loss=members[self.label_holder_].local_loss,
+            initial=self._initial.learn(X, columns.own_view(X), seen.labels, weight),
             sample_weight=weight,
             moving=[name for name, one in members.items() if one.moves],
             release=seen.release,
@@ -153,9 +146,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.traffic_ = Traffic()
         if self.on_message is not None:
             self.task_rows_ = task.rows  # without them nobody could tell which rows a residual is of
-        self.ensemble_, seconds = self._learn(task, members, labels if seen.private else None)
+        self.ensemble_, self._seconds = self._learn(task, members, labels if seen.private else None)
         self._organizations = members
-        self._describe(seconds)
+        self._describe()
+        warn_of(self.ensemble_, stacklevel=4)
         for one in members.values():
             one.finish()
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
@@ -178,77 +172,41 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         if task.keep_fitted and ensemble.asked():
             fitted = all_fitted(task, ensemble, clock.reached, members)
             if true_labels is not None:
-                self.private_refit_ = refit_privately(
-                    true_labels.y,
-                    true_labels.loss,
-                    fitted,
-                    ensemble.coefficients,
-                    task.first_output,
-                    seed=task.seed,
-                )
-                return ensemble, clock.seconds
-            own = None if isinstance(self.closing, str | bool) else self.closing
-            try:
-                self.closing_ = learn_closing(task, ensemble, fitted, own, self.n_jobs)
-            except KeyboardInterrupt:
-                warnings.warn(
-                    "interrupted: the rounds are kept, without a closing model",
-                    InterruptedWarning,
-                    stacklevel=5,
+                y, loss, start = true_labels.y, true_labels.loss, task.first_output
+                counts = ensemble.coefficients
+                self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
+            else:
+                own = None if isinstance(self.closing, str | bool) else self.closing
+                self.closing_ = _unless_interrupted(
+                    lambda: learn_closing(task, ensemble, fitted, own, self.n_jobs)
                 )
         return ensemble, clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
-        names = self._feature_names
-        self.columns_ = columns_by_organization(self.organizations, X, names)
+        self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))
         given = list(self.columns_)
         self.label_holder_ = given[0] if self.label_holder is None else self.label_holder
         if self.label_holder_ not in given:
             raise InvalidOptionError(
                 f"label_holder {self.label_holder!r} is none of the organizations {', '.join(given)}"
             )
-        losses = local_losses_by_name(self.local_losses, given)
-        models = self._models_by_name(given, options)
-        return {
-            name: Organization(name, self._view(X, name), models[name], local_loss=losses[name])
-            for name in sorted(given)
-        }
-
-    def _models_by_name(self, names: Sequence[str], options: Options) -> dict[str, Any]:
         standard: Any = default_model()
         if options.paper:
             local_loss = "l1" if isinstance(self, RegressorMixin) else "l2"
             standard = PaperLinear(local_loss, init_features=self.n_features_in_)
-        if not isinstance(self.local_models, Mapping):
-            return dict.fromkeys(names, standard if self.local_models is None else self.local_models)
-        unknown = sorted(set(self.local_models) - set(names))
-        if unknown:
-            raise InvalidOptionError(
-                f"local_models names {', '.join(map(repr, unknown))}, but the organizations are {', '.join(names)}"
-            )
-        return {name: self.local_models.get(name, standard) for name in names}
+        losses = local_losses_by_name(self.local_losses, given)
+        models = option_by_name("local_models", self.local_models, given, standard)
+        columns = self._columns()
+        return {
+            name: Organization(name, columns.view(X, name), models[name], local_loss=losses[name])
+            for name in sorted(given)
+        }
 
-    def _describe(self, seconds: list[float]) -> None:
-        """Public facts about the fit, and warnings about what a user must know."""
-        self._seconds = seconds
-        done = self.ensemble_.rounds
-        known = seconds if self.ensemble_.track == "assisted" else []
-        times = [*known, *[float("nan")] * (len(done) - len(known))]
-        self.rounds_ = [finished_round(one, spent) for one, spent in zip(done, times, strict=False)]
+    def _describe(self) -> None:
+        """Public facts about the fit."""
+        self.rounds_ = finished_rounds(self.ensemble_, self._seconds)
         self.n_rounds_ = self.ensemble_.n_rounds
         self.contributions_ = dict(self.ensemble_.contributions)
-        if self.ensemble_.stopped.startswith(ENDED):
-            warnings.warn(
-                f"interrupted: the {len(done)} finished rounds are kept", InterruptedWarning, stacklevel=4
-            )
-        left_out = {name: why for one in done for name, why in one.left_out.items()}
-        for name, why in left_out.items():
-            missed = [str(one.round) for one in done if name in one.left_out]
-            warnings.warn(
-                f"organization {name!r} was left out of round {', '.join(missed)}: {why}",
-                LeftOutWarning,
-                stacklevel=4,
-            )
 
     @property
     def local_models_(self) -> dict[str, dict[int, tuple[Any, ...]]]:
@@ -261,71 +219,22 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     # --- prediction
 
+    def _ask(self, X: Any, missing: Any = None) -> tuple[AssistedModel, Any, Answers]:
+        """What was learned, the table as it was checked, and what the organizations say of its rows."""
+        check_is_fitted(self, "ensemble_")
+        unasked = read_missing(missing, self.ensemble_.organizations, X)
+        table = self._check_table(X, reset=False, lenient=missing is not None)
+        own = (self._loss, self._initial, self.closing_, self.private_refit_)
+        model = AssistedModel(self.ensemble_, self._organizations, self._columns(), *own, self.n_jobs)
+        return model, table, model.ask(table, unasked)
+
     def _output(self, X: Any, missing: Any = None) -> Floats:
-        table, answers = self._ask(X, missing)
-        return self._closed(final_output(self.ensemble_, answers, self._first(table)), answers)
+        model, table, answers = self._ask(X, missing)
+        return model.output(table, answers)
 
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
-        table, answers = self._ask(X, None)
-        if self.n_rounds_ == 0:
-            yield first_output(self.ensemble_, len(answers.degraded), self._first(table))
-        for done, output in enumerate(staged_outputs(self.ensemble_, answers, self._first(table)), 1):
-            yield self._closed(output, answers) if done == self.n_rounds_ else output
-
-    def _closed(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model moves it; not where an answer is missing, which it never met.
-
-        Under a privacy guarantee: what the private refit makes of the same answers.
-        """
-        if self.private_refit_ is not None:
-            return self.private_refit_.output(_by_round(answers, self.n_rounds_))
-        if self.closing_ is None or answers.degraded.all():
-            return output
-        rounds = [
-            {name: answers.values[name][index] for name in counts}
-            for index, counts in enumerate(self.ensemble_.coefficients)
-        ]
-        closed = self.closing_.output(self._loss, output, rounds)
-        return np.where(answers.degraded[:, None], output, closed)
-
-    def _ask(self, X: Any, missing: Any) -> tuple[Any, Answers]:
-        check_is_fitted(self, "ensemble_")
-        unasked, unknown = self._read_missing(missing, X)
-        table = self._check_table(X, reset=False, lenient=missing is not None)
-        asked = [name for name in self.ensemble_.asked() if name not in unasked]
-        views = {name: self._view(table, name) for name in asked}
-        with open_driver("joblib", self.n_jobs) as run:
-            answers = drive_prediction(
-                self.ensemble_, self._organizations, views, int(table.shape[0]), run, unknown
-            )
-        failed = [name for name in answers.missing if name not in unasked]
-        if failed:
-            reasons = "; ".join(f"{name} {answers.missing[name]}" for name in failed)
-            raise LocalModelError(f"{reasons}. Pass missing={failed} to predict without.")
-        return table, answers
-
-    def _first(self, table: Any) -> Floats | None:
-        if self.ensemble_.initial is not None:
-            return None
-        own_view = self._own_view(table) if isinstance(self._initial, FittedModel) else None
-        return self._initial.output(table, own_view)
-
-    def _read_missing(self, missing: Any, X: Any) -> tuple[set[str], dict[str, NDArray[np.bool_]]]:
-        """Who is not asked at all, and which rows others do not know."""
-        if missing is None:
-            return set(), {}
-        by_row = dict(missing) if isinstance(missing, Mapping) else {}
-        names = set(by_row) if by_row else {missing} if isinstance(missing, str) else set(missing)
-        strangers = sorted(names - set(self.ensemble_.organizations))
-        if strangers:
-            raise InvalidInputError(
-                f"missing names {', '.join(map(repr, strangers))}, but the organizations are "
-                f"{', '.join(self.ensemble_.organizations)}"
-            )
-        n_rows = int(X.shape[0]) if hasattr(X, "shape") else len(X)
-        unknown = {name: row_mask(name, rows, n_rows) for name, rows in by_row.items()}
-        unasked = {name for name, rows in unknown.items() if rows.all()} if by_row else names
-        return unasked, unknown
+        model, table, answers = self._ask(X)
+        yield from model.staged(table, answers)
 
     def explain(self, X: Any) -> pd.DataFrame:
         """What each organization adds to the output of each row; the columns sum to it exactly.
@@ -335,39 +244,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         takes part, ``closing model`` is what it adds to their sum; ``private refit`` likewise. With several
         outputs the columns are pairs (organization, output).
         """
-        import pandas as pd
-
-        table, answers = self._ask(X, None)
-        parts = outputs_by_organization(self.ensemble_, answers)
-        base = first_output(self.ensemble_, len(answers.degraded), self._first(table)).copy()
-        for name, part in parts.items():
-            average = self._average_part(name)
-            part -= average
-            base += average
-        columns = {"base": base, **parts}
-        if self.closing_ is not None or self.private_refit_ is not None:
-            output = final_output(self.ensemble_, answers, self._first(table))
-            name = "closing model" if self.private_refit_ is None else "private refit"
-            columns[name] = self._closed(output, answers) - output
+        model, table, answers = self._ask(X)
         index = table.index if is_frame(table) else None
-        if self.ensemble_.n_outputs == 1:
-            return pd.DataFrame({name: part[:, 0] for name, part in columns.items()}, index=index)
-        outputs = self._output_names()
-        return pd.DataFrame(
-            {
-                (name, output): part[:, k]
-                for name, part in columns.items()
-                for k, output in enumerate(outputs)
-            },
-            index=index,
-        )
-
-    def _average_part(self, name: str) -> Floats:
-        average = np.zeros(self.ensemble_.n_outputs)
-        for counts, done in zip(self.ensemble_.coefficients, self.ensemble_.rounds, strict=False):
-            if name in counts:
-                average += counts[name] * np.asarray(done.mean_fitted[name])
-        return average
+        return frame_of_parts(model.parts(table, answers), self._output_names(), index)
 
     def _output_names(self) -> list[Any]:
         return list(range(self.ensemble_.n_outputs))
@@ -377,20 +256,17 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file, without pickle; ``load`` reads it back."""
         check_is_fitted(self, "ensemble_")
-        fitted_models = {name: one.models for name, one in self._organizations.items()}
-        distinct, places = number_models(fitted_models)
-        templates = {name: one.model for name, one in self._organizations.items()}
-        refit = None if self.private_refit_ is None else self.private_refit_.to_json()
         facts = {
             "class": type(self).__name__,
             "columns": self.columns_,
             "label_holder": self.label_holder_,
-            "private_refit": refit,
+            "private_refit": None if self.private_refit_ is None else self.private_refit_.to_json(),
         }
-        fitted = {name: value for name, value in vars(self).items() if name in _STORED}
-        parameters = self.get_params(deep=False) | {"on_round": None, "on_message": None}
-        objects = {"models": distinct, "places": places, "templates": templates, "fitted": fitted}
-        write_archive(path, facts, self.ensemble_, objects | {"parameters": parameters})
+        objects = organizations_as_objects(self._organizations)
+        objects["fitted"] = {name: value for name, value in vars(self).items() if name in _STORED}
+        plain = {"on_round": None, "on_message": None, "organizations": plain_columns(self.organizations)}
+        objects["parameters"] = self.get_params(deep=False) | plain
+        write_archive(path, facts, self.ensemble_, objects)
 
     @classmethod
     def load(cls, path: str | Path, *, trusted: Sequence[str] = ()) -> Self:
@@ -399,82 +275,30 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
         loaded = cls(**objects["parameters"])
-        for name, value in objects["fitted"].items():
+        for name, value in {"_seconds": [], **objects["fitted"]}.items():
             setattr(loaded, name, value)
         loaded.columns_ = facts["columns"]
         loaded.label_holder_ = facts["label_holder"]
         loaded.ensemble_ = ensemble
         refit = facts.get("private_refit")
         loaded.private_refit_ = None if refit is None else PrivateRefit.from_json(refit)
-        loaded._organizations = {}
-        for name, places in objects["places"].items():
-            one = Organization(name, np.empty((0, 1)), objects["templates"][name])
-            one.models.update(find_models(objects["models"], places))
-            loaded._organizations[name] = one
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GALWarning)  # said when it was learned
-            loaded._describe(objects["fitted"].get("_seconds", []))
+        loaded._organizations = organizations_from_objects(objects)
+        loaded._describe()
         return loaded
 
     # --- tables
 
+    def _columns(self) -> DividedColumns:
+        return DividedColumns(self.columns_, _feature_names(self), self.label_holder_)
+
     def _check_table(self, X: Any, *, reset: bool, lenient: bool = False) -> Any:
-        """The table as given (frames stay frames), with scikit-learn's own error messages."""
-        if hasattr(X, "columns") and hasattr(X, "shape"):
-            if not lenient or self._feature_names is None:
-                validate_data(self, X, reset=reset, skip_check_array=True)
-            if X.shape[0] == 0:
-                raise InvalidInputError(
-                    f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required."
-                )
-            if X.shape[1] == 0:
-                raise InvalidColumnsError(f"0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return X
-        text = np.asarray(X).dtype.kind in "OUS" if not hasattr(X, "tocsr") else False
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=None if text and self._takes_text() else "numeric",
-            ensure_all_finite=False if lenient else self._finite(),
-        )
-
-    def _takes_text(self) -> bool:
-        return self.local_models is None and self.preset != "paper"
-
-    def _finite(self) -> bool | str:
-        models = self.local_models
-        if models is None:
-            return True if self.preset == "paper" else "allow-nan"
-        chosen = list(models.values()) if isinstance(models, Mapping) else [models]
-        instances = not any(
-            isinstance(one, type) for one in chosen
-        )  # a class gets its error from Organization
-        return "allow-nan" if instances and all(map(takes_missing_values, chosen)) else True
-
-    @property
-    def _feature_names(self) -> list[str] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
-
-    def _view(self, X: Any, name: str) -> Any:
-        names = self._feature_names
-        own = None if names is None else [names[position] for position in self.columns_[name]]
-        lacking = missing_columns(X, own)
-        if lacking:
-            raise InvalidColumnsError(
-                f"organization {name!r}: the table lacks its columns {', '.join(lacking)}; "
-                f"pass missing=[{name!r}] to predict without it"
-            )
-        return view_of(X, self.columns_[name], own)
-
-    def _own_view(self, X: Any) -> Any:
-        return self._view(X, self.label_holder_)
+        text, finite = _accepts_text(self), _accepts_missing(self)
+        return check_table(self, X, reset=reset, text=text, finite=finite, lenient=lenient)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._finite() == "allow-nan"
-        tags.input_tags.string = tags.input_tags.categorical = self._takes_text()
+        tags.input_tags.allow_nan = _accepts_missing(self) == "allow-nan"
+        tags.input_tags.string = tags.input_tags.categorical = _accepts_text(self)
         return tags
 
 
@@ -588,9 +412,37 @@ _STORED = frozenset(
 )
 
 
-def _by_round(answers: Answers, rounds: int) -> list[dict[str, NDArray[np.float32]]]:
-    """What every organization that was asked said of each round."""
-    return [{name: values[index] for name, values in answers.values.items()} for index in range(rounds)]
+def _unless_interrupted(learn: Callable[[], Closing | None]) -> Closing | None:
+    """What it learns; on Ctrl-C nothing, with a warning to who called ``fit``."""
+    try:
+        return learn()
+    except KeyboardInterrupt:
+        warnings.warn(
+            "interrupted: the rounds are kept, without a closing model", InterruptedWarning, stacklevel=5
+        )
+    return None
+
+
+def _accepts_text(estimator: _GAL) -> bool:
+    """Whether arrays of text will do: the default model takes them."""
+    return estimator.local_models is None and estimator.preset != "paper"
+
+
+def _accepts_missing(estimator: _GAL) -> bool | str:
+    """Whether NaN will do, in scikit-learn's words: "allow-nan" where all
+    local models take them, else True.
+    """
+    models = estimator.local_models
+    if models is None:
+        return True if estimator.preset == "paper" else "allow-nan"
+    chosen = list(models.values()) if isinstance(models, Mapping) else [models]
+    instances = not any(isinstance(one, type) for one in chosen)  # a class gets its error from Organization
+    return "allow-nan" if instances and all(map(takes_missing_values, chosen)) else True
+
+
+def _feature_names(estimator: _GAL) -> list[str] | None:
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
 
 
 def _options(estimator: _GAL) -> Options:

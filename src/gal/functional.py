@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import REGRESSION_LOSSES
 from gal.core.prediction import final_output
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import (
@@ -21,9 +20,11 @@ from gal.engine.drivers import (
     drive_prediction,
     open_driver,
 )
+from gal.engine.labels import read_labels
 from gal.engine.observing import show_progress
-from gal.engine.options import Options, class_labels, make_task, regression_labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
+from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -60,12 +61,14 @@ def learn(
 ) -> Ensemble:
     """Learn ``y`` with the assistance of these organizations; options as in ``gal.engine.options.Options``.
 
-    The fitted models stay in the organizations; the ensemble holds what the label holder needs to
-    add their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
+    The fitted models stay in the organizations; the ensemble holds what the label holder needs to add
+    their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
     ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
-    moves between the label holder and the others. ``driver``: ``auto`` (side by side where several networks share
-    a GPU, else one organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a function
-    that runs a list of jobs.
+    moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers;
+    ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
+    invite`` follow. ``driver``: ``auto`` (side by side where several networks share a GPU, else one
+    organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a
+    function that runs a list of jobs.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -74,14 +77,11 @@ def learn(
     >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
     True
     """
-    if kind not in {"auto", "regression", "classification"}:
-        raise InvalidOptionError(f"kind must be auto, regression or classification, got {kind!r}")
     if options.setdefault("closing", False) is not False:
         raise InvalidOptionError("closing is an option of GALClassifier and GALRegressor, not of gal.learn")
     chosen = Options(**options)
     members = by_name(organizations)
-    classes = _is_classes(y, kind) and not (isinstance(chosen.loss, str) and chosen.loss in REGRESSION_LOSSES)
-    labels = (class_labels if classes else regression_labels)(y, chosen)
+    labels = read_labels(y, kind, chosen)
     holder = organizations[0].name if label_holder is None else label_holder
     _check_rows(members, len(labels.y))
     task = make_task(
@@ -151,12 +151,3 @@ def _first_output(initial: Any, n_rows: int, n_outputs: int) -> Floats:
             f"initial must have shape {(n_rows, n_outputs)} for these rows, got {output.shape}"
         )
     return output.reshape(n_rows, n_outputs)
-
-
-def _is_classes(y: Any, kind: str) -> bool:
-    if kind != "auto":
-        return kind == "classification"
-    labels = np.asarray(y)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        return labels.ndim == 1 and labels.dtype.kind in "bOUS"
-    return len(np.unique(labels)) <= 10  # counts and amounts have more

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app, main
+from gal.extras import require
 
 PARTS = """
 label_holder = "bank"
@@ -142,6 +143,7 @@ def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_the_demo_wants_an_empty_folder(tmp_path: Path) -> None:
+    require("node", "the demo")  # without it that is what it says
     (tmp_path / "letter.txt").write_text("mine")
     done = subprocess.run(
         [sys.executable, "-c", "from gal.cli import main; main()", "demo", "--keep", str(tmp_path)],

@@ -14,7 +14,9 @@ from gal import Organization
 from gal.core.line_search import mean_loss
 from gal.core.requests import FitRequest, PredictRequest
 from gal.engine.drivers import Traffic
-from gal.engine.options import Options, class_labels, make_task, regression_labels
+from gal.engine.labels import class_labels, regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.evaluate.baselines import learn_assisted, learn_late
 from gal.models import Sequences, check_local_model

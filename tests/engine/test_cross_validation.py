@@ -13,7 +13,9 @@ from sklearn.tree import DecisionTreeRegressor
 from gal import GALClassifier, GALRegressor
 from gal.core.cross_validation import LeftOut
 from gal.core.state import Progress
-from gal.engine.options import Options, class_labels, make_rows, make_task, regression_labels
+from gal.engine.labels import class_labels, regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_rows, make_task
 from gal.estimators import _options
 from small_tables import PARTS, Floats, health, ill, stages
 

@@ -18,8 +18,10 @@ from sklearn.svm import SVR
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.engine.drivers import InProcess, drive_learning, open_driver
-from gal.engine.observing import describe, show_progress
-from gal.engine.options import Options, make_task, regression_labels
+from gal.engine.labels import regression_labels
+from gal.engine.observing import describe_progress, show_progress
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
 from gal.warnings import InterruptedWarning
 from small_tables import PARTS, Counter, Raising, health, ill
@@ -163,21 +165,21 @@ def test_the_progress_bar_shows_round_loss_rate_and_weights() -> None:
     shown = screen.getvalue()
     assert "3/3" in shown
     last = heard[-1].rounds[-1]
-    assert describe(heard[-1]) in " ".join(shown.split())
+    assert describe_progress(heard[-1]) in " ".join(shown.split())
     for part in (
         f"loss {last.train_loss:.4g}",
         f"validation {last.validation_loss:.4g}",
         f"rate {last.rate:.3g}",
     ):
-        assert part in describe(heard[-1])
-    assert f"bank {last.weights['bank']:.2f}" in describe(heard[-1])
+        assert part in describe_progress(heard[-1])
+    assert f"bank {last.weights['bank']:.2f}" in describe_progress(heard[-1])
 
 
 def test_the_progress_bar_names_who_is_left_out() -> None:
     organizations, y = members(local=Raising(ValueError("tired"), Counter(2)))
     heard: list[Progress] = []
     gal.learn(y, organizations, rounds=2, on_round=heard.append, cross_validation=0)
-    assert describe(heard[-1]).endswith("| without bank")
+    assert describe_progress(heard[-1]).endswith("| without bank")
 
 
 def test_without_show_the_observer_is_handed_through() -> None:

@@ -19,7 +19,9 @@ from gal.core.line_search import mean_loss
 from gal.core.requests import PredictRequest
 from gal.core.rows import Rows
 from gal.engine.drivers import InProcess, Traffic, drive_learning
-from gal.engine.options import Options, make_task, regression_labels
+from gal.engine.labels import regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
 from gal.models.adapters import is_moving
 from moving_models import OPTIONS, Drifting, Flattened, Floats, data, members

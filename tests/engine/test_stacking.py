@@ -62,7 +62,7 @@ def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
     X, y = crossed()
     model = GALRegressor(PARTS, random_state=0).fit(X, y)
     *_, before, last = model._staged_outputs(X[:50])
-    _, answers = model._ask(X[:50], None)
+    _, _, answers = model._ask(X[:50])
     rounds = [
         {name: answers.values[name][index] for name in counts}
         for index, counts in enumerate(model.ensemble_.coefficients)

@@ -364,7 +364,8 @@ def test_the_papers_late_fusion_learns_classes_and_sums() -> None:
     np.testing.assert_allclose(summed.decision_function(X), 2 * averaged.decision_function(X), rtol=1e-5)
     losses = [done.train_loss for done in averaged.rounds_]
     assert losses[-1] < losses[0]
-    # Without help from other layers, cross-entropy of one layer reaches its own minimum: a logistic regression.
+    # Without help from other layers, cross-entropy of one layer reaches its own minimum: a logistic
+    # regression.
     alone = make("late_average", {"all": COLUMNS}, **options).fit(X, y)
     assert alone.rounds_[-1].train_loss < losses[-1]
 

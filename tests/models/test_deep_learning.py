@@ -24,7 +24,9 @@ import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.core.line_search import mean_loss
 from gal.engine.drivers import InProcess, Traffic, drive_learning
-from gal.engine.options import Options, class_labels, make_rows, make_task, regression_labels
+from gal.engine.labels import class_labels, regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_rows, make_task
 from gal.errors import StoredModelError
 from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Inputs, WithHead, count_features

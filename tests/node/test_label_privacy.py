@@ -18,6 +18,7 @@ import pytest
 import gal.node.label_guard
 import real_nodes
 from gal import GALClassifier
+from gal.engine.labels import classes_from
 from gal.engine.options import Options
 from gal.errors import (
     BudgetSpentError,
@@ -31,7 +32,7 @@ from gal.node.audit import AuditLog
 from gal.node.configuration import Privacy as NodePrivacy
 from gal.node.invitations import TaskTerms
 from gal.node.label_guard import Drawn
-from gal.node.label_privacy import LabelPrivacy, classes_from
+from gal.node.label_privacy import LabelPrivacy
 from gal.node.registering import invite, join, read_terms
 from gal.node.tasks import read_labelled, true_labels
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise

@@ -15,7 +15,9 @@ from gal.core.algorithm import predict
 from gal.core.requests import FitRequest, PredictRequest
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import ByName, Ensemble, Round
-from gal.engine.options import Options, make_task, regression_labels
+from gal.engine.labels import regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal.errors import AlignmentError
 from gal.node.configuration import NodeConfiguration, read_configuration
 from gal.node.rows import Asking, SharedRows, expected_shape, fill_unknown, secret_of

@@ -18,8 +18,10 @@ from gal.core.losses import Loss
 from gal.core.state import Progress
 from gal.core.stopping import Stopping
 from gal.engine.drivers import InProcess, drive_learning
-from gal.engine.options import Labels, Options, make_task
+from gal.engine.labels import Labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
+from gal.engine.task_making import make_task
 from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.privacy.corrected_loss import DOUBT, CorrectedLogLoss
 from gal.storage.archive import read_archive, write_archive

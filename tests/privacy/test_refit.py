@@ -25,8 +25,10 @@ from gal.core.losses import (
 )
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import InProcess, drive_learning, drive_prediction
-from gal.engine.options import Labels, Options, make_task
+from gal.engine.labels import Labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
+from gal.engine.task_making import make_task
 from gal.privacy.corrected_loss import CorrectedLogLoss
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.storage.archive import read_archive, write_archive

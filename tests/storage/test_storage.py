@@ -232,3 +232,13 @@ def test_trees_with_categories_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         GALRegressor.load(tmp_path / "model.gal").predict(table), model.predict(table)
     )
+
+
+def test_columns_named_by_an_index_of_pandas_are_stored(tmp_path: Path) -> None:
+    X, y = health(40)
+    parts = {"bank": X.columns[:2], "lab": X.columns[2:]}
+    model = GALRegressor(parts, local_models=Ridge(), rounds=1, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.gal")
+    loaded = GALRegressor.load(tmp_path / "model.gal")
+    assert loaded.organizations == {name: list(columns) for name, columns in parts.items()}
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))

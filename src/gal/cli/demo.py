@@ -46,8 +46,10 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """See four organizations learn over mutual TLS; one is killed and comes back. 442 real patients, under a minute."""
+    from gal.extras import require
     from gal_bench.demo.four_nodes import check_empty, run_demo
 
+    require("node", "the demo")
     folder = None if keep is None else keep.absolute()
     if folder is not None:
         check_empty(folder)

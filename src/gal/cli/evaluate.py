@@ -58,7 +58,7 @@ def read_table(path: Path) -> pd.DataFrame:
             return pd.read_parquet(path)
         return pd.read_csv(path, skipinitialspace=True)
     except ImportError as error:
-        raise MissingExtraError("polars", "pyarrow", "reading Parquet files") from error
+        raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except (ValueError, OSError) as error:
         raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from gal.cli.evaluate import read_table
 from gal.cli.options import AsJson
 from gal.cli.organizations import OrganizationsFile, read_organizations
+from gal.engine.labels import are_classes, classes_from, named_classes
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.evaluate.metrics import metric_for
 from gal.evaluate.rehearsal import Rehearsal, rehearse_all
 from gal.privacy.leakage import LeakReport, Share
 from gal.privacy.named import KINDS, NAMES, NONE, mechanism_named
@@ -120,7 +120,7 @@ def leakage(
 
         check_figure(figure)
     X, y, parts = _read(table, target, organizations, row_id)
-    named = None if classes is None else _named_classes(classes)
+    named = None if classes is None else list(classes_from(classes))
     if named is not None:
         y = _as_classes(y, named)
     options = {
@@ -169,7 +169,7 @@ def chosen_mechanisms(
 ) -> dict[str, Any]:
     """Mechanisms by what they are called in tables: all that were named, at all epsilons."""
     classes = options.get("classes")
-    if classes is None and metric_for("auto", y).classes:
+    if classes is None and are_classes(y):
         classes = np.unique(y).tolist()
     names = list(privacy or [])
     if compare:
@@ -275,18 +275,9 @@ def _strengths(
     return [(label, given)]
 
 
-def _named_classes(text: str) -> list[Any]:
-    """As ``gal invite`` reads them."""
-    from gal.node.label_privacy import classes_from
-
-    return list(classes_from(text))
-
-
 def _as_classes(y: NDArray[Any], classes: list[Any]) -> NDArray[Any]:
     """Labels (n,) as the named classes; an error where some are none of them."""
-    from gal.node.label_privacy import LabelPrivacy
-
-    found = LabelPrivacy("randomised-response", 1.0, classes=tuple(classes)).as_classes(y).tolist()
+    found = named_classes(y, classes).tolist()
     others = [one for one in found if one not in classes]
     if others:
         raise InvalidLabelsError(

@@ -113,12 +113,12 @@ def _privacy(
     rounds: int,
 ) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
+    from gal.engine.labels import classes_from
     from gal.node.configuration import LEDGER
     from gal.node.label_privacy import (
         LabelPrivacy,
         check_affordable,
         check_installed,
-        classes_from,
         privacy_of,
     )
     from gal.node.registering import opened

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import validate_data
 
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
 from gal.warnings import SharedColumnsWarning
@@ -17,6 +19,60 @@ Columns = Iterable[str] | Iterable[int] | str | int | slice | Callable[[Any], An
 
 ONLY = "all"
 """The name of the only organization where none are given."""
+
+
+@dataclass(frozen=True)
+class DividedColumns:
+    """Whose columns of a pooled table are whose."""
+
+    positions: Mapping[str, list[int]]
+    """Of each organization's columns."""
+    names: list[str] | None
+    """Of all columns; None where the table had none."""
+    label_holder: str
+
+    def view(self, X: Any, name: str) -> Any:
+        """What an organization sees of a table."""
+        own = None if self.names is None else [self.names[position] for position in self.positions[name]]
+        lacking = missing_columns(X, own)
+        if lacking:
+            raise InvalidColumnsError(
+                f"organization {name!r}: the table lacks its columns {', '.join(lacking)}; "
+                f"pass missing=[{name!r}] to predict without it"
+            )
+        return view_of(X, self.positions[name], own)
+
+    def own_view(self, X: Any) -> Any:
+        """What the label holder sees of it."""
+        return self.view(X, self.label_holder)
+
+
+def check_table(
+    estimator: Any, X: Any, *, reset: bool, text: bool, finite: bool | str, lenient: bool = False
+) -> Any:
+    """The table as given (frames stay frames), with scikit-learn's own error messages.
+
+    ``text``: whether the local models take it. ``finite``: as in scikit-learn.
+    ``lenient``: columns may be missing.
+    """
+    if hasattr(X, "columns") and hasattr(X, "shape"):
+        if not lenient or getattr(estimator, "feature_names_in_", None) is None:
+            validate_data(estimator, X, reset=reset, skip_check_array=True)
+        if X.shape[0] == 0:
+            raise InvalidInputError(
+                f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required."
+            )
+        if X.shape[1] == 0:
+            raise InvalidColumnsError(f"0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
+        return X
+    has_text = np.asarray(X).dtype.kind in "OUS" if not hasattr(X, "tocsr") else False
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=None if has_text and text else "numeric",
+        ensure_all_finite=False if lenient else finite,
+    )
 
 
 def columns_by_organization(
@@ -45,6 +101,18 @@ def columns_by_organization(
         found[name] = _positions(name, columns, X, names, n_columns)
     _warn_of_shared(found, names)
     return found
+
+
+def plain_columns(organizations: Any) -> Any:
+    """The same mapping with lists where it has arrays, or an index of pandas,
+    which cannot be stored as they are.
+    """
+    if not isinstance(organizations, Mapping):
+        return organizations
+    return {
+        name: columns.tolist() if hasattr(columns, "tolist") else columns
+        for name, columns in organizations.items()
+    }
 
 
 def view_of(X: Any, positions: list[int], column_names: list[str] | None = None) -> Any:
@@ -109,13 +177,14 @@ def _position(organization: str, column: Any, names: list[str] | None, n_columns
             )
         if column not in names:
             raise InvalidColumnsError(
-                f"organization {organization!r}: no column {column!r} in the table; it has {', '.join(names[:20])}"
-                + (", ..." if len(names) > 20 else "")
+                f"organization {organization!r}: no column {column!r} in the table; it has "
+                f"{', '.join(names[:20])}" + (", ..." if len(names) > 20 else "")
             )
         return names.index(column)
     if not isinstance(column, int) or not -n_columns <= column < n_columns:
         raise InvalidColumnsError(
-            f"organization {organization!r}: no column at position {column!r} in a table of {n_columns} columns"
+            f"organization {organization!r}: no column at position {column!r} in a table of {n_columns} "
+            "columns"
         )
     return column % n_columns
 

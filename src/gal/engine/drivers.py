@@ -16,7 +16,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from gal.core.algorithm import learn, predict
+from gal.core.algorithm import Observer, learn, predict
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
@@ -32,8 +32,7 @@ from gal.errors import (
 )
 
 T = TypeVar("T")
-Observer = Callable[[Progress], None]
-Listener = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
+MessageObserver = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
 """Told what was asked in a round trip, and every organization's answer to each request."""
 
 
@@ -93,7 +92,8 @@ class _Pool:
 
 @contextmanager
 def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
-    """The driver of this name, for one task: in-process, threads, processes, side-by-side, or joblib's choice.
+    """The driver of this name, for one task: in-process, threads, processes,
+    side-by-side, or joblib's choice.
 
     ``side-by-side`` is for networks that share one GPU (extra ``deep``).
 
@@ -142,7 +142,7 @@ def drive_learning(
     progress: Progress | None = None,
     on_round: Observer | None = None,
     traffic: Traffic | None = None,
-    on_message: Listener | None = None,
+    on_message: MessageObserver | None = None,
 ) -> Ensemble:
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds.
 
@@ -165,7 +165,7 @@ def _drive(
     driver: Driver,
     progress: Progress | None,
     on_round: Observer | None,
-    listeners: Sequence[Listener],
+    listeners: Sequence[MessageObserver],
 ) -> Ensemble:
     reached = progress
 
@@ -199,7 +199,9 @@ def _drive(
     return ensemble
 
 
-def _listeners(task: Task, traffic: Traffic | None, on_message: Listener | None) -> list[Listener]:
+def _listeners(
+    task: Task, traffic: Traffic | None, on_message: MessageObserver | None
+) -> list[MessageObserver]:
     counting = [] if traffic is None else [partial(_count, traffic, task)]
     return [*counting, *([] if on_message is None else [on_message])]
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from sklearn.utils import _safe_indexing
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, Poisson
-from gal.engine.options import Labels
+from gal.engine.labels import Labels
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,7 @@ class InitialOutput(Protocol):
     """Where F^0 comes from: once in learning, and again for every row predicted."""
 
     def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
-        """What ``gal.engine.options.first_output`` takes: a word, or outputs of shape (n, K)."""
+        """What ``gal.engine.task_making.initial_output`` takes: a word, or outputs of shape (n, K)."""
 
     def output(self, table: Any, own_view: Any) -> Floats | None:
         """F^0 of new rows, shape (n, K); None where it is one constant."""
@@ -40,10 +40,10 @@ class ConstantOutput:
 
     word: str = "auto"
 
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:  # noqa: ARG002
+    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
         return self.word
 
-    def output(self, table: Any, own_view: Any) -> Floats | None:  # noqa: ARG002
+    def output(self, table: Any, own_view: Any) -> Floats | None:
         return None
 
 
@@ -61,7 +61,7 @@ class ScoreColumn:
     slope: float = 1.0
     kind: str = "as it is"
 
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:  # noqa: ARG002
+    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
         loss = labels.loss
         score = self._read(table)
         if score.shape[1] not in {1, loss.n_outputs}:
@@ -74,7 +74,7 @@ class ScoreColumn:
         self.shift, self.slope = _calibrate(loss, labels.y, base, sample_weight)
         return self._scaled(base)
 
-    def output(self, table: Any, own_view: Any) -> Floats | None:  # noqa: ARG002
+    def output(self, table: Any, own_view: Any) -> Floats | None:
         return self._scaled(self._linked(self._read(table)))
 
     def _scaled(self, base: Floats) -> Floats:
@@ -94,7 +94,8 @@ class ScoreColumn:
         score = np.column_stack(columns)
         if not np.isfinite(score).all():
             raise InvalidInputError(
-                f"{int((~np.isfinite(score)).any(axis=1).sum())} rows have no finite score in the initial column: "
+                f"{int((~np.isfinite(score)).any(axis=1).sum())} rows have no finite score in the initial "
+                "column: "
                 "fill them in"
             )
         return score
@@ -113,12 +114,13 @@ class FittedModel:
     model: Any
     loss: Loss | None = None
 
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:  # noqa: ARG002
+    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
         self.loss = labels.loss
         known = getattr(self.model, "classes_", None)
         if labels.classes is not None and known is not None and not np.array_equal(known, labels.classes):
             raise InvalidInputError(
-                f"the initial model {type(self.model).__name__} knows the classes {np.asarray(known).tolist()}, "
+                f"the initial model {type(self.model).__name__} knows the classes "
+                f"{np.asarray(known).tolist()}, "
                 f"the labels are {labels.classes.tolist()}"
             )
         output = self.output(table, own_view)
@@ -129,7 +131,7 @@ class FittedModel:
             )
         return output
 
-    def output(self, table: Any, own_view: Any) -> Floats:  # noqa: ARG002
+    def output(self, table: Any, own_view: Any) -> Floats:
         if isinstance(self.loss, BinaryLogLoss | MultinomialLogLoss):
             probability = np.clip(self.model.predict_proba(own_view), SMALLEST, 1 - SMALLEST)
             logs = np.log(probability)
@@ -163,7 +165,8 @@ def check_initial(initial: Any, loss: Loss, names: list[str] | None, n_columns: 
         ]
         if outside:
             raise InvalidColumnsError(
-                f"initial: no column at position {', '.join(map(repr, outside))} in a table of {n_columns} columns"
+                f"initial: no column at position {', '.join(map(repr, outside))} in a table of {n_columns} "
+                "columns"
             )
         positions = [int(column) % n_columns for column in initial]
         return ScoreColumn(positions, None if names is None else [names[position] for position in positions])

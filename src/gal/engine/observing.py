@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gal.core.state import Progress, Round
+from gal.core.algorithm import Observer
+from gal.core.state import Ensemble, Progress, Round
+from gal.core.steps import ENDED
+from gal.warnings import InterruptedWarning, LeftOutWarning
 
 if TYPE_CHECKING:  # only who looks at a progress bar needs rich
     from rich.console import Console
-
-Observer = Callable[[Progress], None]
 
 
 @contextmanager
@@ -38,14 +40,14 @@ def show_progress(
         line = bar.add_task("waiting for the first fitted values", total=rounds)
 
         def observe(progress: Progress) -> None:
-            bar.update(line, completed=len(progress.rounds), description=describe(progress))
+            bar.update(line, completed=len(progress.rounds), description=describe_progress(progress))
             if on_round is not None:
                 on_round(progress)
 
         yield observe
 
 
-def describe(progress: Progress) -> str:
+def describe_progress(progress: Progress) -> str:
     """Loss, rate and the largest weights of the last round, in one line."""
     last = progress.rounds[-1]
     largest = sorted(last.weights.items(), key=lambda pair: -pair[1])[:4]
@@ -92,7 +94,33 @@ class Clock:
             self.on_round(progress)
 
 
-def finished_round(done: Round, seconds: float) -> FinishedRound:
+def finished_rounds(ensemble: Ensemble, seconds: Sequence[float]) -> list[FinishedRound]:
+    """What the rounds of a finished learning found; NaN where nobody knows how long one took."""
+    known = list(seconds) if ensemble.track == "assisted" else []
+    times = [*known, *[float("nan")] * (len(ensemble.rounds) - len(known))]
+    return [_finished_round(one, spent) for one, spent in zip(ensemble.rounds, times, strict=False)]
+
+
+def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
+    """Warnings about what a user must know: it was interrupted, somebody was left out."""
+    done = ensemble.rounds
+    if ensemble.stopped.startswith(ENDED):
+        warnings.warn(
+            f"interrupted: the {len(done)} finished rounds are kept",
+            InterruptedWarning,
+            stacklevel=stacklevel,
+        )
+    left_out = {name: why for one in done for name, why in one.left_out.items()}
+    for name, why in left_out.items():
+        missed = [str(one.round) for one in done if name in one.left_out]
+        warnings.warn(
+            f"organization {name!r} was left out of round {', '.join(missed)}: {why}",
+            LeftOutWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _finished_round(done: Round, seconds: float) -> FinishedRound:
     """What a round found, with its seconds."""
     return FinishedRound(
         done.round,

@@ -55,7 +55,8 @@ class Organization:
         self.view = check_view(name, view)
         if model is None and not _is_table(self.view):
             raise InvalidInputError(
-                f"organization {name!r}: its view of shape {tuple(self.view.shape)} is no table, which the default model "
+                f"organization {name!r}: its view of shape {tuple(self.view.shape)} is no table, which the "
+                "default model "
                 "needs: give it a model, such as gal.models.deep.TorchModel()"
             )
         self.model = default_model() if model is None else model
@@ -309,7 +310,9 @@ def _is_table(view: Any) -> bool:
 
 
 def _all_finite(view: Any) -> bool:
-    """Whether the view is known to hold nothing but finite numbers: plain numeric columns only are looked at."""
+    """Whether the view is known to hold nothing but finite numbers: plain
+    numeric columns only are looked at.
+    """
     types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False
@@ -332,7 +335,8 @@ def _minimising(name: str, model: Any, local_loss: str | LocalLoss) -> Any:
     made = with_local_loss(model, local_loss, name)
     if is_moving(model) and not is_moving(made):
         raise UnsupportedLocalLossError(
-            f"organization {name!r}: {type(model).__name__} has no option local_loss, which a model that moves "
+            f"organization {name!r}: {type(model).__name__} has no option local_loss, which a model that "
+            "moves "
             f"needs to minimise {local_loss!r}: leave local_loss out, or choose 'l2'"
         )
     return made

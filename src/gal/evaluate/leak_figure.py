@@ -1,4 +1,6 @@
-"""The picture of a comparison: how well rows are predicted, against how well labels can be guessed from what was sent."""
+"""The picture of a comparison: how well rows are predicted, against how well labels can
+be guessed from what was sent.
+"""
 
 from __future__ import annotations
 

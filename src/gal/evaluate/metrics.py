@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from gal.engine.labels import are_classes
 from gal.errors import InvalidOptionError
 
 
@@ -86,9 +87,6 @@ def metric_for(name: str, y: NDArray[Any]) -> Metric:
                 f"auc is for two classes, these labels have {len(np.unique(y))}: use accuracy"
             )
         return chosen
-    distinct = len(np.unique(y))
-    if y.dtype.kind in "OUSb" or distinct == 2:
-        return METRICS["auc" if distinct == 2 else "accuracy"]
-    if y.dtype.kind in "iu" and distinct <= 20:
-        return METRICS["accuracy"]
-    return METRICS["r2"]
+    if not are_classes(y):
+        return METRICS["r2"]
+    return METRICS["auc" if len(np.unique(y)) == 2 else "accuracy"]

@@ -1,8 +1,9 @@
 """Before a task: what would a privacy mechanism cost in accuracy, and what would still leak? On data at hand.
 
-The label holder's table is learned twice for each seed: as it is, to see how well rows are predicted that nobody learned from;
-and with canaries among the labels, to attack what was sent. If she has only her own columns, they are divided among pretended
-organizations: how good the predictions will be then says little, what leaks of the labels is the same.
+The label holder's table is learned twice for each seed: as it is, to see how well rows are predicted that
+nobody learned from; and with canaries among the labels, to attack what was sent. If she has only her own
+columns, they are divided among pretended organizations: how good the predictions will be then says little,
+what leaks of the labels is the same.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from gal.engine.labels import are_classes, plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
-from gal.evaluate.metrics import METRICS, metric_for
+from gal.evaluate.metrics import METRICS
 from gal.models.tabular import as_frame
 from gal.privacy.labels import GaussianLabels, LaplaceLabels
 from gal.privacy.leakage import LeakReport, Transcript, measure_leakage, plant_canaries, pooled
@@ -27,8 +29,6 @@ from gal.privacy.noise import SeededNoise
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Observer = Callable[[str], None]
 
 PRETENDED = 4
 """Organizations among which her own columns are divided where she has no others'."""
@@ -150,24 +150,28 @@ def rehearse_all(
     classes: Sequence[Any] | None = None,
     bounds: tuple[float, float] | None = None,
     repeatable: bool = True,
-    on_step: Observer | None = None,
+    on_step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> list[Rehearsal]:
     """Utility and leakage of several mechanisms on the same rows.
 
     Parameters
     ----------
-    X, y: the table (n, d) and its labels (n,); text and few whole numbers are classes, others numbers.
+    X, y: the table (n, d) and its labels (n,); ``gal.engine.labels.are_classes``
+        says whether they are classes.
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism.
-    canaries: share of the learned rows whose labels are drawn by chance. known: share whose labels attackers know.
-    classes: the public classes, if some do not occur in ``y``. bounds: of numbers, between which canaries are drawn; default
-        those of the mechanism, or the smallest and largest label.
-    repeatable: noise from the seeds; otherwise, where a mechanism has no source of its own, from the operating system.
+    canaries: share of the learned rows whose labels are drawn by chance.
+    known: share whose labels attackers know.
+    classes: the public classes, if some do not occur in ``y``.
+    bounds: of numbers, between which canaries are drawn; default those of the mechanism, or the smallest and
+        largest label.
+    repeatable: noise from the seeds; otherwise, where a mechanism has no source of its
+        own, from the operating system.
     options: of the estimator, such as ``cross_validation=0``.
     """
     started = time.perf_counter()
-    say: Observer = on_step if on_step is not None else (lambda _: None)
+    say: Callable[[str], None] = on_step if on_step is not None else (lambda _: None)
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
     stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)
@@ -228,8 +232,8 @@ def canary_leak(
 ) -> LeakReport:
     """Learn these rows with canaries among their labels, and attack what was sent.
 
-    ``classes``: the public ones, or None for numbers, whose canaries lie at the ``bounds``. ``loss``: where the options make
-    it another than log loss or squared error. ``options`` are the estimator's.
+    ``classes``: the public ones, or None for numbers, whose canaries lie at the ``bounds``. ``loss``: where
+    the options make it another than log loss or squared error. ``options`` are the estimator's.
     """
     lower, upper = bounds if bounds is not None and classes is None else (None, None)
     count = min(max(round(canaries * len(y)), FEWEST), max(1, len(y) // 4))
@@ -307,7 +311,9 @@ def _utility(stage: Stage, privacy: Any, seed: int) -> float:
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:
-    """The mechanism with noise from this seed, if the rehearsal is to be repeatable; another mechanism draws other noise."""
+    """The mechanism with noise from this seed, if the rehearsal is to be repeatable;
+    another mechanism draws other noise.
+    """
     if not stage.repeatable or not hasattr(privacy, "source") or privacy.source is not None:
         return privacy
     return replace(privacy, source=SeededNoise([*seed, zlib.crc32(repr(privacy).encode())]))
@@ -341,16 +347,17 @@ def _stage(
     bounds: tuple[float, float] | None,
     options: Mapping[str, Any],
 ) -> Stage:
-    table, labels = as_frame(X).rename(columns=str), np.asarray(y)
+    table, labels = as_frame(X).rename(columns=str), plain_labels(y)
     if len(table) != len(labels) or len(table) < 10:
         raise InvalidInputError(
             f"{len(labels)} labels for {len(table)} rows: a rehearsal needs at least 10 rows with labels"
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InvalidLabelsError(
-            f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove these rows"
+            f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove "
+            "these rows"
         )
-    if classes is None and metric_for("auto", labels).classes:
+    if classes is None and are_classes(labels):
         classes = np.unique(labels).tolist()
     parts = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
     return Stage(
@@ -370,7 +377,8 @@ def _stage(
 
 
 def pretended_organizations(columns: Sequence[str], organizations: int = PRETENDED) -> dict[str, list[str]]:
-    """Columns dealt out one after another, as if others held some of them; the first part stays with the label holder.
+    """Columns dealt out one after another, as if others held some of them; the first
+    part stays with the label holder.
 
     >>> pretended_organizations(["a", "b", "c", "d", "e"], 2)
     {'you': ['a', 'c', 'e'], 'pretended 1': ['b', 'd']}

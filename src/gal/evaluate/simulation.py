@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
+from gal.engine.labels import plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
@@ -26,7 +27,8 @@ from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
 RESAMPLES = 1000
-Observer = Callable[[str], None]
+OnStep = Callable[[str], None]
+"""Gets a sentence about what is done now."""
 
 COMPARED = {"alone": "alone", "assisted": "gal", "pooled": "pooled"}
 """The methods, by what they are called here."""
@@ -85,7 +87,7 @@ def simulate(
     metric: str = "auto",
     folds: int | None = None,
     seed: int = 0,
-    on_step: Observer | None = None,
+    on_step: OnStep | None = None,
 ) -> Simulation:
     """Cross-validate alone, assisted and pooled on this table.
 
@@ -97,7 +99,7 @@ def simulate(
     True
     """
     started = time.perf_counter()
-    say: Observer = on_step if on_step is not None else (lambda _: None)
+    say: OnStep = on_step if on_step is not None else (lambda _: None)
     X, y, names = _read(table, target, organizations)
     chosen = metric_for(metric, y)
     if chosen.classes:
@@ -147,7 +149,7 @@ def _left_out_outputs(
     setting: Mapping[str, Any],
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
     metric: Metric,
-    say: Observer,
+    say: OnStep,
 ) -> tuple[str, dict[str, NDArray[Any]]]:
     """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
     outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
@@ -206,7 +208,7 @@ def _read(
             raise InvalidInputError(f"organization {name!r} has no columns: give it some or leave it out")
     if not names:
         raise InvalidInputError("no organizations: name at least one")
-    return frame.drop(columns=[target]), y.to_numpy(), names
+    return frame.drop(columns=[target]), plain_labels(y.to_numpy()), names
 
 
 def _holdout(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -39,8 +39,8 @@ class MovingModel(Protocol):
     ``moving = True``; the label holder then asks for the values of all rounds once more after the last
     one. A moving model needs no ``fit`` and ``predict``, and takes residuals of any number of outputs.
 
-    Copies are made as of any model: with ``clone`` where it has ``get_params``, else with ``deepcopy``. If it has
-    a method ``release()``, this is called when no more rounds will come, and drops what only they need.
+    Copies are made as of any model: with ``clone`` where it has ``get_params``, else with ``deepcopy``. If it
+    has a method ``release()``, this is called when no more rounds will come, and drops what only they need.
     """
 
     moving: ClassVar[bool]

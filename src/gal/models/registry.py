@@ -1,4 +1,6 @@
-"""Local models by name: what ``node.toml`` and the file of organizations can ask for; imported when they are made."""
+"""Local models by name: what ``node.toml`` and the file of organizations can ask
+for; imported when they are made.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ MODELS: dict[str, Callable[..., Any]] = {
     "network": _plain("gal.models.deep", "TorchModel"),
     "shared_body": _plain("gal.models.deep", "SharedBodyModel"),
 }
-"""Local models by name; ``package.module:Class`` names any other that is installed here. Networks need the extra
-``deep``."""
+"""Local models by name; ``package.module:Class`` names any other that is installed here.
+Networks need the extra ``deep``."""
 
 
 def make_model(organization: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -64,7 +66,8 @@ def _imported(organization: str, name: str) -> Callable[..., Any]:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise InvalidInputError(
-            f"organization {organization!r}: no local model is called {name!r}; choose one of {', '.join(MODELS)} "
+            f"organization {organization!r}: no local model is called {name!r}; choose one of "
+            f"{', '.join(MODELS)} "
             "or give package.module:Class"
         )
     try:
@@ -73,7 +76,8 @@ def _imported(organization: str, name: str) -> Callable[..., Any]:
         raise
     except Exception as error:  # importing runs somebody's code
         raise InvalidInputError(
-            f"organization {organization!r}: cannot make {name!r}: {error}. It must be installed where this runs"
+            f"organization {organization!r}: cannot make {name!r}: {error}. It must be installed where this "
+            "runs"
         ) from error
     if not callable(found):
         raise InvalidInputError(

@@ -30,7 +30,8 @@ class Sequences:
         values, lengths = np.asarray(self.values), np.asarray(self.lengths)
         if values.ndim not in {2, 3}:
             raise InvalidInputError(
-                f"sequences need values (rows, steps, columns) or codes (rows, steps), got shape {values.shape}"
+                "sequences need values (rows, steps, columns) or codes (rows, steps), got shape "
+                f"{values.shape}"
             )
         if values.shape[1] == 0:
             raise InvalidInputError(

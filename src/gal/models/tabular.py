@@ -4,11 +4,11 @@ A ridge regression on standardised columns, their bends (a line may change its s
 and one-hot categories first, then a few small trees on what it left over. The ridge carries small
 tables, where trees fit noise; the trees carry large ones and what columns say together.
 
-Chosen by measuring (``benchmarks/default_model.py``; ten rounds, all other defaults, no closing model). Of the way from
-the label holder alone to pooled data it covers 97.8 % on Adult and 96.3 % on credit default (AUC);
-without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 % and 59.1 %.
-More, larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2 0.405 without,
-0.400 with, 0.320 trees alone.
+Chosen by measuring (``benchmarks/default_model.py``; ten rounds, all other defaults, no closing model). Of
+the way from the label holder alone to pooled data it covers 97.8 % on Adult and 96.3 % on credit default
+(AUC); without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 % and 59.1
+%. More, larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2 0.405
+without, 0.400 with, 0.320 trees alone.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ class TableEncoder:
 def ridge(
     encoder: TableEncoder, codes: Floats, target: Floats, weight: Floats | None, alpha: float
 ) -> tuple[Floats, Floats]:
-    """Coefficients (width, K) and intercepts (K,) on the wide matrix, of which only a block exists at a time."""
+    """Coefficients (width, K) and intercepts (K,) on the wide matrix, of which
+    only a block exists at a time.
+    """
     blocks = list(encoder.blocks(codes))
     if len(blocks) == 1:  # scikit-learn's also takes more columns than rows well
         whole = Ridge(alpha=alpha).fit(encoder.wide(codes), target, weight)
@@ -284,7 +286,8 @@ def _target(y: ArrayLike | None, n_rows: int) -> Floats:
     target = np.asarray(y, dtype=np.float64)
     if target.shape[:1] != (n_rows,):
         raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: {n_rows} rows, y of shape {target.shape}"
+            f"Found input variables with inconsistent numbers of samples: {n_rows} rows, y of shape "
+            f"{target.shape}"
         )
     if not np.isfinite(target).all():
         raise ValueError("Input y contains NaN or infinity.")

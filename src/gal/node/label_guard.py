@@ -22,7 +22,8 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.options import Labels, Options
+from gal.engine.labels import Labels
+from gal.engine.options import Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError
 from gal.node.files import write_whole
 from gal.node.label_privacy import LabelPrivacy, check_allowed, label_budget, privacy_of, subject_of

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from gal.engine.options import Labels, Options, regression_labels
+from gal.engine.labels import Labels, named_classes, regression_labels
+from gal.engine.options import Options
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.node.configuration import NodeConfiguration
 from gal.node.invitations import PROTECTED, PromisedPrivacy
@@ -113,15 +113,7 @@ class LabelPrivacy:
         """Labels as the public classes of the same name: 1, 1.0 and "1" are one class; others stay what they are."""
         if self.classes is None:
             return y
-        named = {_text(one): one for one in self.classes}
-        if y.dtype == np.bool_:  # a file's True and TRUE are true here, however the class is written
-            named = {text.casefold(): one for text, one in named.items()}
-        coded = pa.array(y).dictionary_encode()
-        found = [named.get(_text(one), one) for one in coded.dictionary.to_pylist()]
-        table = np.empty(len(found), dtype=object)
-        table[:] = found
-        places: NDArray[np.int32] = coded.indices.to_numpy()
-        return table[places]
+        return named_classes(y, self.classes)
 
     def stand_in(self, n_rows: int) -> NDArray[Any]:
         """Labels (n,) that could be, and tell nothing: for what must be known of a task before any noise is drawn."""
@@ -140,31 +132,6 @@ NO_PRIVACY = LabelPrivacy()
 def privacy_of(options: Mapping[str, Any]) -> LabelPrivacy:
     """How a task's labels are protected, from its record's options; tasks of before have no such word."""
     return LabelPrivacy.from_json(options.get("privacy", {}))
-
-
-def classes_from(text: str) -> tuple[Any, ...]:
-    """Classes in a list with commas: whole numbers, true and false, or text, whatever all of them are.
-
-    >>> classes_from("2,10,9"), classes_from("no, yes"), classes_from("true,false")
-    ((2, 10, 9), ('no', 'yes'), (True, False))
-    """
-    names = [one.strip() for one in text.split(",")]
-    if "" in names:
-        raise InvalidInputError(f"classes are names with commas between them, got {text!r:.200}")
-    if {one.casefold() for one in names} <= {"true", "false"}:
-        return tuple(one.casefold() == "true" for one in names)
-    try:
-        return tuple(int(one) for one in names)
-    except ValueError:
-        return tuple(names)
-
-
-def _text(value: Any) -> str:
-    """A class or a label as people write it."""
-    if isinstance(value, bool | np.bool_):
-        return str(value).casefold()
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if whole else str(value)
 
 
 def label_budget(configuration: NodeConfiguration) -> Budget | None:
@@ -282,7 +249,6 @@ __all__ = [
     "check_affordable",
     "check_allowed",
     "check_installed",
-    "classes_from",
     "in_words",
     "label_budget",
     "privacy_facts",

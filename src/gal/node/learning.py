@@ -23,7 +23,7 @@ from gal.core.algorithm import learn
 from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.options import Labels
+from gal.engine.labels import Labels
 from gal.errors import (
     AlignmentError,
     InvalidReplyError,

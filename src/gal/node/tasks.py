@@ -14,10 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds
-from gal.core.losses import REGRESSION_LOSSES
 from gal.core.rows import Rows
 from gal.core.task import Task
-from gal.engine.options import Labels, Options, class_labels, make_task, regression_labels
+from gal.engine.labels import Labels, read_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.configuration import NodeConfiguration
 from gal.node.data import labels_of, read_source
@@ -29,10 +30,6 @@ from gal.node.state import TaskRecord
 from gal.privacy.protection import Protected, protect
 from gal.protocol import check_name
 from gal.transport import CardFolder, Identity
-
-KINDS = ("auto", "classification", "regression")
-MOST_CLASSES = 10
-"""Whole numbers with more different values than this are amounts, not classes."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +59,6 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     if len(there) == 0:
         raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
     return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
-
-
-def labels_for(y: NDArray[Any], kind: str, options: Options) -> Labels:
-    """Labels and their loss; "auto" takes few different values, or text, for classes."""
-    if kind not in KINDS:
-        raise InvalidOptionError(f"kind must be {', '.join(KINDS)}, got {kind!r}")
-    if kind == "auto":
-        whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and bool((y == np.floor(y)).all()))
-        few = whole and len(np.unique(y)) <= MOST_CLASSES
-        named = isinstance(options.loss, str) and options.loss in REGRESSION_LOSSES
-        kind = "classification" if (few or y.dtype.kind in "bOUS") and not named else "regression"
-    if kind == "classification" and y.dtype.kind == "f" and bool((y == np.floor(y)).all()):
-        y = y.astype(np.int64)
-    return class_labels(y, options) if kind == "classification" else regression_labels(y, options)
 
 
 def new_task(
@@ -174,7 +157,7 @@ def true_labels(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
     """Labels and their loss under a task's options; with privacy, read by public facts only."""
     privacy, options = privacy_of(kept), Options(**kept["options"])
     if privacy.mechanism == "none":
-        return labels_for(y, kept["kind"], options)
+        return read_labels(y, kept["kind"], options)
     return privacy.read(y, kept["kind"], options)
 
 
@@ -183,7 +166,7 @@ def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
     privacy, options = privacy_of(kept), Options(**kept["options"])
     made = privacy.made()
     if made is None:
-        return protect(None, labels_for(rows.y, kept["kind"], options), options, seed=0)
+        return protect(None, read_labels(rows.y, kept["kind"], options), options, seed=0)
     labels = privacy.read(privacy.stand_in(len(rows.ids)), kept["kind"], options)
     return protect(replace(made, source=Recalled(labels.y[:, 0])), labels, options, seed=0)
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import SquaredError, classification_loss
-from gal.engine.options import Labels, Options, regression_labels
+from gal.engine.labels import Labels, regression_labels
+from gal.engine.options import Options
 from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.privacy.accounting import Event, gaussian_multiplier
 from gal.privacy.corrected_loss import CorrectedLogLoss

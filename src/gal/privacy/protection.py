@@ -12,7 +12,8 @@ from gal.core.line_search import ReleasedStep
 from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.engine.initial import ConstantOutput, InitialOutput
-from gal.engine.options import Labels, Options, class_labels
+from gal.engine.labels import Labels, class_labels
+from gal.engine.options import Options
 from gal.errors import InvalidOptionError, PrivacyError
 from gal.privacy.labels import LabelMechanism, RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise

@@ -24,8 +24,9 @@ BODIES = tuple(
     f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "residual_cnn", "wide_cnn", "lstm", "mlp")
 )
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array", *BODIES})
-"""What else may come: scikit-learn's trees with categories hold a partial of ``check_array``, networks one of
-the functions that make them. A partial of any other function is refused, because skops names the function, too."""
+"""What else may come: scikit-learn's trees with categories hold a partial of ``check_array``,
+networks one of the functions that make them. A partial of any other function is refused, because
+skops names the function, too."""
 
 
 def write_archive(
@@ -60,7 +61,9 @@ def write_archive(
 def read_archive(
     path: str | Path, trusted: Sequence[str] = ()
 ) -> tuple[dict[str, Any], Ensemble | None, Any]:
-    """Read back facts, ensemble (None where there is none) and objects; types outside ``TRUSTED`` must be named in ``trusted``."""
+    """Read back facts, ensemble (None where there is none) and objects; types outside
+    ``TRUSTED`` must be named in ``trusted``.
+    """
     import skops.io
 
     try:

@@ -1,7 +1,8 @@
 """Fitted local models and what the label holder keeps, each as a file of its own.
 
-An organization's file holds its model and what it fitted, never its view; the label holder's holds the ensemble. Both
-are archives like a saved estimator: JSON and skops, networks as safetensors, nothing that runs.
+An organization's file holds its model and what it fitted, never its view; the label holder's
+holds the ensemble. Both are archives like a saved estimator: JSON and skops, networks as
+safetensors, nothing that runs.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from gal.engine.organization import Models, Organization
 from gal.errors import StoredModelError
 from gal.storage.archive import read_archive, write_archive
 
-Fitted = Mapping[tuple[Any, int], Models]
+ModelsByRound = Mapping[tuple[Any, int], Models]
 """By track and round."""
 Places = dict[str, dict[str, list[int]]]
 """By organization, then by "track round": where its models stand in a list."""
 
 
-def number_models(fitted: Mapping[str, Fitted]) -> tuple[list[Any], Places]:
+def number_models(fitted: Mapping[str, ModelsByRound]) -> tuple[list[Any], Places]:
     """Every model once, also one that serves several rounds, and where each round finds its own."""
     every = [model for by_round in fitted.values() for models in by_round.values() for model in models]
     distinct = list({id(model): model for model in every}.values())
@@ -47,6 +48,25 @@ def find_models(distinct: Sequence[Any], places: Mapping[str, list[int]]) -> dic
     return found
 
 
+def organizations_as_objects(members: Mapping[str, Organization]) -> dict[str, Any]:
+    """All organizations of an estimator, without their views, as what an archive holds."""
+    distinct, places = number_models({name: one.models for name, one in members.items()})
+    return {
+        "models": distinct,
+        "places": places,
+        "templates": {name: one.model for name, one in members.items()},
+    }
+
+
+def organizations_from_objects(objects: Mapping[str, Any]) -> dict[str, Organization]:
+    """Read them back; they answer for views that are given with each prediction."""
+    members = {}
+    for name, places in objects["places"].items():
+        members[name] = Organization(name, np.empty((0, 1)), objects["templates"][name])
+        members[name].models.update(find_models(objects["models"], places))
+    return members
+
+
 def save_organization(organization: Organization, path: str | Path) -> None:
     """Write name, local model and fitted models to one file; the view stays where it is."""
     if not organization.models:
@@ -60,7 +80,8 @@ def save_organization(organization: Organization, path: str | Path) -> None:
 def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[str] = ()) -> Organization:
     """Read it back, to answer for the rows of ``view`` or of views that are given with each prediction.
 
-    Types and functions outside of scikit-learn and GAL, such as a network of one's own, must be ``trusted`` by name.
+    Types and functions outside of scikit-learn and GAL, such as a network of one's
+    own, must be ``trusted`` by name.
     """
     facts, _, objects = read_archive(path, trusted)
     if facts["class"] != "Organization":
@@ -84,7 +105,7 @@ def load_ensemble(path: str | Path) -> Ensemble:
     return ensemble
 
 
-def save_models(path: str | Path, name: str, fitted: Fitted) -> None:
+def save_models(path: str | Path, name: str, fitted: ModelsByRound) -> None:
     """Write the models of some rounds of an organization, without its view and its unfitted model."""
     distinct, places = number_models({name: fitted})
     write_archive(path, {"class": "Models", "name": name}, None, {"models": distinct, "places": places})

@@ -4,6 +4,11 @@ A label holder has a :class:`Listener`, an organization calls :func:`dial`; both
 decided by the cards in a :class:`CardFolder`, by key and never by name.
 """
 
+# ruff: noqa: E402
+from gal.extras import require as _require
+
+_require("node", "talking to nodes")
+
 from gal.transport.addresses import check_proxy, join_address, parse_address
 from gal.transport.cards import (
     Card,

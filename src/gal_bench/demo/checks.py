@@ -15,8 +15,10 @@ from gal.core.prediction import final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.options import Options, make_task, regression_labels
+from gal.engine.labels import regression_labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
+from gal.engine.task_making import make_task
 from gal.node.requests import role_arrays, shared_rows
 from gal.node.rows import SharedRows, fill_unknown
 

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from gal.core.prediction import staged_outputs
 from gal.core.state import Ensemble
 from gal.engine.drivers import Traffic, by_name, drive_learning, drive_prediction
-from gal.engine.options import Labels, Options, class_labels, make_task, regression_labels
+from gal.engine.labels import Labels, class_labels, regression_labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
+from gal.engine.task_making import make_task
 from gal.errors import MissingDataError
 from gal.evaluate import metrics
 from gal.evaluate.baselines.assisted_learning import learn_assisted

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gal.engine.options import Options, regression_labels
+from gal.engine.labels import regression_labels
+from gal.engine.options import Options
 from gal.privacy.leakage import AttackResult, LeakReport, Transcript, measure_leakage, plant_canaries
 from gal_bench.cells import Cell
 from gal_bench.data.splits import Split

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gal.evaluate.baselines.method import Columns, Estimator, check_label_holder, in_one_place
+from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, in_one_place
 
 
 def alone(
-    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """GAL with the label holder as its only organization; takes all options."""
     holder = check_label_holder(organizations, label_holder)

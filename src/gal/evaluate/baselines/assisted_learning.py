@@ -16,12 +16,13 @@ from gal.core.state import Ensemble
 from gal.core.steps import residual_and_size
 from gal.core.task import Task
 from gal.engine.drivers import Driver, InProcess, Traffic, ask
-from gal.engine.options import Labels, Options
+from gal.engine.labels import Labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
-from gal.evaluate.baselines.method import Columns, Estimator, check_label_holder, options_used
+from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -32,7 +33,7 @@ OPTIONS = ("rate", "last_only", "loss", "local_losses", "initial", "scale_residu
 def assisted_learning(
     *,
     classes: bool,
-    organizations: Columns,
+    organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,
     rounds: int = 10,
@@ -55,7 +56,9 @@ def assisted_learning(
     return made
 
 
-def assisted_learning_last_only(*, classes: bool, organizations: Columns, **options: Any) -> Estimator:
+def assisted_learning_last_only(
+    *, classes: bool, organizations: OrganizationsColumns, **options: Any
+) -> Estimator:
     """AL as the authors' script runs it; options as in ``assisted_learning``.
 
     Within a round each organization overwrites what the one before did, so only the last one's fit
@@ -105,7 +108,8 @@ def _check(task: Task, members: Mapping[str, Organization], order: Sequence[str]
         raise InvalidOptionError(f"rate must be a number above 0, got {rate!r}")
     if sorted(order) != sorted(members) or sorted(order) != list(task.organizations):
         raise InvalidOptionError(
-            f"order must name each of the organizations {', '.join(task.organizations)} once, got {list(order)}"
+            f"order must name each of the organizations {', '.join(task.organizations)} once, got "
+            f"{list(order)}"
         )
     moving = [name for name, one in members.items() if one.moves]
     if moving:

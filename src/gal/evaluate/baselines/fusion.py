@@ -29,13 +29,15 @@ Fusion = Literal["features", "outputs"]
 class FusedNetworks:
     """One network per organization, fused, with the labels at hand.
 
-    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``loss``: "log_loss" for ``classes``,
-    "squared_error" or "absolute_error" for numbers, which are standardised; "auto" takes the first that suits.
+    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``loss``: "log_loss"
+    for ``classes``, "squared_error" or "absolute_error" for numbers, which are standardised;
+    "auto" takes the first that suits.
 
     >>> rng = np.random.default_rng(0)
     >>> views = {"bank": rng.normal(size=(60, 2)), "shop": rng.normal(size=(60, 3))}
     >>> y = (views["bank"].sum(axis=1) + views["shop"].sum(axis=1) > 0).astype(int)
-    >>> model = FusedNetworks("features", classes=True, training=Training(epochs=20, batch_size=20), device="cpu")
+    >>> training = Training(epochs=20, batch_size=20)
+    >>> model = FusedNetworks("features", classes=True, training=training, device="cpu")
     >>> model.fit(views, y).predict(views).shape
     (60, 2)
     """

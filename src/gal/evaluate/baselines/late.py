@@ -21,20 +21,20 @@ from gal.core.requests import Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.drivers import Driver, InProcess, Traffic, ask, drive_prediction
-from gal.engine.options import Labels
+from gal.engine.labels import Labels
 from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
 from gal.evaluate.baselines.late_paper import learn_layers
-from gal.evaluate.baselines.method import Columns, Estimator, check_label_holder
+from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
 from gal.models import PaperLinear
 
 Floats = NDArray[np.float64]
 
 
 def late_sum(
-    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """The sum of separately learned outputs, F^0 + sum_m (F_m - F^0), in link space: the paper's.
 
@@ -50,9 +50,11 @@ def late_sum(
 
 
 def late_average(
-    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
-    """The mean of separately learned outputs, mean_m F_m, in link space: the authors' code; see ``late_sum``."""
+    """The mean of separately learned outputs, mean_m F_m, in link space: the
+    authors' code; see ``late_sum``.
+    """
     kind = LateAverageClassifier if classes else LateAverageRegressor
     made: Estimator = kind(
         organizations, label_holder=check_label_holder(organizations, label_holder), **options
@@ -154,7 +156,9 @@ def _with_losses(
 
 
 class _Late(_GAL):
-    """What all four estimators share. Both ways are ensembles: what an F_m adds to F^0 counts fully, or 1/M."""
+    """What all four estimators share. Both ways are ensembles: what an F_m
+    adds to F^0 counts fully, or 1/M.
+    """
 
     _average = False
 

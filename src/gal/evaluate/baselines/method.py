@@ -15,7 +15,7 @@ from gal.engine.drivers import Traffic
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.estimators import GALClassifier, GALRegressor
 
-Columns = Mapping[str, Sequence[str | int]]
+OrganizationsColumns = Mapping[str, Sequence[str | int]]
 
 
 class Estimator(Protocol):
@@ -57,7 +57,7 @@ class Method(Protocol):
         self,
         *,
         classes: bool,
-        organizations: Columns,
+        organizations: OrganizationsColumns,
         label_holder: str | None = None,
         local_models: Any = None,
         rounds: int = 10,
@@ -68,7 +68,7 @@ class Method(Protocol):
 
 
 def gal(
-    *, classes: bool, organizations: Columns, label_holder: str | None = None, **options: Any
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> Estimator:
     """Gradient Assisted Learning itself."""
     made: Estimator = gal_estimator(classes)(
@@ -82,7 +82,7 @@ def gal_estimator(classes: bool) -> type[GALClassifier] | type[GALRegressor]:
     return GALClassifier if classes else GALRegressor
 
 
-def check_label_holder(organizations: Columns, label_holder: str | None) -> str:
+def check_label_holder(organizations: OrganizationsColumns, label_holder: str | None) -> str:
     """Her name, which is one of the organizations'."""
     if not organizations:
         raise InvalidInputError("organizations is empty: name at least one")
@@ -94,12 +94,12 @@ def check_label_holder(organizations: Columns, label_holder: str | None) -> str:
     return holder
 
 
-def all_columns(organizations: Columns) -> list[str | int]:
+def all_columns(organizations: OrganizationsColumns) -> list[str | int]:
     """The columns of all organizations, each once, in the order given."""
     return list(dict.fromkeys(column for columns in organizations.values() for column in columns))
 
 
-def label_holders_own(value: Any, organizations: Columns, label_holder: str, option: str) -> Any:
+def label_holders_own(value: Any, organizations: OrganizationsColumns, label_holder: str, option: str) -> Any:
     """The label holder's where ``value`` is a mapping by organization (None: not named), else ``value``."""
     if not isinstance(value, Mapping):
         return value
@@ -115,7 +115,7 @@ def label_holders_own(value: Any, organizations: Columns, label_holder: str, opt
 def in_one_place(
     name: str,
     columns: Sequence[str | int],
-    organizations: Columns,
+    organizations: OrganizationsColumns,
     holder: str,
     classes: bool,
     options: Mapping[str, Any],

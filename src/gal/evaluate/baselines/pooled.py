@@ -30,10 +30,22 @@ from gal.core.losses import Poisson
 from gal.core.rows import assign_rows
 from gal.engine.columns import columns_by_organization, view_of
 from gal.engine.drivers import Traffic
-from gal.engine.labels import check_class_labels, check_regression_labels
-from gal.engine.options import Labels, Options, class_labels, regression_labels
+from gal.engine.labels import (
+    Labels,
+    check_class_labels,
+    check_regression_labels,
+    class_labels,
+    regression_labels,
+)
+from gal.engine.options import Options
 from gal.errors import InvalidOptionError
-from gal.evaluate.baselines.method import Columns, Estimator, all_columns, check_label_holder, options_used
+from gal.evaluate.baselines.method import (
+    Estimator,
+    OrganizationsColumns,
+    all_columns,
+    check_label_holder,
+    options_used,
+)
 from gal.models.tabular import TableEncoder, as_table
 
 Floats = NDArray[np.float64]
@@ -58,7 +70,7 @@ SMALLEST = 1e-15
 def pooled(
     *,
     classes: bool,
-    organizations: Columns,
+    organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,  # noqa: ARG001
     rounds: int = 10,  # noqa: ARG001

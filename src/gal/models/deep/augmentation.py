@@ -25,7 +25,9 @@ class Augmentation(Protocol):
 
 @dataclass(frozen=True)
 class ShiftAndFlip:
-    """Images moved by up to ``pixels`` in each direction (edges repeat), and mirrored left to right half of the time."""
+    """Images moved by up to ``pixels`` in each direction (edges repeat), and mirrored
+    left to right half of the time.
+    """
 
     pixels: int = 2
     flip: bool = True

@@ -23,18 +23,22 @@ from gal.models.deep.views import TensorView
 LATER = 0.5
 """How much a round's residual counts beside that of the round before: what is left is ever more noise."""
 GENTLER = 0.03
-"""The body's learning rate after the first round, relative to that of the output layers: it has found its place."""
+"""The body's learning rate after the first round, relative to that of the output
+layers: it has found its place.
+"""
 PLACES = 10
-"""Output layers that are made at once, so that one trainer serves so many rounds; unused ones count nothing."""
+"""Output layers that are made at once, so that one trainer serves so many
+rounds; unused ones count nothing.
+"""
 
 
 class SharedBodyModel(DeepModel):
     """A local model whose rounds share one feature extractor, trained on the residuals of all rounds so far.
 
-    It takes the memory of one network and an output layer per round. Because the body moves, so do the
-    fitted values of earlier rounds: the label holder asks for all of them once more after the last round
-    and finds weights and rates anew. ``network``: a name, or a function that gets ``Inputs`` and returns a body,
-    an ``nn.Module`` with features (n, features). Other parameters as in :class:`TorchModel`.
+    It takes the memory of one network and an output layer per round. Because the body moves, so do the fitted
+    values of earlier rounds: the label holder asks for all of them once more after the last round and finds
+    weights and rates anew. ``network``: a name, or a function that gets ``Inputs`` and returns a body, an
+    ``nn.Module`` with features (n, features). Other parameters as in :class:`TorchModel`.
     """
 
     moving = True
@@ -53,7 +57,9 @@ class SharedBodyModel(DeepModel):
     def fit_round(
         self, X: Any, residual: Any, *, round: int, previous: Self | None, sample_weight: Any = None
     ) -> Self:
-        """Train the body of ``previous`` on, with one output layer more; returns what serves all rounds so far."""
+        """Train the body of ``previous`` on, with one output layer more; returns
+        what serves all rounds so far.
+        """
         self._single_output = False
         return self._learn(X, residual, round, previous, sample_weight)
 
@@ -94,7 +100,9 @@ class SharedBodyModel(DeepModel):
         return self
 
     def _past_of(self, previous: Self | None, round: int) -> dict[int, NDArray[np.float32]]:
-        """Residuals of earlier rounds; one that is learned anew, after a restart, replaces what came after it."""
+        """Residuals of earlier rounds; one that is learned anew, after a
+        restart, replaces what came after it.
+        """
         if previous is None:
             return {}
         if previous._past is None:

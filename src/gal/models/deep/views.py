@@ -76,7 +76,9 @@ class TensorView:
             self._idle.setdefault(key, []).append(thing)
 
     def bare(self) -> TensorView:
-        """The same rows without what is lent: for what is lent itself, which would otherwise keep itself alive."""
+        """The same rows without what is lent: for what is lent itself, which
+        would otherwise keep itself alive.
+        """
         return TensorView(self.tensors, self.inputs)
 
     def idle(self) -> list[list[Any]]:
@@ -135,7 +137,8 @@ def to_device(
         found, tensors = _array(view, device, dtype)
     if inputs is not None and (found.kind, found.shape) != (inputs.kind, inputs.shape):
         raise InvalidInputError(
-            f"rows of kind {inputs.kind!r} and shape {inputs.shape} were learned from, got {found.kind!r} and "
+            f"rows of kind {inputs.kind!r} and shape {inputs.shape} were learned from, got {found.kind!r} "
+            "and "
             f"{found.shape}"
         )
     return view if isinstance(view, TensorView) else TensorView(tensors, found if inputs is None else inputs)
@@ -167,7 +170,8 @@ def _array(view: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs,
         raise InvalidInputError(f"a network needs rows (n, ...), got shape {values.shape}")
     if not np.isfinite(values).all():
         raise InvalidInputError(
-            f"{int((~np.isfinite(values)).sum())} values are NaN or infinite, which this network cannot take: fill "
+            f"{int((~np.isfinite(values)).sum())} values are NaN or infinite, which this network cannot "
+            "take: fill "
             "them in (Sequences may have NaN where nothing was measured)"
         )
     shape = tuple(int(length) for length in values.shape[1:])

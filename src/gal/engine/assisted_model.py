@@ -1,0 +1,164 @@
+"""A model that was learned with assistance, and how it answers: who is asked, and
+what is made of what they say.
+
+F^T(x) = F^0(x) + the organizations' answers, added up; then, where there is one, what the label holder's
+closing model or her private refit makes of the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.losses import Loss
+from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
+from gal.core.replies import Answers
+from gal.core.state import Ensemble
+from gal.engine.columns import DividedColumns, row_mask
+from gal.engine.drivers import drive_prediction, open_driver
+from gal.engine.initial import FittedModel, InitialOutput
+from gal.engine.organization import Organization
+from gal.engine.stacking import Closing
+from gal.errors import InvalidInputError, LocalModelError
+
+if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+
+class Refit(Protocol):
+    """What takes the place of the sum under a privacy guarantee (``gal.privacy.refit``)."""
+
+    def output(self, fitted: Sequence[Mapping[str, NDArray[np.float32]]], /) -> Floats:
+        """Outputs (n, K) from the answers by round and organization."""
+
+
+class Unasked(NamedTuple):
+    """Who does not answer: some organizations at all, others for some rows."""
+
+    organizations: frozenset[str] = frozenset()
+    rows: Mapping[str, NDArray[np.bool_]] = {}
+
+
+@dataclass(frozen=True)
+class AssistedModel:
+    """What prediction needs of the label holder, and the organizations with their fitted models."""
+
+    ensemble: Ensemble
+    organizations: Mapping[str, Organization]
+    columns: DividedColumns
+    loss: Loss
+    initial: InitialOutput
+    closing: Closing | None = None
+    refit: Refit | None = None
+    n_jobs: int | None = None
+
+    def ask(self, table: Any, unasked: Unasked) -> Answers:
+        """What the organizations say of these rows; an error where one that is asked cannot answer."""
+        asked = [name for name in self.ensemble.asked() if name not in unasked.organizations]
+        views = {name: self.columns.view(table, name) for name in asked}
+        with open_driver("joblib", self.n_jobs) as run:
+            answers = drive_prediction(
+                self.ensemble, self.organizations, views, int(table.shape[0]), run, unasked.rows
+            )
+        failed = [name for name in answers.missing if name not in unasked.organizations]
+        if failed:
+            reasons = "; ".join(f"{name} {answers.missing[name]}" for name in failed)
+            raise LocalModelError(f"{reasons}. Pass missing={failed} to predict without.")
+        return answers
+
+    def output(self, table: Any, answers: Answers) -> Floats:
+        """The outputs (n, K) of the whole model."""
+        return self._own(final_output(self.ensemble, answers, self._first(table)), answers)
+
+    def staged(self, table: Any, answers: Answers) -> Iterator[Floats]:
+        """The outputs after each round; after the last, those of the whole model."""
+        rounds = self.ensemble.n_rounds
+        if rounds == 0:
+            yield first_output(self.ensemble, len(answers.degraded), self._first(table))
+        for done, output in enumerate(staged_outputs(self.ensemble, answers, self._first(table)), 1):
+            yield self._own(output, answers) if done == rounds else output
+
+    def parts(self, table: Any, answers: Answers) -> dict[str, Floats]:
+        """What each organization adds, as deviation from its own average; "base" has the averages."""
+        added = outputs_by_organization(self.ensemble, answers)
+        base = first_output(self.ensemble, len(answers.degraded), self._first(table)).copy()
+        for name, part in added.items():
+            average = self._average(name)
+            part -= average
+            base += average
+        parts = {"base": base, **added}
+        if self.closing is not None or self.refit is not None:
+            output = final_output(self.ensemble, answers, self._first(table))
+            name = "closing model" if self.refit is None else "private refit"
+            parts[name] = self._own(output, answers) - output
+        return parts
+
+    def _own(self, output: Floats, answers: Answers) -> Floats:
+        """F^T as far as the closing model moves it; not where an answer is missing, which it never met.
+
+        Under a privacy guarantee: what the private refit makes of the same answers.
+        """
+        if self.refit is not None:
+            rounds = range(self.ensemble.n_rounds)
+            return self.refit.output(
+                [{name: values[index] for name, values in answers.values.items()} for index in rounds]
+            )
+        if self.closing is None or answers.degraded.all():
+            return output
+        used = [
+            {name: answers.values[name][index] for name in counts}
+            for index, counts in enumerate(self.ensemble.coefficients)
+        ]
+        closed = self.closing.output(self.loss, output, used)
+        return np.where(answers.degraded[:, None], output, closed)
+
+    def _first(self, table: Any) -> Floats | None:
+        if self.ensemble.initial is not None:
+            return None
+        own_view = self.columns.own_view(table) if isinstance(self.initial, FittedModel) else None
+        return self.initial.output(table, own_view)
+
+    def _average(self, name: str) -> Floats:
+        average = np.zeros(self.ensemble.n_outputs)
+        for counts, done in zip(self.ensemble.coefficients, self.ensemble.rounds, strict=False):
+            if name in counts:
+                average += counts[name] * np.asarray(done.mean_fitted[name])
+        return average
+
+
+def read_missing(missing: Any, organizations: Sequence[str], X: Any) -> Unasked:
+    """Read the option ``missing``: names that are not asked at all, or rows
+    by name that others do not know.
+    """
+    if missing is None:
+        return Unasked()
+    by_row = dict(missing) if isinstance(missing, Mapping) else {}
+    names = set(by_row) if by_row else {missing} if isinstance(missing, str) else set(missing)
+    strangers = sorted(names - set(organizations))
+    if strangers:
+        raise InvalidInputError(
+            f"missing names {', '.join(map(repr, strangers))}, but the organizations are "
+            f"{', '.join(organizations)}"
+        )
+    n_rows = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    unknown = {name: row_mask(name, rows, n_rows) for name, rows in by_row.items()}
+    unasked = {name for name, rows in unknown.items() if rows.all()} if by_row else names
+    return Unasked(frozenset(unasked), unknown)
+
+
+def frame_of_parts(parts: Mapping[str, Floats], outputs: Sequence[Any], index: Any) -> pd.DataFrame:
+    """One column per part (n, 1), or pairs (part, output) where there are several outputs."""
+    import pandas as pd
+
+    if parts["base"].shape[1] == 1:
+        return pd.DataFrame({name: part[:, 0] for name, part in parts.items()}, index=index)
+    return pd.DataFrame(
+        {(name, output): part[:, k] for name, part in parts.items() for k, output in enumerate(outputs)},
+        index=index,
+    )

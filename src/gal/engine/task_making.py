@@ -1,0 +1,171 @@
+"""From labels and options to a Task: names are looked up, "auto" is decided, the preset applied."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.line_search import line_search
+from gal.core.losses import AbsoluteError
+from gal.core.releases import Release
+from gal.core.residual_losses import LocalLoss
+from gal.core.rows import FittedValues, Rows, assign_rows
+from gal.core.stopping import Stopping
+from gal.core.task import Task
+from gal.core.weights import assistance_weights
+from gal.engine.labels import Labels
+from gal.engine.options import Options, is_auto
+from gal.engine.stacking import check_closing, closes
+from gal.errors import InvalidInputError, InvalidOptionError
+
+Floats = NDArray[np.float64]
+
+LARGE = 2000
+"""From this many rows on a tenth of them is worth more as judges than as examples."""
+
+SMALL = 50
+"""With fewer rows there is nothing to cross-validate with."""
+
+PARTS = 4
+"""Parts of a cross-validation."""
+
+CLOSING_BYTES = 4 * 2**30
+"""Fitted values larger than this together are not kept for a closing model unless asked to."""
+
+CLOSING_ROWS = 1_000_000
+"""A forest on more rows than this takes gigabytes and hours: only where it is asked for."""
+
+
+def make_task(
+    labels: Labels,
+    organizations: Sequence[str],
+    options: Options,
+    *,
+    label_holder: str | None,
+    label_holder_loss: str | LocalLoss | None = None,
+    initial: Any = "auto",
+    sample_weight: Any = None,
+    moving: Collection[str] = (),
+    release: Release | None = None,
+    private: bool = False,
+    seed: int = 0,
+) -> Task:
+    """The task that these options describe; ``moving`` names the organizations whose models move.
+
+    ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a
+    private refit that judges them on the true labels.
+    """
+    local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
+    method = ("softmax_adam" if options.paper else "shrunk") if is_auto(options.weights) else options.weights
+    search = ("lbfgs" if options.paper else "exact") if is_auto(options.line_search) else options.line_search
+    scale = not options.paper if is_auto(options.scale_residual) else options.scale_residual
+    if not isinstance(scale, bool | np.bool_):
+        raise InvalidOptionError(f"scale_residual must be 'auto', True or False, got {scale!r}")
+    steered = release is not None and release.steers
+    # Where labels are protected by releases only, even which rows are held out must not follow from them.
+    drawn_by = replace(labels, classes=None) if steered else labels
+    rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
+    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    return Task(
+        y=labels.y,
+        loss=labels.loss,
+        organizations=tuple(sorted(organizations)),
+        rows=rows,
+        label_holder=label_holder,
+        rounds=int(options.rounds),
+        initial=initial_output(
+            "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
+        ),
+        sample_weight=weight,
+        weights=assistance_weights(method, local),
+        line_search=line_search(search),
+        stopping=Stopping(None, None, None)
+        if options.paper
+        else Stopping(options.min_rate, options.patience, options.plateau),
+        scale_residual=bool(scale),
+        fully_corrective=options.fully_corrective,
+        keep_fitted=private or _will_close(options, labels, rows, len(organizations)),
+        guard=not private,
+        moving=tuple(sorted(moving)),
+        release=release,
+        seed=seed,
+    )
+
+
+def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int) -> bool:
+    """Whether a closing model is wanted and possible: it needs validation rows and all replies in memory."""
+    validated = len(rows.validation) > 0
+    check_closing(options.closing, labels.loss, validated=validated)
+    if not isinstance(options.closing, str):
+        return options.closing is not False
+    size = 4 * rows.n * labels.loss.n_outputs * organizations * int(options.rounds)
+    wanted = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CLOSING_BYTES
+    return wanted and validated and closes(labels.loss)
+
+
+def make_rows(
+    labels: Labels, options: Options, rng: np.random.Generator, *, cross_validate: bool = True
+) -> Rows:
+    """Row roles; by default small tables are cross-validated (unless told not to),
+    large ones hold two tenths back.
+    """
+    n = len(labels.y)
+    large = n >= LARGE and not options.paper
+    fitted: Any = ("held-out" if large else "in-sample") if is_auto(options.fitted) else options.fitted
+    fraction = (
+        (0.1 if large else 0.0) if is_auto(options.validation_fraction) else options.validation_fraction
+    )
+    if isinstance(fraction, str):
+        raise InvalidOptionError(f"validation_fraction must be 'auto' or a number, got {fraction!r}")
+    parts = options.cross_validation
+    if is_auto(parts):
+        untouched = is_auto(options.fitted) and is_auto(options.validation_fraction) and not options.paper
+        parts = PARTS if untouched and cross_validate and SMALL <= n < LARGE else 0
+    if parts is None:
+        parts = 0
+    if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or parts < 0 or parts == 1:
+        raise InvalidOptionError(
+            f"cross_validation must be 'auto', 0 (off) or at least 2 parts, got {parts!r}"
+        )
+    chosen: FittedValues = fitted
+    return assign_rows(
+        n,
+        rng,
+        fitted=chosen,
+        validation_fraction=0.0 if fraction is None else float(fraction),
+        held_out_fraction=options.held_out_fraction,
+        n_folds=options.n_folds,
+        n_parts=int(parts),
+        groups=labels.groups,
+    )
+
+
+def initial_output(
+    initial: Any, labels: Labels, rows: Rows, options: Options, sample_weight: Floats | None
+) -> Floats | None:
+    """F^0: a word, or an array of outputs in link space; None leaves it to the loss."""
+    if isinstance(initial, str):
+        if initial == "auto":
+            initial = "mean" if options.paper and isinstance(labels.loss, AbsoluteError) else "best"
+        if initial == "best":
+            return None
+        if initial == "zero":
+            return np.zeros((1, labels.loss.n_outputs))
+        if initial in {"mean", "median"} and labels.classes is None:
+            y = labels.y[rows.fit]
+            if initial == "median":
+                return np.median(y, axis=0)[None, :]
+            weight = None if sample_weight is None else sample_weight[rows.fit]
+            return np.average(y, axis=0, weights=weight)[None, :]
+        raise InvalidOptionError(
+            f"initial must be auto, best, zero, mean or median (regression only), or outputs, got {initial!r}"
+        )
+    output = np.asarray(initial, dtype=np.float64)
+    output = output.reshape(-1, labels.loss.n_outputs) if output.ndim < 2 else output
+    if len(output) not in {1, len(labels.y)}:
+        raise InvalidInputError(f"initial has {len(output)} rows, the labels {len(labels.y)}")
+    return output

@@ -1,0 +1,33 @@
+"""The examples run as they stand, without warnings, and say what they are meant to say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SAID = {
+    "own_models_and_losses.py": "without lab  mean error",
+    "save_and_explain.py": "of the patients that nobody learned from",
+    "would_it_help.py": "lab brought",
+}
+
+
+def test_every_example_is_tried() -> None:
+    assert {one.name for one in (ROOT / "examples").glob("*.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    plain = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-W", "error", str(ROOT / "examples" / name)]
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | plain
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAID[name] in done.stdout
+    assert not list(tmp_path.iterdir())  # it leaves nothing behind
