@@ -12,16 +12,25 @@ comma := ,
 GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 STAMP := $(VENV)/.installed-$(subst $(comma),-,$(GROUPS))
 
-.PHONY: demo test test-all lint bench clean
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: demo install test test-all coverage lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/gal demo
 
+install: $(STAMP)
+
 test: $(STAMP)
-	$(BIN)/python -m pytest $(if $(EXTRAS),--no-skips)
+	$(PYTEST) $(if $(EXTRAS),--no-skips)
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -m "slow or not slow" $(if $(EXTRAS),--no-skips)
+	$(PYTEST) -m "slow or not slow" $(if $(EXTRAS),--no-skips)
+
+# Not part of test: on Python 3.11 counting lines makes the tests a good deal slower.
+coverage: $(STAMP)
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

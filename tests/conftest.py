@@ -1,4 +1,4 @@
-"""Shared by all tests: thread pools kept small, and no silent skips where everything is installed."""
+"""Shared by all tests: small thread pools, time that stretches, and no silent skips where everything is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from collections.abc import Iterator
 import pytest
 from threadpoolctl import threadpool_limits
 
+from patience import PATIENCE, patient
+
 ALLOWED_SKIPS = ("no GPU", "credentialed data", "CIFAR10 is not in the data folder")
+os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own
+
+collect_ignore = ["support", "doc_examples.py"]  # no tests: doctests would import them
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -26,6 +31,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"fail on every skip whose reason is not one of: {', '.join(ALLOWED_SKIPS)}",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test's own time stretches like all others."""
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        if mark is not None and PATIENCE != 1:
+            item.add_marker(pytest.mark.timeout(patient(mark.args[0])), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

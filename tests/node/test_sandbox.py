@@ -23,6 +23,7 @@ import pytest
 from gal.errors import NodeError
 from gal.node import sandbox
 from gal.node.sandbox import landlock_version, shut_in
+from patience import patient
 
 landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
 
@@ -181,7 +182,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PYTHONPATH": str(above),
     }
     command = [sys.executable, "-W", "error", __file__, *map(str, folders)]
-    done = subprocess.run(command, cwd=above, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=above, env=environment, capture_output=True, text=True, timeout=patient(120)
+    )
     assert done.returncode == 0, done.stderr
     assert (folders[1] / "file.csv").read_text() == (folders[2] / "file.csv").read_text()
     found: dict[str, str] = json.loads(done.stdout)
