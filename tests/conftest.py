@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
@@ -14,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from patience import PATIENCE, patient
 
 ALLOWED_SKIPS = ("no GPU", "credentialed data", "CIFAR10 is not in the data folder")
+gc.disable()  # until all tests are collected: they are many, and none is garbage
 os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own
 
 collect_ignore = ["support", "doc_examples.py"]  # no tests: doctests would import them
@@ -39,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = item.get_closest_marker("timeout")
         if mark is not None and PATIENCE != 1:
             item.add_marker(pytest.mark.timeout(patient(mark.args[0])), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for again, among what tests make only."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

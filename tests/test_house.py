@@ -6,13 +6,17 @@ What does not keep to them yet is listed by name. The lists only shrink: who men
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).parents[1] / "src"
+TESTS = Path(__file__).parent
+SOURCES = TESTS.parent / "src"
+FIXED_WAIT = re.compile(r"\.(?:wait|join)\((?:timeout=)?\d|\b(?:timeout|deadline)=[1-9]")
+"""Seconds that no variable stretches; parts of a second are waited for on purpose."""
 FUNCTION_LINES, CLASS_LINES, MODULES = 60, 250, 14
 
 LONG_FUNCTIONS = {"bench", "invite", "leakage", "measure_leakage", "new_task"}
@@ -103,3 +107,35 @@ def test_what_breaks_a_rule_is_found(tmp_path: Path) -> None:
     assert too_long(tmp_path, classes=True) == {"Large"}
     assert full_folders(tmp_path) == {"gal"}
     assert defined_twice(tmp_path) == {"same"}
+
+
+def fixed_waits(text: str) -> list[str]:
+    """Lines that wait for a number of seconds that does not grow with ``GAL_TEST_PATIENCE``."""
+    return [line.strip() for line in text.splitlines() if FIXED_WAIT.search(line)]
+
+
+def test_no_test_waits_for_a_fixed_time() -> None:
+    found = {
+        str(path.relative_to(TESTS)): lines
+        for path in TESTS.rglob("*.py")
+        if path != Path(__file__) and (lines := fixed_waits(path.read_text(encoding="utf-8")))
+    }
+    assert not found, f"wait for patient(seconds) or LONGEST of tests/support/patience.py: {found}"
+
+
+def test_fixed_waits_are_found() -> None:
+    fixed = [
+        "done.wait(30)",
+        "process.wait(timeout=5)",
+        "thread.join(10)",
+        "learn(deadline=1.5)",
+        "get(timeout=20)",
+    ]
+    fine = [
+        "done.wait(LONGEST)",
+        "get(timeout=patient(20))",
+        "dial(timeout=0.3)",
+        '", ".join(names)',
+        "timeout=seconds",
+    ]
+    assert fixed_waits("\n".join([*fixed, *fine])) == fixed
