@@ -23,7 +23,6 @@ import pytest
 from gal.errors import NodeError
 from gal.node import sandbox
 from gal.node.sandbox import landlock_version, shut_in
-from patience import patient
 
 landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
 
@@ -170,6 +169,8 @@ def main(home: Path, other: Path, data: Path) -> None:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the checks came to, in a process started where all three folders lie: the worst place."""
+    from patience import patient  # not found where this file runs as a program
+
     above = tmp_path_factory.mktemp("organizations")
     folders = [above / name for name in ("home", "other", "data")]
     for folder in folders:
