@@ -5,14 +5,18 @@
 Eight organizations with the paper's CNN on random patches of CIFAR-10's size (50,000 x 3 x 16 x 8), batches of
 512, ten outputs. Prints the milliseconds of a step one by one and side by side, how many kernels a step has
 and how long they take, and which share of the GPU's own speed (a large matrix product, a large copy, both
-measured here) the arithmetic and the memory traffic of a step come to.
+measured here) the arithmetic and the memory traffic of a step come to. Without a GPU it only times plain steps,
+one organization after another, and wants few rows: ``--rows 64 --batch 16 --organizations 2``.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,35 +26,69 @@ from gal.models.deep import TorchModel
 from gal.models.deep.side_by_side import SideBySide
 from gal.models.deep.training import Trainer, on_stream, record
 
-ROWS, BATCH, OUTPUTS, ORGANIZATIONS = 50_000, 512, 10, 8
+OUTPUTS = 10
 SHAPE = (3, 16, 8)
 WIDTHS = (64, 128, 256, 512)
 
 
+@dataclass(frozen=True)
+class Scene:
+    """Who trains on how much."""
+
+    rows: int = 50_000
+    batch: int = 512
+    organizations: int = 8
+
+    @property
+    def steps(self) -> int:
+        """Of one epoch."""
+        return -(-self.rows // self.batch)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("rows", "batch", "organizations"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Scene, name))
+    scene = Scene(**vars(parser.parse_args()))
+    if scene.steps < 2:
+        parser.error("--rows must be more than --batch: a step is timed after one that warms up")
     torch.backends.cudnn.benchmark = True
-    tera_flops, tera_bytes = ceilings()
-    trainers = made()
-    together = step_seconds(trainers)
-    alone = step_seconds(trainers[:1])
-    kernels, busy = kernels_of(trainers[:1])
-    flops, moved = ORGANIZATIONS * step_flops(), ORGANIZATIONS * step_bytes()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"measured ceilings: {tera_flops:.0f} TFLOP/s in bfloat16, {tera_bytes:.2f} TB/s")
-    print(
-        f"one organization, one step: {1e3 * alone:.3f} ms; {kernels:.0f} kernels that take {1e3 * busy:.3f} ms"
-    )
-    print(
-        f"{ORGANIZATIONS} side by side, one step: {1e3 * together:.3f} ms, {alone * ORGANIZATIONS / together:.1f} x"
-    )
-    print(f"  = {1e6 * together / (ORGANIZATIONS * kernels):.2f} us per kernel")
-    print(f"100 epochs: {100 * together * -(-ROWS // BATCH):.1f} s")
-    print(
-        f"arithmetic: {flops / 1e9:.0f} GFLOP a step, {flops / together / 1e12 / tera_flops:.1%} of the ceiling"
-    )
-    print(
-        f"memory: at least {moved / 1e9:.2f} GB a step, {moved / together / 1e12 / tera_bytes:.1%} of the ceiling"
-    )
+    trainers = made(scene)
+    together, alone = step_seconds(trainers), step_seconds(trainers[:1])
+    lines = report(scene, together, alone)
+    if trainers[0].stream is not None:
+        lines = with_bounds(lines, scene, kernels_of(trainers[:1]), together)
+    print(*lines, sep="\n")
+
+
+def report(scene: Scene, together: float, alone: float) -> list[str]:
+    """What every machine can tell: where it ran, one step of one organization and of all, a hundred epochs."""
+    gpu, n = torch.cuda.is_available(), scene.organizations
+    return [
+        f"{torch.cuda.get_device_name() if gpu else 'no GPU'}, torch {torch.__version__}",
+        f"one organization, one step: {1e3 * alone:.3f} ms",
+        f"{n} {'side by side' if gpu else 'one by one'}, one step: {1e3 * together:.3f} ms, {alone * n / together:.1f} x",
+        f"100 epochs: {100 * together * scene.steps:.1f} s",
+    ]
+
+
+def with_bounds(lines: list[str], scene: Scene, counted: tuple[float, float], together: float) -> list[str]:
+    """The report with kernels, arithmetic and memory traffic beside what the GPU can do."""
+    (tera_flops, tera_bytes), (kernels, busy), n = ceilings(), counted, scene.organizations
+    flops, moved = n * step_flops(scene.batch), n * step_bytes(scene.batch)
+    where, alone, all_of_them, epochs = lines
+    return [
+        where,
+        f"measured ceilings: {tera_flops:.0f} TFLOP/s in bfloat16, {tera_bytes:.2f} TB/s",
+        f"{alone}; {kernels:.0f} kernels that take {1e3 * busy:.3f} ms",
+        all_of_them,
+        f"  = {1e6 * together / (n * kernels):.2f} us per kernel",
+        epochs,
+        f"arithmetic: {flops / 1e9:.0f} GFLOP a step, {flops / together / 1e12 / tera_flops:.1%} of the ceiling",
+        f"memory: at least {moved / 1e9:.2f} GB a step, {moved / together / 1e12 / tera_bytes:.1%} of the ceiling",
+    ]
 
 
 def ceilings() -> tuple[float, float]:
@@ -63,30 +101,47 @@ def ceilings() -> tuple[float, float]:
     return 2 * 8192**3 / product / 1e12, 8 * 2**29 / copy / 1e12
 
 
-def made() -> list[Trainer]:
-    """Trainers of all organizations after one short fit."""
+def made(scene: Scene) -> list[Trainer]:
+    """Trainers of all organizations after one short fit, put where their next one starts."""
     rng = np.random.default_rng(0)
-    residual = rng.normal(size=(ROWS, OUTPUTS)).astype(np.float32)
-    models = [TorchModel(epochs=1, batch_size=BATCH, random_state=seed) for seed in range(ORGANIZATIONS)]
-    views = [model.prepare(rng.normal(size=(ROWS, *SHAPE)).astype(np.float32)) for model in models]
+    residual = rng.normal(size=(scene.rows, OUTPUTS)).astype(np.float32)
+    models = [
+        TorchModel(epochs=1, batch_size=scene.batch, random_state=seed) for seed in range(scene.organizations)
+    ]
+    views = [model.prepare(rng.normal(size=(scene.rows, *SHAPE)).astype(np.float32)) for model in models]
     with SideBySide() as together:
         together([partial(model.fit, view, residual) for model, view in zip(models, views, strict=True)])
-    return sorted((trainer for view in views for kept in view.idle() for trainer in kept), key=id)
+    trainers = sorted((trainer for view in views for kept in view.idle() for trainer in kept), key=id)
+    for one in trainers:  # at rest they do not know where to start from
+        learned = {name: value.clone() for name, value in one.module.state_dict().items()}
+        one.begin(learned, one.target.clone(), None, seed=0)
+    return trainers
 
 
 def step_seconds(trainers: list[Trainer]) -> float:
-    """Of one recorded step of these trainers, side by side."""
+    """Of one step of these trainers: recorded and side by side on a GPU, plain and one by one without."""
+    if trainers[0].stream is None:
+        return steps_timed(trainers, partial(step_each, trainers))
     with on_stream(trainers[0].stream):
-        graph = record(trainers)
+        return steps_timed(trainers, record(trainers).replay)
 
-        def start_again() -> None:
-            for one in trainers:
-                one.done.zero_()
 
-        start_again()
-        first = seconds(graph.replay, 20)
-        start_again()
-        return min(first, seconds(graph.replay, 60))
+def step_each(trainers: list[Trainer]) -> None:
+    """One step of each, one by one."""
+    for one in trainers:
+        one.step()
+
+
+def steps_timed(trainers: list[Trainer], step: Callable[[], object]) -> float:
+    """Seconds of one step, the better of two times; each begins with the first batch."""
+    at_hand = len(trainers[0].rates)
+    found = []
+    for wanted in (20, 60):
+        for one in trainers:
+            one.done.zero_()
+        warm = min(3, at_hand // 2)
+        found.append(seconds(step, min(wanted, at_hand - warm), warm))
+    return min(found)
 
 
 def kernels_of(trainers: list[Trainer]) -> tuple[float, float]:
@@ -98,32 +153,38 @@ def kernels_of(trainers: list[Trainer]) -> tuple[float, float]:
             for _ in range(10):
                 graph.replay()
             torch.cuda.synchronize()
-    rows = [one for one in found.key_averages() if one.self_device_time_total > 0]
+    rows: list[Any] = [one for one in found.key_averages() if one.self_device_time_total > 0]
     return sum(one.count for one in rows) / 10, sum(one.self_device_time_total for one in rows) / 10 / 1e6
 
 
-def seconds(work: Callable[[], object], times: int) -> float:
+def seconds(work: Callable[[], object], times: int, warm: int = 3) -> float:
     """Of one call, warmed up."""
-    for _ in range(3):
+    for _ in range(warm):
         work()
-    torch.cuda.synchronize()
+    finish()
     started = time.perf_counter()
     for _ in range(times):
         work()
-    torch.cuda.synchronize()
+    finish()
     return (time.perf_counter() - started) / times
 
 
-def step_flops() -> float:
+def finish() -> None:
+    """Wait for what the GPU still does."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def step_flops(batch: int) -> float:
     """Multiplications and additions of one organization's step: forward, and twice as many backward."""
     channels, pixels, total = SHAPE[0], SHAPE[1] * SHAPE[2], 0
     for width in WIDTHS:
         total += 2 * 9 * channels * width * pixels
         channels, pixels = width, pixels // 4
-    return 3.0 * BATCH * total
+    return 3.0 * batch * total
 
 
-def step_bytes() -> float:
+def step_bytes(batch: int) -> float:
     """The fewest bytes of one organization's step: every convolution's result passes memory about nine times.
 
     Written once, read for its statistics, read to normalise and pool, read twice on the way back, its gradient
@@ -133,7 +194,7 @@ def step_bytes() -> float:
     for width in WIDTHS:
         total += 9 * 2 * width * pixels
         pixels //= 4
-    return float(BATCH * total)
+    return float(batch * total)
 
 
 if __name__ == "__main__":

@@ -492,12 +492,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="*", choices=[*parts(None), []], default=list(parts(None)))
+    parser.add_argument("part", nargs="*", help=f"some of {', '.join(parts(None))}; all by default")
     parser.add_argument("--rows", type=int, nargs="+", help="instead of the sizes that each part has")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if unknown := set(arguments.part) - set(parts(None)):  # choices would refuse an empty list on Python 3.11
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose from {', '.join(parts(None))}")
     found: dict[str, list[dict[str, Any]]] = {}
-    for name in arguments.part:
+    for name in arguments.part or parts(None):
         found[name] = parts(arguments.rows)[name]()
         if not arguments.json:
             print(f"{name}", flush=True)

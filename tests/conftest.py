@@ -1,7 +1,8 @@
-"""Shared by all tests: thread pools kept small, and no silent skips where everything is installed."""
+"""Shared by all tests: small thread pools, time that stretches, and no silent skips where everything is installed."""
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
@@ -13,8 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed
+from patience import PATIENCE, patient
 
 ALLOWED_SKIPS = ("no GPU", "credentialed data", "CIFAR10 is not in the data folder")
+gc.disable()  # until all tests are collected: they are many, and none is garbage
+os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own
+
+collect_ignore = ["support", "doc_examples.py"]  # no tests: doctests would import them
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -29,6 +35,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"fail on every skip whose reason is not one of: {', '.join(ALLOWED_SKIPS)}",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test's own time stretches like all others."""
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        if mark is not None and PATIENCE != 1:
+            item.add_marker(pytest.mark.timeout(patient(mark.args[0])), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for again, among what tests make only."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

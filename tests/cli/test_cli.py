@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from gal.cli.app import app, main
 from gal.extras import require
+from patience import patient
 
 PARTS = """
 label_holder = "bank"
@@ -147,7 +148,7 @@ def test_the_demo_wants_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("mine")
     done = subprocess.run(
         [sys.executable, "-c", "from gal.cli import main; main()", "demo", "--keep", str(tmp_path)],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=patient(240), check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "not an empty folder" in done.stderr

@@ -25,6 +25,7 @@ from gal.core.state import plain
 from gal.models import LinearModel
 from gal.node.control import LONGEST_PATH
 from gal.node.state import State
+from patience import LONGEST, patient
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]
 
@@ -73,12 +74,12 @@ def end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) 
     if process.poll() is None:
         process.send_signal(how)
     try:
-        return process.wait(30)
+        return process.wait(patient(30))
     finally:
         process.kill()
 
 
-def wait(ready: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait(ready: Callable[[], bool], seconds: float = LONGEST) -> None:
     until = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < until
@@ -422,7 +423,7 @@ def test_learning_that_is_interrupted(town: Town, how: signal.Signals) -> None:
         try:
             wait((town.clinic / "control.json").exists)
             process.send_signal(how)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=patient(60))
         finally:
             process.kill()
     assert process.returncode == 130
@@ -498,11 +499,11 @@ def test_online(running: Town) -> None:
             assert process.stderr is not None
             address = next(word for word in process.stderr.readline().split() if word.startswith("http"))
             request = urllib.request.Request(address, json.dumps({"ids": [503, 504]}).encode())
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=patient(30)) as answer:
                 said = json.load(answer)
             assert [row["id"] for row in said["predictions"]] == [503, 504]
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
+            assert process.wait(patient(30)) == 0
         finally:
             process.kill()
 

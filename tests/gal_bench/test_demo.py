@@ -38,6 +38,7 @@ from gal_bench.demo.four_nodes import (
     what_left,
 )
 from gal_bench.demo.processes import Processes
+from patience import patient
 
 PROGRAM = [sys.executable, "-c", "from gal.cli import main; main()"]
 
@@ -246,7 +247,7 @@ def test_a_process_ends_when_nobody_holds_its_lifeline() -> None:
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, start_new_session=True)
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(patient(60)) == -signal.SIGKILL
 
 
 def test_a_process_is_kept_out_of_the_other_folder(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ def test_nothing_is_left_when_the_demo_is_interrupted(tmp_path: Path, number: si
         process.send_signal(number)
         process.stderr.read()  # to its end: it still has something to say
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    until = time.monotonic() + 60
+    until = time.monotonic() + patient(60)
     while processes_about(folder) and time.monotonic() < until:
         time.sleep(0.1)
     assert processes_about(folder) == []

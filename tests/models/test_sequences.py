@@ -15,6 +15,7 @@ from gal import Organization
 from gal.engine.organization import take_rows
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.models.sequences import Sequences
+from patience import patient
 
 
 def stays() -> Sequences:
@@ -134,7 +135,9 @@ except ImportError as error:
 
 
 def test_without_torch_the_extra_is_named() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=patient(120)
+    )
     assert done.returncode == 0, done.stderr
     hint = str(MissingExtraError("deep", "torch", "deep local models"))
     assert "pip install 'gal-learn[deep]'" in hint

@@ -20,8 +20,9 @@ from gal.engine.drivers import choose_driver
 from gal.errors import LocalModelError
 from gal.models.deep import SharedBodyModel, TorchModel
 from gal.models.deep.side_by_side import Meeting, SideBySide, attending, current_meeting
+from patience import patient
 
-SECONDS = 10
+SECONDS = patient(60)
 """After which a test that hangs has failed."""
 
 

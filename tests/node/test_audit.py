@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from gal.errors import AuditError, NodeError
 from gal.node.audit import CUT, FIRST, AuditLog, Entry, Total
+from patience import patient
 
 
 class Clock:
@@ -308,7 +309,7 @@ def test_processes_append_to_one_chain_from_the_very_first_entry(path: Path) -> 
     with AuditLog(path) as log:
         for _ in range(100):
             log.append("in", "residual")
-        assert [process.wait(timeout=120) for process in processes] == [0, 0]
+        assert [process.wait(timeout=patient(120)) for process in processes] == [0, 0]
         verified = log.verify()
     assert (verified.n, verified.cuts) == (300, ())
 

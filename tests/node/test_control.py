@@ -15,6 +15,7 @@ import pytest
 from gal import errors
 from gal.errors import GALError, NodeError, RefusedError, TaskError
 from gal.node.control import WHERE, ControlServer, Event, ask_node, running_node
+from patience import LONGEST
 
 
 def add(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
@@ -117,16 +118,16 @@ def test_hanging_up_ends_what_was_asked(tmp_path: Path) -> None:
 
     def wait(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
         began.set()
-        assert stopping.wait(20)
+        assert stopping.wait(LONGEST)
         ended.set()
 
     with ControlServer(tmp_path, {"wait": wait}):
         with running_node(tmp_path) as connection:
             assert connection is not None
             connection.sendall(b'{"do": "wait", "arguments": {}}\n')
-            assert began.wait(20)
+            assert began.wait(LONGEST)
             assert not ended.is_set()
-        assert ended.wait(20)
+        assert ended.wait(LONGEST)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_a_node_that_ends_meanwhile(tmp_path: Path) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=LONGEST)
 
     def meet(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
         barrier.wait()

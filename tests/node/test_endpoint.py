@@ -15,6 +15,7 @@ import pytest
 from gal.errors import InvalidInputError, TaskError
 from gal.node import endpoint as module
 from gal.node.endpoint import Endpoint
+from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}
@@ -45,7 +46,7 @@ def served(network: Network) -> Iterator[Endpoint]:
 
 
 def ask(served: Endpoint, body: Any, path: str = "/predict", method: str = "POST") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=patient(60))
     try:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request(method, path, None if method == "GET" else data)
@@ -59,7 +60,7 @@ def batch(network: Network) -> dict[str, float]:
     ids = network.tables["clinic"][[ROW_ID]]
     path = network.root / "batch.csv"
     ids.to_csv(path, index=False)
-    rows = network.holder.predict_file("risk", path, join=20.0)["rows"]
+    rows = network.holder.predict_file("risk", path, join=patient(20.0))["rows"]
     return {row["id"]: row["prediction"] for row in rows}
 
 
@@ -139,7 +140,7 @@ def test_paths_and_methods(served: Endpoint) -> None:
 
 
 def raw(served: Endpoint, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=patient(60)) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         return connection.makefile("rb").read()
@@ -159,7 +160,7 @@ def test_one_that_hangs_up_in_the_middle(served: Endpoint) -> None:
 
 
 def test_one_connection_for_many_requests(served: Endpoint) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=patient(60))
     try:
         for body, status in (({"ids": ["p001003"]}, 200), ({"ids": []}, 400), ({"ids": ["p001004"]}, 200)):
             connection.request("POST", "/predict", json.dumps(body))

@@ -23,6 +23,7 @@ from gal.node.local_work import LocalWork
 from gal.node.registering import leave, remove
 from gal.protocol import Message, decode, prepare
 from gal.transport import CardFolder, Stream, dial, load_identity
+from patience import LONGEST, patient
 from real_nodes import HOLDER, TASK, Network, Running, text_of, until
 
 ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
@@ -126,10 +127,10 @@ def test_who_is_late_is_named_and_takes_part_again(make: Callable[..., Network])
     network = serving(make(paced=[HOLDER, "lab"]))
     network.allow(HOLDER, 2)
     network.allow("lab", 1)
-    learning = network.beside(lambda: network.learn(deadline=1.5))
+    learning = network.beside(lambda: network.learn(deadline=patient(1.5)))
     network.until_round(2)
     assert network.missed()[1] == {}
-    assert network.missed()[2] == {"lab": "did not answer within 1.5 s"}
+    assert network.missed()[2] == {"lab": f"did not answer within {patient(1.5):g} s"}
     network.allow("lab")
     until(lambda: network.answered("lab")[:2] == [1, 2], "the late answer")
     network.allow(HOLDER)
@@ -142,7 +143,7 @@ def test_who_is_late_is_named_and_takes_part_again(make: Callable[..., Network])
 def test_a_node_that_hangs_is_missed_and_takes_part_again(make: Callable[..., Network]) -> None:
     network = serving(make(paced=[HOLDER]))
     network.allow(HOLDER, 1)
-    learning = network.beside(lambda: network.learn(deadline=1.5))
+    learning = network.beside(lambda: network.learn(deadline=patient(1.5)))
     network.until_round(1)
     network.running["lab"].process.send_signal(signal.SIGSTOP)
     network.allow(HOLDER, 3)
@@ -193,11 +194,11 @@ def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
 ) -> None:
     network = serving(make(paced=[HOLDER]))
     network.allow(HOLDER, 1)
-    learning = network.beside(lambda: network.learn(deadline=1.0, quorum=3))
+    learning = network.beside(lambda: network.learn(deadline=patient(1.0), quorum=3))
     network.until_round(1)
     network.kill("lab")
     network.allow(HOLDER)
-    with pytest.raises(NodeError, match=r"the quorum is 3. lab did not answer within 1 s.*--resume"):
+    with pytest.raises(NodeError, match=r"the quorum is 3. lab did not answer within [\d.]+ s.*--resume"):
         learning.result()
     network.serve("lab")
     network.learn(resume=True)
@@ -220,7 +221,7 @@ class HandMade:
         assert card is not None
         identity = load_identity(home, name)
         self.stream: Stream = dial(
-            card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=10
+            card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=patient(10)
         )
         [task] = network.state(name).tasks()
         terms = TaskTerms.model_validate(task.terms).digest
@@ -278,7 +279,7 @@ def test_an_answer_counts_once_and_only_while_it_is_asked_for(make: Callable[...
     assert network.learn()["missed"] == {}
     expected, _ = network.expected()
     assert text_of(network.ensemble()) == text_of(expected)
-    assert network.learn(deadline=1.5)["missed"] == {"lab": [2]}
+    assert network.learn(deadline=patient(1.5))["missed"] == {"lab": [2]}
     with AuditLog(network.home(HOLDER) / "state.sqlite") as audit:
         late = [one for one in audit.entries(peer="lab") if one.kind == "refused"]
         assert len(late) >= 2 * network.rounds
@@ -337,7 +338,7 @@ def test_a_full_disk_at_the_label_holder_stops_learning_and_it_can_be_resumed(
     network.serve(HOLDER, GAL_FULL_DISK=str(flag))
     network.serve(*network.organizations)
     network.allow("lab", 2)
-    learning = network.beside(lambda: network.learn(deadline=4.0))
+    learning = network.beside(lambda: network.learn(deadline=patient(4.0)))
     network.until_round(2)
     flag.write_text(content, encoding="ascii")
     network.allow("lab")
@@ -396,7 +397,7 @@ if sys.platform == "linux" and may_mount():
         disk = small_disks("lab")
         network = serving(make(paced=[HOLDER], rounds=8))
         network.allow(HOLDER, 1)
-        learning = network.beside(lambda: network.learn(deadline=2.0))
+        learning = network.beside(lambda: network.learn(deadline=patient(2.0)))
         network.until_round(1)
         until(lambda: network.answered("lab") == [1, 2], "round 2")
         disk.fill()
@@ -418,7 +419,7 @@ if sys.platform == "linux" and may_mount():
         disk = small_disks(HOLDER)
         network = serving(make(paced=["lab"], rounds=8))
         network.allow("lab", 2)
-        learning = network.beside(lambda: network.learn(deadline=20.0))
+        learning = network.beside(lambda: network.learn(deadline=patient(20.0)))
         network.until_round(2)
         disk.fill()
         network.allow("lab")
@@ -447,7 +448,7 @@ def test_a_task_is_learned_again_on_new_rows_compared_and_rolled_back(make: Call
     network.learn()
     network.check_same(2)
     rows = network.root / f"{HOLDER}.csv"
-    scores = network.ask("compare", versions=[1, 2], rows=str(rows), seconds=20.0, join=20.0)["scores"]
+    scores = network.ask("compare", versions=[1, 2], rows=str(rows), seconds=LONGEST, join=LONGEST)["scores"]
     assert float(scores["2"]["r2"]) > float(scores["1"]["r2"]) > 0.5
     assert network.start(HOLDER, "rollback", TASK, "1").end() == 0
     now = network.predictions()

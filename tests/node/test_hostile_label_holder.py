@@ -34,6 +34,7 @@ from hostile import (
     opened,
     raw,
 )
+from patience import patient
 
 POLICY = "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day = 300\n"
 
@@ -49,7 +50,7 @@ def link(net: Network) -> Iterator[Peer]:
     """Mallory's stream from the lab."""
     with listening(net.mallory) as came:
         asker(net, "first")
-        peer = came.get(timeout=30)
+        peer = came.get(timeout=patient(30))
         peer.wait_for(lambda one: one.kind == "joined", "joined")
         yield peer
 
@@ -381,7 +382,7 @@ def test_no_failure_tells_what_the_data_say(
         table = secret_rows()
         table.to_csv(rows, index=False)
         task = asker(net, "curious")
-        peer = came.get(timeout=30)
+        peer = came.get(timeout=patient(30))
         texts = table["id"].to_numpy(dtype=object)
         asked = {"integers": None, "texts": texts}
         begun = peer.ask(task.begin(arrays=asked, kind="text"))

@@ -32,8 +32,9 @@ from hostile import (
     joined,
     network,
 )
+from patience import patient
 
-SOON = Patience(join=20.0, deadline=30.0)
+SOON = Patience(join=patient(20.0), deadline=patient(30.0))
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +209,9 @@ def test_who_comes_late_with_lies_does_not_stop_the_others(net: Network) -> None
                 here = net.nodes["clinic"].assistants
                 eventually(lambda: "mallory" in here.present(terms.task), "mallory is there")
 
-        ensemble = net.learn("late", patience=Patience(join=1.0, deadline=30.0), on_event=on_event)
+        ensemble = net.learn(
+            "late", patience=Patience(join=patient(1.0), deadline=patient(30.0)), on_event=on_event
+        )
         eventually(lambda: any(one["event"] == "refused" for one in told), "it is named")
     alone = net.in_process("clinic", "lab")
     assert [one.rate for one in ensemble.rounds] == [one.rate for one in alone.rounds]
@@ -268,7 +271,7 @@ def test_answers_to_what_was_not_asked_do_not_count(
     terms = net.invite(name, net.lab, net.mallory)
     since = net.mark("clinic")
     with assisting(net, terms, twist):
-        ensemble = net.learn(name, patience=Patience(join=20.0, deadline=1.5))
+        ensemble = net.learn(name, patience=Patience(join=patient(20.0), deadline=patient(1.5)))
     assert "did not answer" in ensemble.rounds[0].left_out["mallory"]
     assert "not-asked" in net.refusals("clinic", since)
     assert "mallory" not in ensemble.rounds[1].left_out
@@ -418,9 +421,9 @@ def test_garbage_in_a_private_set_intersection_does_not_stop_predictions(net: Ne
     own = net.clinic.home / "rows.csv"
     with assisting(net, terms, rows, blind=honestly):
         net.learn("blind", patience=SOON)
-        assert net.holder.predict_file("blind", own, join=20.0)["degraded"] == 0
+        assert net.holder.predict_file("blind", own, join=patient(20.0))["degraded"] == 0
     with assisting(net, terms, rows, blind=lambda request: b"garbage"):
-        facts = net.holder.predict_file("blind", own, join=20.0)
+        facts = net.holder.predict_file("blind", own, join=patient(20.0))
     assert facts["degraded"] == 60
     assert "private set intersection" in facts["missing"]["mallory"]
 
@@ -451,7 +454,7 @@ def learned(net: Network) -> Any:
 def predicted(net: Network, terms: Any) -> dict[str, Any]:
     present = net.nodes["clinic"].assistants.present
     eventually(lambda: {"lab", "mallory"} <= set(present(terms.task)), "both are there")
-    return net.holder.predict_file("learned", net.clinic.home / "rows.csv", seconds=5.0)
+    return net.holder.predict_file("learned", net.clinic.home / "rows.csv", seconds=patient(5.0))
 
 
 @pytest.mark.slow
@@ -464,11 +467,11 @@ def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
         if answer.kind != "fitted":
             return [answer]
         asked.set()
-        ears.wait(60)
+        ears.wait(patient(60))
         return []
 
     def shout(peer: Peer) -> None:
-        assert asked.wait(30)
+        assert asked.wait(patient(30))
         for _ in range(2000):
             peer.send(joined(terms))
 
@@ -480,7 +483,9 @@ def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
         thread = threading.Thread(target=shout, args=(peer,))
         thread.start()
         try:
-            ensemble = net.learn("deaf", patience=Patience(join=20.0, deadline=4.0), on_event=hear_the_end)
+            ensemble = net.learn(
+                "deaf", patience=Patience(join=patient(20.0), deadline=patient(4.0)), on_event=hear_the_end
+            )
         finally:
             ears.set()
             thread.join()
@@ -498,7 +503,7 @@ def test_a_revoked_card_ends_the_link_and_a_new_one_lets_it_back_in(net: Network
     assistants = net.nodes["clinic"].assistants
     net.clinic.cards.remove("lab")
     with pytest.raises(NodeError, match="lab"):
-        net.learn("revoked", patience=Patience(join=1.0, deadline=3.0))
+        net.learn("revoked", patience=Patience(join=patient(1.0), deadline=patient(3.0)))
     eventually(lambda: "lab" not in assistants.connected(), "the lab's stream ends")
     assert any("removed or replaced" in one.note for one in net.audited("clinic") if one.kind == "refused")
     net.clinic.cards.add(net.lab.card)
@@ -518,5 +523,5 @@ def test_a_new_key_goes_on_with_a_task(net: Network) -> None:
     net.stop(net.lab)
     net.start(net.lab)
     assert net.learn("rotated") == first
-    facts = net.holder.predict_file("rotated", net.clinic.home / "rows.csv", version=1, join=20.0)
+    facts = net.holder.predict_file("rotated", net.clinic.home / "rows.csv", version=1, join=patient(20.0))
     assert facts["degraded"] == 0

@@ -18,6 +18,7 @@ from gal.node.invitations import TaskTerms
 from gal.node.learning import Patience
 from gal.node.registering import forget, invite, join, leave, read_terms
 from gal.node.state import TaskRecord
+from patience import patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
 MODELS = {"clinic": 'use = "linear"', "lab": 'use = "tabular"', "ward": 'use = "ridge"'}
@@ -215,11 +216,11 @@ def test_one_that_knows_none_of_the_rows(tmp_path: Path, alignment: str) -> None
 def test_one_that_never_comes_is_missed(tmp_path: Path) -> None:
     with running(Network(tmp_path, numbers(60))) as network:
         network.invite("few", join=["lab"], rounds=2, **PLAIN)
-        facts = network.learn("few", patience=Patience(join=1.0, deadline=20.0))
+        facts = network.learn("few", patience=Patience(join=patient(1.0), deadline=patient(20.0)))
         assert facts["missed"] == {"ward": [1, 2]}
         assert facts["contributions"].get("ward", 0) == 0
         with pytest.raises(TaskError, match=r"quorum is 3 of 3.*gal serve.*gal join"):
-            network.learn("few", patience=Patience(join=0.5, deadline=20.0, quorum=3))
+            network.learn("few", patience=Patience(join=patient(0.5), deadline=patient(20.0), quorum=3))
         # It joins later: the next version has it.
         network.nodes["ward"].state.add_task(joined_by_hand(network, "few"))
         network.wait_until_joined(network.nodes["clinic"].state.find_task("few"))
@@ -474,7 +475,7 @@ def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:
     with running(network):
         record = network.invite("risk", rounds=2, fitted="out-of-fold", n_folds=2)
         network.wait_until_joined(record)
-        network.learn("risk", patience=Patience(join=20.0, deadline=60.0, quorum=1))
+        network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=1))
         missed = network.ensemble(record).rounds[0].left_out
     assert "too-few-rows" in missed["lab"]
 
@@ -484,4 +485,4 @@ def test_a_quorum_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
     with running(network):
         network.invite("risk", rounds=2)
         with pytest.raises(InvalidOptionError, match="--quorum 9 can never be reached"):
-            network.learn("risk", patience=Patience(join=20.0, deadline=60.0, quorum=9))
+            network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=9))

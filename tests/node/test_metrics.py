@@ -10,6 +10,7 @@ import pytest
 
 from gal.errors import ConfigurationError, NodeError
 from gal.node.metrics import MOST_VALUES, Metrics, NoMetrics, PrometheusMetrics, ServedMetrics, start_metrics
+from patience import patient
 
 pytest.importorskip("prometheus_client")
 
@@ -106,7 +107,9 @@ def test_they_are_served_until_closed() -> None:
     assert isinstance(metrics, ServedMetrics)
     try:
         use(metrics)
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{metrics.port}/metrics", timeout=patient(30)
+        ) as answer:
             text = answer.read().decode()
         assert 'gal_predicted_rows_total{peer="bank"} 25.0' in text
         assert "python_info" not in text
@@ -114,7 +117,7 @@ def test_they_are_served_until_closed() -> None:
         metrics.close()
     metrics.close()
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", metrics.port), timeout=5)
+        socket.create_connection(("127.0.0.1", metrics.port), timeout=patient(5))
 
 
 def test_off_counts_nothing() -> None:

@@ -35,6 +35,7 @@ from hostile import (
     opened,
     raw,
 )
+from patience import patient
 
 FEW, MANY, MOST = 2_000, 10_000, 30_000
 Rng = np.random.Generator
@@ -303,7 +304,7 @@ def mutate_for_the_label_holder(net: Network, n: int, seed: int) -> None:
         peer.send(joined(terms))
         send_all(peer, valid_messages(Asker(terms, np.arange(60, dtype=np.int64) + 1000)), n, seed)
         peer.send(Message("leave", "e" * 32, request="the last one"))
-        last = peer.wait_for(lambda one: one.request == "the last one", "the end", seconds=250)
+        last = peer.wait_for(lambda one: one.request == "the last one", "the end", seconds=patient(250))
         assert last.fields["code"] == "not-invited"
     check_records(net, "clinic", since, n // 2)
     check_files(net, before)
@@ -313,7 +314,7 @@ def mutate_for_the_organization(net: Network, n: int, seed: int) -> None:
     before, since = files_below(net.root), net.mark("lab")
     with listening(net.mallory) as came:
         task = asker(net, f"bait-{seed}")
-        peer = came.get(timeout=30)
+        peer = came.get(timeout=patient(30))
         assert peer.ask(task.begin()).kind == "begun"
         assert peer.ask(task.fit()).kind == "fitted"
         send_all(peer, valid_messages(task), n, seed)

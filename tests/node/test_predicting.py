@@ -13,6 +13,7 @@ import pytest
 import gal
 from gal.core.state import Ensemble
 from gal.errors import GALError, InvalidInputError, TaskError
+from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}
@@ -209,7 +210,7 @@ def test_one_whose_card_is_gone(network: Network, tmp_path: Path) -> None:
     cards = CardFolder(network.root / "clinic" / "cards")
     card = read_card(network.root / "clinic" / "cards" / "lab.card")
     cards.remove("lab")
-    found = predict(network, tmp_path, ids, join=0.0, seconds=1.0)
+    found = predict(network, tmp_path, ids, join=0.0, seconds=patient(1.0))
     assert "lab" in found["missing"]
     cards.add(card)
     network.stop("lab")

@@ -25,6 +25,7 @@ from gal.node.configuration import read_configuration
 from gal.node.failures import describe
 from gal.node.learning import Patience
 from gal.node.worker import Worker, WorkFailedError, why_ended
+from patience import patient
 from small_network import Network, numbers, running
 
 TOML = 'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\nuse = "linear"\n'
@@ -103,7 +104,7 @@ def test_killed_it_is_named_and_started_again(worker: Worker) -> None:
         thread.start()
     os.kill(before, signal.SIGKILL)
     for thread in threads:
-        thread.join(30)
+        thread.join(patient(30))
     assert len(told) == 3
     ended = [
         one for one in told if not isinstance(one, dict)
@@ -150,7 +151,7 @@ def test_limits_of_a_fit_end_the_process_and_not_the_node(
     with running(network, own_processes=True):
         network.invite("greed", rounds=1, cross_validation=0, validation_fraction=0.0)
         events: list[Any] = []
-        patience = Patience(join=60.0, deadline=60.0, quorum=1)
+        patience = Patience(join=patient(60.0), deadline=patient(60.0), quorum=1)
         facts = network.learn("greed", patience=patience, on_event=events.append)
         assert facts["missed"] == {"lab": [1], "ward": [1]}
         [done] = [one for one in events if one["event"] == "round"]

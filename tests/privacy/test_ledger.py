@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.privacy.accounting import Event, spent
 from gal.privacy.ledger import Budget, Charge, Ledger, row_keys
+from patience import patient
 
 LABELS = "labels: outcome"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -508,7 +509,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ledgers of processes: killed after a charge, killed inside one, and three at the same time."""
     folder = tmp_path_factory.mktemp("processes")
     command = [sys.executable, "-c", PROCESSES, str(folder)]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=patient(120), check=True).stdout
     assert said.split() == ["0", "9", "0", "0", "0"]
     return folder
 

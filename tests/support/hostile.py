@@ -52,10 +52,11 @@ from gal.transport import (
     make_identity,
     save_identity,
 )
+from patience import LONGEST, patient
 
 N_ROWS = 60
 LARGEST = 4_000_000
-QUICKLY = Patience(join=20.0, deadline=20.0)
+QUICKLY = Patience(join=patient(20.0), deadline=patient(20.0))
 NOBODY = "sha256:" + "0" * 64
 TOKENS = {"integers", "texts", "hashes"}
 
@@ -165,7 +166,7 @@ class Peer:
         assert self.stream.outgoing.put(frame), f"the stream has ended: {self.ended}"
 
     def wait_for(
-        self, wanted: Callable[[Message], bool], what: str, *, seen: int = 0, seconds: float = 30.0
+        self, wanted: Callable[[Message], bool], what: str, *, seen: int = 0, seconds: float = LONGEST
     ) -> Message:
         """The first such message that has come or comes, after the first ``seen`` ones."""
         end = time.monotonic() + seconds
@@ -178,7 +179,7 @@ class Peer:
                 assert self.ended is None, f"waiting for {what}, the stream ended: {self.ended}"
                 assert self._changed.wait(end - time.monotonic()) or time.monotonic() < end, f"no {what}"
 
-    def wait_for_end(self, seconds: float = 30.0) -> NodeError:
+    def wait_for_end(self, seconds: float = LONGEST) -> NodeError:
         """Why the stream has ended."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.ended is not None, seconds), "the stream goes on"
@@ -208,7 +209,9 @@ class Peer:
 @contextmanager
 def dialed(who: House, holder: House, on_message: Callable[[Received], None] | None = None) -> Iterator[Peer]:
     """The hostile organization's stream to a label holder."""
-    stream = dial(holder.card, who.identity, cards=who.cards, largest=10**9, software="hostile", timeout=20)
+    stream = dial(
+        holder.card, who.identity, cards=who.cards, largest=10**9, software="hostile", timeout=patient(20)
+    )
     peer = Peer(stream, on_message)
     thread = threading.Thread(target=peer.read, daemon=True)
     thread.start()
@@ -216,7 +219,7 @@ def dialed(who: House, holder: House, on_message: Callable[[Received], None] | N
         yield peer
     finally:
         stream.close()
-        thread.join(10)
+        thread.join(LONGEST)
 
 
 @contextmanager
@@ -529,7 +532,7 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:
     """Wait until this is so."""
     end = time.monotonic() + seconds
     while not condition():

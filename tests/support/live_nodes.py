@@ -27,6 +27,7 @@ from cryptography.x509.oid import NameOID
 from gal.protocol import Message, encode, split
 from gal.transport import Card, CardFolder, Identity, Listener, Stream, card_of, dial, make_identity
 from gal.transport.wire import grpc
+from patience import LONGEST, patient
 
 LARGEST = 64 << 20
 SMALL = Message("joined", fields={"tasks": []})
@@ -78,7 +79,7 @@ def listening(
     on_stream: Callable[[Stream], object] = echo,
     *,
     bind: str = "127.0.0.1:0",
-    hello_seconds: float = 10.0,
+    hello_seconds: float = patient(10.0),
 ) -> Iterator[Live]:
     refused: list[tuple[str | None, str]] = []
     listener = Listener(
@@ -95,7 +96,7 @@ def listening(
         yield Live(listener, who, refused)
 
 
-def dialed(who: House, card: Card, *, proxy: str | None = None, timeout: float = 20.0) -> Stream:
+def dialed(who: House, card: Card, *, proxy: str | None = None, timeout: float = patient(20.0)) -> Stream:
     """A stream of this house to the node of this card, which it adds to its own cards."""
     who.cards.add(card)
     return dial(
@@ -116,7 +117,7 @@ def raw_call(who: House, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
 
     def kept_open() -> Iterator[bytes]:
         yield from frames
-        end.wait(60)
+        end.wait(patient(60))
 
     credentials = grpc.ssl_channel_credentials(
         card.trusted, who.identity.private_key, who.identity.certificate
@@ -217,7 +218,7 @@ def relay(own: Identity, roots: bytes, onward: Card) -> Iterator[int]:
             server.stop(0).wait()
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:
     """Waits until this is so."""
     end = time.monotonic() + seconds
     while not condition():

@@ -41,11 +41,10 @@ from gal.node.operations import do
 from gal.node.registering import invite, join, read_terms
 from gal.node.state import State
 from gal.transport import CardFolder, read_card
+from patience import LONGEST, patient
 
 HOLDER, TASK = "clinic", "risk"
 DOOMED = Path(__file__).with_name("doomed.py")
-LONGEST = 60.0
-"""Seconds after which something that is waited for will not come any more."""
 
 PACED_MODEL = """
 from pathlib import Path
@@ -115,7 +114,7 @@ def nursery() -> str:
     def end() -> None:
         assert mother.stdin is not None
         mother.stdin.close()
-        mother.wait(10)
+        mother.wait(LONGEST)
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
@@ -168,7 +167,7 @@ class Network:
             if one.process.poll() is None:
                 one.process.send_signal(signal.SIGCONT)
                 one.process.kill()
-            one.process.wait(10)
+            one.process.wait(LONGEST)
         self._closing.close()
 
     # What everybody has
@@ -378,7 +377,7 @@ class Network:
 
     def predictions(self, **more: Any) -> dict[str, Any]:
         """The label holder's predictions for her own rows."""
-        chosen = {"out": None, "version": None, "seconds": 20.0, "join": 20.0} | more
+        chosen = {"out": None, "version": None, "seconds": patient(20.0), "join": patient(20.0)} | more
         found: dict[str, Any] = self.ask("predict", rows=str(self.root / f"{HOLDER}.csv"), **chosen)
         return found
 

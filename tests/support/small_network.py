@@ -36,10 +36,11 @@ from gal.node.tasks import new_task
 from gal.node.worker import Result, WorkFailedError
 from gal.node.worker_process import ONE_AT_A_TIME, Commands
 from gal.transport import CardFolder, card_of, make_identity, save_identity
+from patience import LONGEST, patient
 
 ROW_ID, LABEL = "id", "y"
 LINEAR = 'use = "linear"'
-QUICKLY = Patience(join=20.0, deadline=60.0)
+QUICKLY = Patience(join=patient(20.0), deadline=patient(60.0))
 
 
 def quiet() -> Log:
@@ -174,7 +175,7 @@ class Network:
         """Until these organizations (default: all) are connected and have said that they take part."""
         assistants = self.nodes[record.label_holder].assistants
         wanted = set(names) or set(self.tables) - {record.label_holder}
-        assert assistants.wait_for(lambda: wanted <= set(assistants.present(record.id)), 20.0)
+        assert assistants.wait_for(lambda: wanted <= set(assistants.present(record.id)), LONGEST)
 
     def learn(self, task: str, *, holder: str | None = None, **how: Any) -> dict[str, Any]:
         """Learn a version; its facts."""

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from patience import patient
+
 PIECE = re.compile(
     r"<!-- (?:file: (?P<file>\S+)|edit: (?P<edit>\S+), \"(?P<start>[^\"]+)\"|terminal (?P<terminal>\d)(?P<stays>, goes on)?) -->\n"
     r"```\w*\n(?P<text>.*?)```\n"
@@ -32,7 +34,7 @@ KEYS = {"Ctrl-C": signal.SIGINT, "Ctrl-\\": signal.SIGQUIT}
 PORT = "7443"
 HERE = "/home/you/tutorial"
 """What the page calls the folder in which it is played."""
-SECONDS = 240.0
+SECONDS = patient(240.0)
 
 
 class Terminal:

@@ -29,6 +29,7 @@ from live_nodes import (
     raw_call,
     residual_message,
 )
+from patience import LONGEST, patient
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -152,7 +153,7 @@ def test_nothing_is_sent_to_a_peer_that_was_revoked(bank: House, hospital: House
     errors: queue.Queue[Exception] = queue.Queue()
 
     def send_later(stream: Stream) -> None:
-        revoked.wait(30)
+        revoked.wait(patient(30))
         try:
             stream.send(residual_message(10, 1.0))
         except NodeError as error:
@@ -164,7 +165,7 @@ def test_nothing_is_sent_to_a_peer_that_was_revoked(bank: House, hospital: House
         revoked.set()
         with pytest.raises(RefusedError, match="bank refused"):
             stream.receive()
-        error = errors.get(timeout=10)
+        error = errors.get(timeout=LONGEST)
         assert isinstance(error, RefusedError)
         assert error.code == "revoked"
         stream.close()
@@ -321,7 +322,7 @@ def answering(data: bytes | None) -> Iterator[int]:
         thread.start()
         yield int(server.getsockname()[1])
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(LONGEST)
         for connection in kept:
             connection.close()
 

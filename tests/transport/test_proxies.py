@@ -13,6 +13,7 @@ import pytest
 
 from gal.errors import InvalidInputError, LinkLostError
 from live_nodes import SMALL, House, dialed, house, listening
+from patience import LONGEST
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -48,7 +49,7 @@ class Connect(socketserver.StreamRequestHandler):
             back = threading.Thread(target=pump, args=(onward, self.connection), daemon=True)
             back.start()
             pump(self.connection, onward)
-            back.join(10)
+            back.join(LONGEST)
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
@@ -70,7 +71,7 @@ def running(*, allow: bool = True) -> Iterator[Proxy]:
             yield proxy
         finally:
             proxy.shutdown()
-            thread.join(10)
+            thread.join(LONGEST)
 
 
 @pytest.fixture(autouse=True)

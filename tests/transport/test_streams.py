@@ -36,6 +36,7 @@ from live_nodes import (
     residual_message,
     settled,
 )
+from patience import LONGEST, patient
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -126,7 +127,7 @@ def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: Ho
         threads = [threading.Thread(target=send, args=(number,)) for number in (1, 2, 3)]
         for thread in threads:
             thread.start()
-        messages = [received.get(timeout=30) for _ in range(15)]
+        messages = [received.get(timeout=patient(30)) for _ in range(15)]
         for thread in threads:
             thread.join()
         stream.close()
@@ -147,7 +148,7 @@ def test_what_was_sent_arrives_although_the_stream_is_closed_at_once(bank: House
         for number in range(1, 6):
             stream.send(residual_message(300_000, 0.0, number))
         stream.close()
-        assert [received.get(timeout=10) for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert [received.get(timeout=LONGEST) for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("who", ["dialer", "listener"])
@@ -167,7 +168,7 @@ def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
             ended.put(error)
 
     def sleep(stream: Stream) -> None:
-        closing.wait(50)
+        closing.wait(patient(50))
 
     with listening(bank, pour if who == "listener" else sleep) as live:
         stream = dialed(hospital, live.card())
@@ -177,10 +178,10 @@ def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
         eventually(lambda: len(sent) > 0, "the first message is sent")
         assert settled(lambda: len(sent)) < 60, "200 messages of 1 MiB must not all wait in memory"
         stream.close()
-        assert isinstance(ended.get(timeout=10), LinkLostError)
+        assert isinstance(ended.get(timeout=LONGEST), LinkLostError)
         closing.set()
     if who == "dialer":
-        pouring.join(10)
+        pouring.join(LONGEST)
         assert not pouring.is_alive()
 
 
@@ -221,8 +222,8 @@ def test_close_wakes_a_receive_that_waits(bank: House, hospital: House) -> None:
         thread = threading.Thread(target=wait)
         thread.start()
         stream.close()
-        assert isinstance(ended.get(timeout=10), LinkLostError)
-        thread.join(10)
+        assert isinstance(ended.get(timeout=LONGEST), LinkLostError)
+        thread.join(LONGEST)
         stream.close()
         with pytest.raises(LinkLostError, match="was closed"):
             stream.send(SMALL)
@@ -388,7 +389,7 @@ def test_a_dialer_that_hangs_is_noticed(tmp_path: Path, bank: House, hospital: H
                 assert client.stdout is not None
                 assert client.stdout.readline() == "dialed\n"
                 client.send_signal(signal.SIGSTOP)
-                eventually(lambda: live.listener.peers() == [], "the bank notices", seconds=90)
+                eventually(lambda: live.listener.peers() == [], "the bank notices", seconds=patient(90))
             finally:
                 client.kill()
 
@@ -451,7 +452,7 @@ def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(bank: Hou
 
     with listening(bank, wait) as live:
         with raw_call(hospital, live.card(), [*hello(), FIRST + b"\0" * (4 * FRAME)]):
-            assert isinstance(ended.get(timeout=10), LinkLostError)
+            assert isinstance(ended.get(timeout=LONGEST), LinkLostError)
         assert_serves(live, hospital)
 
 
@@ -463,7 +464,7 @@ def test_outgoing_frames_wait_in_a_short_queue() -> None:
     thread = threading.Thread(target=lambda: results.append(outgoing.put(b"c")))
     thread.start()
     assert next(outgoing) == b"a"
-    thread.join(10)
+    thread.join(LONGEST)
     assert results == [True]
     outgoing.finish()
     assert not outgoing.put(b"d")

@@ -1,19 +1,19 @@
 """Experiments: what assistance would bring, measured on data at hand."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from gal.evaluate.simulation import Interval, Simulation, simulate
 
 __all__ = ["Interval", "Simulation", "simulate"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     """What tables need is imported when it is asked for: deep runs do without pandas."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from gal.evaluate import simulation
 
-    return getattr(simulation, name)
+    value = globals()[name] = getattr(simulation, name)
+    return value

@@ -1,11 +1,11 @@
 """Neural networks as local models: torch, on a CPU or a GPU. Needs the extra ``deep``."""
 
-from gal.errors import MissingExtraError
+from gal.errors import MissingExtraError as _MissingExtraError
 
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError("deep", "torch", "deep local models") from error
+    raise _MissingExtraError("deep", "torch", "deep local models") from error
 
 from gal.models.deep.augmentation import ShiftAndFlip
 from gal.models.deep.networks import Inputs, cnn_body, lstm_body, mlp_body, residual_cnn_body, wide_cnn_body

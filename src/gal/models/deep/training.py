@@ -230,10 +230,7 @@ class Trainer:
 
     def fit(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
         """Train from the parameters ``start`` on; afterwards ``module`` has the result."""
-        with self._on_stream():
-            self.start = (start, target, weight)
-            self._begin()
-            self._shuffle(torch.Generator(self.device).manual_seed(seed))
+        self.begin(start, target, weight, seed)
         meeting = current_meeting()
         if self.stream is not None and meeting is not None:
             meeting.join(self)
@@ -246,6 +243,13 @@ class Trainer:
                 f"training diverged: the network became infinite or NaN within {self.training.epochs} epochs at the "
                 f"learning rate {self.training.learning_rate:g}; lower learning_rate, or set clip_norm"
             )
+
+    def begin(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
+        """Put everything where a fit starts from, with its order of rows: what ``step`` and ``record`` need."""
+        with self._on_stream():
+            self.start = (start, target, weight)
+            self._begin()
+            self._shuffle(torch.Generator(self.device).manual_seed(seed))
 
     def group(self) -> object:
         """Trainers with the same number of steps go side by side."""

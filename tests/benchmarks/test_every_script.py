@@ -1,0 +1,158 @@
+"""Every script of ``benchmarks`` still runs, in its smallest setting; its figures are for people to read."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmark_scripts import BENCHMARKS, load_benchmark
+from gal_bench.data.view_sets import ViewSet
+from patience import LONGEST
+
+SMALLEST = {
+    "camera_views": "",
+    "deep_speed": "--rows 32 --batch 8 --organizations 2",
+    "default_model": "--quick --sets Wine --candidates no_trees",
+    "engine": "--rows 1000 --fit-seconds 0.01",
+    "nodes": "bytes --rows 300",
+    "privacy": "canaries --seeds 1 --sets Wine",
+    "reference": "fidelity --datasets Wine --organizations 2",
+    "results_pages": "",
+}
+"""By script: the arguments with which it has the least to do; _ stands for a blank within one of them."""
+
+NEEDS = {
+    "camera_views": ["torch"],
+    "deep_speed": ["torch"],
+    "nodes": ["grpc", "duckdb"],
+    "privacy": ["opendp"],
+}
+"""By script: modules of optional parts."""
+
+Start = Callable[..., ModuleType]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Loads a script, and has it find these words after its name."""
+
+    def load(name: str, words: str | None = None) -> ModuleType:
+        for module in NEEDS.get(name, []):
+            pytest.importorskip(module, reason=f"{module} is not installed")
+        given = (SMALLEST[name] if words is None else words).split()
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *(one.replace("_", " ") for one in given)])
+        return load_benchmark(name)
+
+    return load
+
+
+def test_every_script_is_here() -> None:
+    assert {path.stem for path in BENCHMARKS.glob("*.py")} == set(SMALLEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
+        ("default_model", r"Wine +accuracy no trees"),
+        ("nodes", r"from an organization +\d"),
+        ("privacy", r"Wine: 26 canaries over 1 seeds"),
+    ],
+)
+def test_it_runs(name: str, said: str, start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    start(name).main()
+    assert re.search(said, capsys.readouterr().out)
+
+
+def test_the_engine_is_measured() -> None:
+    """As a process: its workers have to find the script's own class."""
+    command = [sys.executable, str(BENCHMARKS / "engine.py"), *SMALLEST["engine"].split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"two jobs speed up +\d", done.stdout)
+
+
+def test_the_reference_is_compared_with(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    if "GAL_REFERENCE" not in os.environ:
+        pytest.skip("GAL_REFERENCE names no folder with the authors' figures")
+    start("reference").main()
+    assert "| Wine | 2 | final |" in capsys.readouterr().out
+
+
+def test_cameras_learn_from_made_up_objects(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The objects themselves take minutes to be read."""
+    script = start("camera_views")
+    rng = np.random.default_rng(0)
+    views = {f"camera {m}": rng.normal(size=(24, 1, 16, 16)).astype(np.float32) for m in (1, 2)}
+    y = np.arange(24) % 2
+    made_up = ViewSet("made up", views, y, views, y, "accuracy")
+    monkeypatch.setattr(script, "load_shapes", lambda name: made_up)
+    script.main()
+    assert re.findall(r"^ (\d) cameras: \d+\.\d% of the test objects", capsys.readouterr().out, re.M) == [
+        "1",
+        "2",
+    ]
+
+
+def test_pages_are_filled_from_a_folder_only(start: Start, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="gal bench all && python"):
+        start("results_pages").main()
+    with pytest.raises(SystemExit, match="gal bench all && python"):
+        start("results_pages", f"{tmp_path} --unknown").main()
+
+
+def test_nodes_without_arguments_are_all_parts(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = start("nodes", "")
+    measured: list[str] = []
+
+    def measure(name: str) -> list[dict[str, Any]]:
+        measured.append(name)
+        return [{"rows": 1}]
+
+    def parts(rows: Any) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+        return {name: partial(measure, name) for name in ("rounds", "memory")}
+
+    monkeypatch.setattr(script, "parts", parts)
+    script.main()
+    assert measured == ["rounds", "memory"]
+    monkeypatch.setattr(sys, "argv", ["nodes.py", "bites"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "there is no part bites: choose from rounds, memory" in capsys.readouterr().err
+
+
+def test_what_bounds_a_step_is_said_beside_its_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting kernels wants a GPU; what is made of the counts does not."""
+    script = start("deep_speed")
+    monkeypatch.setattr(script, "ceilings", lambda: (800.0, 4.0))
+    scene = script.Scene(organizations=8)
+    lines = script.with_bounds(script.report(scene, 1.5e-3, 0.5e-3), scene, (80.0, 0.4e-3), 1.5e-3)
+    assert lines[2] == "one organization, one step: 0.500 ms; 80 kernels that take 0.400 ms"
+    assert lines[4] == "  = 2.34 us per kernel"
+    assert lines[6] == "arithmetic: 179 GFLOP a step, 14.9% of the ceiling"
+
+
+def test_a_trainer_at_rest_can_be_warmed_up_again(start: Start) -> None:
+    """What recording a step does first, and failed to do after a fit."""
+    import torch
+
+    script = start("deep_speed")
+    one = script.made(script.Scene(rows=16, batch=8, organizations=1))[0]
+    before = {name: value.clone() for name, value in one.module.state_dict().items()}
+    one.warm_up()
+    assert int(one.done) == 0
+    assert all(torch.equal(value, before[name]) for name, value in one.module.state_dict().items())

@@ -1,0 +1,141 @@
+"""The habits of the house: short functions and classes, small folders, one definition per public name.
+
+What does not keep to them yet is listed by name. The lists only shrink: who mends one takes it off, nobody adds one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCES = TESTS.parent / "src"
+FIXED_WAIT = re.compile(r"\.(?:wait|join)\((?:timeout=)?\d|\b(?:timeout|deadline)=[1-9]")
+"""Seconds that no variable stretches; parts of a second are waited for on purpose."""
+FUNCTION_LINES, CLASS_LINES, MODULES = 60, 250, 14
+
+LONG_FUNCTIONS = {"bench", "invite", "leakage", "measure_leakage", "new_task"}
+LONG_CLASSES = {"LabelHolder", "Learning", "LocalWork", "Service", "State", "_GAL"}
+FULL_FOLDERS = {"gal/cli", "gal/core", "gal/node"}
+"""Of these ``core`` may stay."""
+DEFINED_TWICE = {
+    "Entry", "Finding", "Fitted", "Kind", "Limits", "Message", "Metrics", "Predicted", "Records", "Sent", "by_name",
+    "check_installed", "covered", "describe", "finished_round", "first_output", "forget", "in_words", "invite", "join",
+    "leakage", "learn", "leave", "local_losses_by_name", "main", "make_model", "plain", "pooled", "predict",
+    "privacy_facts", "remove", "rounds", "run", "side_by_side", "standardised", "tell", "true_labels", "utc_now",
+    "view_of", "write_whole",
+}  # fmt: skip
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def definitions(root: Path) -> Iterator[tuple[Path, Definition, bool]]:
+    """Every function and class: its file, itself, and whether it stands at the top of the file."""
+    for path in sorted(root.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, Definition):
+                yield path, node, node in tree.body
+
+
+def too_long(root: Path, *, classes: bool) -> set[str]:
+    """Names of classes, or of functions, with more lines than they may have; decorators count."""
+    limit = CLASS_LINES if classes else FUNCTION_LINES
+    found = set()
+    for _, node, _ in definitions(root):
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        assert node.end_lineno is not None
+        if isinstance(node, ast.ClassDef) == classes and node.end_lineno - first + 1 > limit:
+            found.add(node.name)
+    return found
+
+
+def full_folders(root: Path) -> set[str]:
+    """Folders with more modules than one looks through."""
+    count: dict[str, int] = defaultdict(int)
+    for path in root.rglob("*.py"):
+        count[path.parent.relative_to(root).as_posix()] += path.name != "__init__.py"
+    return {folder for folder, n in count.items() if n > MODULES}
+
+
+def defined_twice(root: Path) -> set[str]:
+    """Public functions and classes with one name in more than one file."""
+    where: dict[str, set[Path]] = defaultdict(set)
+    for path, node, at_top in definitions(root):
+        if at_top and not node.name.startswith("_"):
+            where[node.name].add(path)
+    return {name for name, paths in where.items() if len(paths) > 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "listed", "rule"),
+    [
+        (too_long(SOURCES, classes=False), LONG_FUNCTIONS, f"functions have at most {FUNCTION_LINES} lines"),
+        (too_long(SOURCES, classes=True), LONG_CLASSES, f"classes have at most {CLASS_LINES} lines"),
+        (full_folders(SOURCES), FULL_FOLDERS, f"folders have at most {MODULES} modules"),
+        (defined_twice(SOURCES), DEFINED_TWICE, "a public name is defined in one file"),
+    ],
+    ids=["functions", "classes", "folders", "names"],
+)
+def test_a_rule_of_the_house(found: set[str], listed: set[str], rule: str) -> None:
+    assert not found - listed, f"{rule}: divide or rename {sorted(found - listed)}"
+    assert not listed - found, f"mended: take {sorted(listed - found)} off the list in {Path(__file__).name}"
+
+
+def test_what_breaks_a_rule_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "gal"
+    folder.mkdir()
+    body = "    x = 1\n" * FUNCTION_LINES
+    (folder / "long.py").write_text(
+        f"@property\ndef decorated():\n{body[10:]}\ndef fits():\n{body[10:]}\ndef same():\n    def inner(): ...\n"
+    )
+    (folder / "other.py").write_text(
+        "class Large:\n"
+        + "    x = 1\n" * CLASS_LINES
+        + "class Fits:\n"
+        + "    x = 1\n" * (CLASS_LINES - 1)
+        + "def same(): ...\ndef inner(): ...\ndef _own(): ...\n"
+    )
+    for n in range(MODULES - 1):
+        (folder / f"module_{n}.py").write_text("def _own(): ...\n")
+    assert too_long(tmp_path, classes=False) == {"decorated"}
+    assert too_long(tmp_path, classes=True) == {"Large"}
+    assert full_folders(tmp_path) == {"gal"}
+    assert defined_twice(tmp_path) == {"same"}
+
+
+def fixed_waits(text: str) -> list[str]:
+    """Lines that wait for a number of seconds that does not grow with ``GAL_TEST_PATIENCE``."""
+    return [line.strip() for line in text.splitlines() if FIXED_WAIT.search(line)]
+
+
+def test_no_test_waits_for_a_fixed_time() -> None:
+    found = {
+        str(path.relative_to(TESTS)): lines
+        for path in TESTS.rglob("*.py")
+        if path != Path(__file__) and (lines := fixed_waits(path.read_text(encoding="utf-8")))
+    }
+    assert not found, f"wait for patient(seconds) or LONGEST of tests/support/patience.py: {found}"
+
+
+def test_fixed_waits_are_found() -> None:
+    fixed = [
+        "done.wait(30)",
+        "process.wait(timeout=5)",
+        "thread.join(10)",
+        "learn(deadline=1.5)",
+        "get(timeout=20)",
+    ]
+    fine = [
+        "done.wait(LONGEST)",
+        "get(timeout=patient(20))",
+        "dial(timeout=0.3)",
+        '", ".join(names)',
+        "timeout=seconds",
+    ]
+    assert fixed_waits("\n".join([*fixed, *fine])) == fixed
