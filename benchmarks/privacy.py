@@ -36,7 +36,7 @@ from gal.core.losses import AbsoluteError
 from gal.errors import MissingDataError
 from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
-from gal.privacy.costs import LARGEST_EPSILON
+from gal.privacy.accounting.costs import LARGEST_EPSILON
 from gal.privacy.leakage import LeakReport, Share, equivalent_epsilon, pooled
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed

@@ -301,7 +301,7 @@ NEVER_RUN = (
         "gal/engine/observing.py",
         "gal/models/registry.py",
     ),
-    *(f"gal/privacy/{name}.py" for name in ("answers", "ledger", "row_blocks")),
+    *(f"gal/privacy/{name}.py" for name in ("mechanisms/answers", "ledger", "row_blocks")),
 )
 """What a table never runs, or what decides nothing of it."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gal.cli.bench import _facts, _shown
+from gal.cli.bench_report import _shown, run_facts
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share
@@ -325,7 +325,7 @@ def test_csv_has_the_facts() -> None:
 
 def test_the_command_prints_leaks_beside_scores() -> None:
     run = made_run(scored)
-    facts = {(one["row"], one["data set"]): one for one in _facts(run)["figures"]}
+    facts = {(one["row"], one["data set"]): one for one in run_facts(run)["figures"]}
     one = facts["GAL, noisy labels, ε = 1", "QSAR"]
     assert (one["epsilon"], one["leak"]["canaries"]["right"], one["leak"]["allowed"]) == (1.0, 144, 0.731)
     assert facts["Alone", "QSAR"]["leak"] is None
@@ -434,6 +434,6 @@ def test_rows_of_both_tables_share_their_runs() -> None:
         for name in ("privacy", "guarantees")
     ]
     assert cells[0] < cells[1]
-    assert set(mechanisms.NAMES) >= {
+    assert set(mechanisms.named_needs()) >= {
         row.privacy for row in TABLES["guarantees"].rows if row.privacy is not None
     }

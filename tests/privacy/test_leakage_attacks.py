@@ -35,9 +35,10 @@ from gal.privacy.leakage.attacks import (
     expected_without,
     label_attacks,
 )
-from gal.privacy.leakage.likelihood import Insight, public_loss
+from gal.privacy.leakage.likelihood import public_loss
 from gal.privacy.leakage.meter import attack_labels
 from gal.privacy.leakage.transcript import Sent
+from gal.privacy.mechanisms.likelihood import Insight
 
 Floats = NDArray[np.float64]
 N = 3000

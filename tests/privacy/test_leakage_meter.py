@@ -37,7 +37,7 @@ from gal.privacy.leakage import (
     pooled,
 )
 from gal.privacy.leakage.reconstruction import reconstruct
-from gal.privacy.named import NAMES, mechanism_named
+from gal.privacy.registry import mechanism_named, names
 
 PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"], "insurer": ["e", "town"]}
 SIMPLE = {"clinic": Ridge(), "lab": Ridge(), "insurer": TabularModel(max_iter=0)}
@@ -354,7 +354,7 @@ def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", names())
     def test_every_name_makes_its_mechanism(self, name: str) -> None:
         given: dict[str, Any] = {"classes": [0, 1]}
         if name.endswith("-labels"):

@@ -27,7 +27,7 @@ from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import InProcess, drive_learning, drive_prediction
 from gal.engine.options import Labels, Options, make_task
 from gal.engine.organization import Organization
-from gal.privacy.corrected_loss import CorrectedLogLoss
+from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.storage.archive import read_archive, write_archive
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from gal.cli.option_groups import grouped
 from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
 
 EXIT_INVALID = 2
@@ -23,8 +24,8 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS = {
     "demo": "gal.cli.demo:demo",
-    "simulate": "gal.cli.evaluate:simulate_command",
-    "leakage": "gal.cli.leakage:leakage",
+    "simulate": "gal.cli.evaluating.simulation:simulate_command",
+    "leakage": "gal.cli.evaluating.leakage:leakage",
     "bench": "gal.cli.bench:bench",
     "init": "gal.cli.nodes:init",
     "cards": "gal.cli.cards:cards",
@@ -63,7 +64,7 @@ class OnDemand(TyperGroup):
             group.name = cmd_name  # a group of its own has none, and the list of commands would show a blank
             return group
         one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-        one.command(cmd_name)(found)
+        one.command(cmd_name)(grouped(found))
         return typer.main.get_command(one)
 
 

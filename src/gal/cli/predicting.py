@@ -96,14 +96,21 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
     screen = Console(stderr=True, highlight=False)
     host = listen.rpartition(":")[0]
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def print_event(event: Mapping[str, Any]) -> None:
         screen.print(
             f"predictions of [bold]{escape(task)}[/] at http://{host}:{event['port']}/predict (Ctrl-C ends it)"
         )
 
     arguments = {"task": task, "listen": listen, "seconds": seconds}
     with ended_by_signals() as stopping:
-        do(folder, "endpoint", arguments, on_event=tell, stopping=stopping, log=open_log(folder, "error"))
+        do(
+            folder,
+            "endpoint",
+            arguments,
+            on_event=print_event,
+            stopping=stopping,
+            log=open_log(folder, "error"),
+        )
 
 
 def _tell(facts: Mapping[str, Any]) -> None:

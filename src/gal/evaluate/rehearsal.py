@@ -21,8 +21,8 @@ from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS, metric_for
 from gal.models.tabular import as_frame
-from gal.privacy.labels import GaussianLabels, LaplaceLabels
 from gal.privacy.leakage import LeakReport, Transcript, measure_leakage, plant_canaries, pooled
+from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
 
 if TYPE_CHECKING:
@@ -327,8 +327,8 @@ def _bounds(stage: Stage, privacy: Any) -> tuple[float, float] | None:
     """Of numbers: what canaries are drawn from."""
     if stage.classes is not None:
         return None
-    if isinstance(privacy, LaplaceLabels | GaussianLabels):
-        return privacy.lower, privacy.upper
+    if isinstance(privacy, LabelMechanism) and privacy.bounds is not None:
+        return privacy.bounds
     return stage.bounds if stage.bounds is not None else (float(stage.y.min()), float(stage.y.max()))
 
 

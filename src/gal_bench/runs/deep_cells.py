@@ -28,7 +28,7 @@ from gal.evaluate import metrics
 from gal.evaluate.baselines.assisted_learning import learn_assisted
 from gal.evaluate.baselines.fusion import FusedNetworks
 from gal.models.deep.side_by_side import SideBySide
-from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS

@@ -23,10 +23,11 @@ from gal.privacy.leakage.attacks import (
     label_attacks,
 )
 from gal.privacy.leakage.intervals import Share
-from gal.privacy.leakage.likelihood import Insight, plain_loss, public_loss
+from gal.privacy.leakage.likelihood import plain_loss, public_loss
 from gal.privacy.leakage.reconstruction import Reconstruction, numbers_of, reconstruct
 from gal.privacy.leakage.report import AttackResult, LeakReport
 from gal.privacy.leakage.transcript import Sent, Transcript
+from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
 
 Floats = NDArray[np.float64]

@@ -10,9 +10,9 @@ import pandas as pd
 import typer
 from rich.console import Console
 
+from gal.cli.evaluating.organizations import read_organizations
+from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.options import AsJson
-from gal.cli.organizations import read_organizations
-from gal.cli.tell import tell
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.evaluate import Simulation, simulate
 
@@ -76,4 +76,4 @@ def print_found(found: Simulation, as_json: bool, out: Console) -> None:
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
-        tell(found, out)
+        print_simulation(found, out)
