@@ -385,9 +385,9 @@ def test_a_mechanism_that_leaks_less_than_all_of_ours_is_named() -> None:
 
 def test_utility_against_leakage() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
-    from gal_bench.pictures.leak_figure import leakage
+    from gal_bench.pictures.leak_figure import leakage_figure
 
-    figure: Any = leakage(made_run(scored))
+    figure: Any = leakage_figure(made_run(scored))
     cancer, qsar, legend, *rest = figure.axes
     assert (cancer.get_title(), qsar.get_title()) == ("BreastCancer, accuracy in %", "QSAR, accuracy in %")
     drawn = {line.get_label(): line for line in cancer.get_lines()}
@@ -404,15 +404,15 @@ def test_utility_against_leakage() -> None:
 
 def test_of_errors_lower_is_drawn_higher() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
-    from gal_bench.pictures.leak_figure import leakage
+    from gal_bench.pictures.leak_figure import leakage_figure
 
     run = made_run(scored, sets=("Diabetes",))
     errors = {key: replace(one, metric="mad") for key, one in run.outcomes.items()}
-    axes = leakage(Run(run.table, errors)).axes[0]
+    axes = leakage_figure(Run(run.table, errors)).axes[0]
     assert axes.get_title() == "Diabetes, MAD"
     assert axes.yaxis_inverted()
     with pytest.raises(InvalidInputError, match="'guarantees'"):
-        leakage(Run(run.table, {}))
+        leakage_figure(Run(run.table, {}))
 
 
 def test_the_picture_is_among_those_of_a_whole_table(tmp_path: Path) -> None:

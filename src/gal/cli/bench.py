@@ -34,7 +34,7 @@ from gal_bench.specs import TableSpec, read_tables
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """Which part of the tables is asked for."""
 
     organizations: Annotated[
@@ -81,7 +81,7 @@ class DeepRuns:
 
 
 def bench(
-    part: Part,
+    part: TablePart,
     work: Work,
     deep_runs: DeepRuns,
     tables: Annotated[
@@ -126,7 +126,7 @@ def _check_jobs(jobs: int) -> None:
         raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
 
 
-def _narrowed(chosen: Sequence[TableSpec], part: Part) -> list[TableSpec]:
+def _narrowed(chosen: Sequence[TableSpec], part: TablePart) -> list[TableSpec]:
     """What is asked for of these tables."""
     protocols, sets = part.protocol or [], part.dataset or []
     _check("protocol", protocols, (*PROTOCOLS, OFFICIAL))

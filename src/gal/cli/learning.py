@@ -14,7 +14,7 @@ from rich.table import Table
 from gal.cli.options import AsJson, Home, TaskName
 
 
-def learn(
+def learn_command(
     task: TaskName,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted learning stopped.")
@@ -77,7 +77,7 @@ class Watcher:
         self.spinner: Any = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        said = describe(event)
+        said = describe_event(event)
         if event["event"] == "waiting" and self.spinner is not None:
             self.spinner.update(said)
         elif said:
@@ -86,7 +86,7 @@ class Watcher:
                 self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
 
 
-def describe(event: Mapping[str, Any]) -> str:
+def describe_event(event: Mapping[str, Any]) -> str:
     """One event in words."""
     kind = event["event"]
     if kind == "waiting":
@@ -193,4 +193,4 @@ def _share(share: Mapping[str, float]) -> str:
     return f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
 
 
-__all__ = ["learn", "print_leak", "print_version"]
+__all__ = ["learn_command", "print_leak", "print_version"]

@@ -18,7 +18,7 @@ from gal.privacy.registry import KINDS, NONE, promised_names
 
 
 @dataclass(frozen=True)
-class Terms:
+class Assignment:
     """What is to be learned, and how."""
 
     purpose: Annotated[str, typer.Option(help="What it is for; the operators read it.")] = ""
@@ -77,10 +77,10 @@ class Protection:
         return {name: given[name] for name in ("epsilon", "delta", "lower", "upper", "clip")}
 
 
-def invite(
+def invite_command(
     task: TaskName,
     organizations: Annotated[list[str], typer.Argument(help="Whom to invite, by the names of their cards.")],
-    terms: Terms,
+    terms: Assignment,
     protection: Protection,
     out: Annotated[
         Path | None, typer.Option(help="The invitation; default: TASK.invitation here.", show_default=False)
@@ -196,7 +196,7 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def join(
+def join_command(
     invitation: Annotated[Path, typer.Argument(help="The file that the label holder sent.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept the terms without being asked.")] = False,
     home: Home = None,
@@ -224,7 +224,7 @@ def join(
     )
 
 
-def leave(task: TaskName, home: Home = None) -> None:
+def leave_command(task: TaskName, home: Home = None) -> None:
     """Take part in a task no more; the label holder is told. What is held of it stays until gal forget."""
     from gal.node.configuration import home_of
     from gal.node.registering import leave as register
@@ -235,7 +235,7 @@ def leave(task: TaskName, home: Home = None) -> None:
     )
 
 
-def remove(
+def remove_command(
     task: TaskName,
     organizations: Annotated[list[str], typer.Argument(help="Who is not waited for any more.")],
     home: Home = None,
@@ -248,7 +248,7 @@ def remove(
     Console(soft_wrap=True).print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
 
 
-def forget(
+def forget_command(
     task: TaskName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     home: Home = None,
@@ -266,4 +266,12 @@ def forget(
     )
 
 
-__all__ = ["forget", "invite", "join", "leave", "print_privacy", "privacy_now", "remove"]
+__all__ = [
+    "forget_command",
+    "invite_command",
+    "join_command",
+    "leave_command",
+    "print_privacy",
+    "privacy_now",
+    "remove_command",
+]

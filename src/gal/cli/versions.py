@@ -81,7 +81,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """How well versions predict labelled rows of your choice, new ones for example."""
-    from gal.cli.predicting import run
+    from gal.cli.predicting import do_with_spinner
     from gal.node.configuration import home_of
     from gal.node.registering import opened
 
@@ -104,7 +104,7 @@ def compare(
         "seconds": deadline,
         "join": join,
     }
-    facts = run(folder, "compare", arguments, "predicting with each version")
+    facts = do_with_spinner(folder, "compare", arguments, "predicting with each version")
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

@@ -33,7 +33,7 @@ def new_figure(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
-def plain(axes: Axes) -> None:
+def without_box(axes: Axes) -> None:
     """No box around it."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL + 0.5)

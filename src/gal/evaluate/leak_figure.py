@@ -18,7 +18,7 @@ from gal.evaluate.drawing import (
     SMALL,
     TEXT,
     new_figure,
-    plain,
+    without_box,
 )
 from gal.evaluate.rehearsal import Rehearsal
 from gal.privacy.registry import KINDS, NONE_MARK
@@ -56,7 +56,7 @@ def tradeoff(rehearsals: Sequence[Rehearsal]) -> Figure:
     """Utility against leakage, one curve for each mechanism."""
     figure = new_figure(5.2)
     axes = figure.add_subplot()
-    plain(axes)
+    without_box(axes)
     first = rehearsals[0]
     _levels(axes, first)
     for family in dict.fromkeys(one.family for one in rehearsals):

@@ -21,7 +21,7 @@ from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS, metric_for
 from gal.models.tabular import as_frame
-from gal.privacy.leakage import LeakReport, Transcript, measure_leakage, plant_canaries, pooled
+from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
 
@@ -185,7 +185,7 @@ def rehearse_all(
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
         scores = (tuple(utility), tuple(unprotected), tuple(alone))
-        found.append(_rehearsal(stage, name, scores, pooled(reports), time.perf_counter() - started))
+        found.append(_rehearsal(stage, name, scores, added_reports(reports), time.perf_counter() - started))
         started = time.perf_counter()
     return found
 

@@ -28,8 +28,8 @@ from gal_bench.pictures.round_drawing import (
     legend_below,
     mean_of_those_left,
     mean_weights,
+    panels_in_a_row,
     round_axis,
-    side_by_side,
 )
 from gal_bench.runner import Run
 
@@ -62,19 +62,19 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
             if run is None or _size(run, dataset) is None:
                 continue
             file_name = dataset.replace(" ", "-")
-            yield f"rounds-{file_name}", partial(rounds, run, dataset, runs.get(ablations))
+            yield f"rounds-{file_name}", partial(deep_rounds_figure, run, dataset, runs.get(ablations))
             if dataset in IMAGE_SETS:
                 yield f"weights-patches-{file_name}", partial(patches, run, dataset)
 
 
-def rounds(run: Run, dataset: str, ablations: Run | None = None) -> Figure:
+def deep_rounds_figure(run: Run, dataset: str, ablations: Run | None = None) -> Figure:
     """(a) The metric, (b) the rate and (c) the weights by assistance round, with the most organizations run."""
     size = _known_size(run, dataset)
     found = {name: _outcomes(run, name, dataset, size) for name in METHODS if name != "constant"}
     found["constant"] = [] if ablations is None else _outcomes(ablations, "constant", dataset, size)
     there = {name: found[name] for name in METHODS if found[name]}
     title = f"{dataset}, {who(size)}, protocol {OFFICIAL}"
-    figure, (scores, rate, weights) = side_by_side(title, [1.0, 1.0, 1.0], height=5.0)
+    figure, (scores, rate, weights) = panels_in_a_row(title, [1.0, 1.0, 1.0], height=5.0)
     draw_scores(
         scores, [(METHODS[name][0], _levelled(name, there[name]), METHODS[name][1]) for name in there]
     )

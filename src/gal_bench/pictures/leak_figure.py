@@ -16,7 +16,7 @@ from gal.evaluate.drawing import (
     SMALL,
     TEXT,
     new_figure,
-    plain,
+    without_box,
 )
 from gal.privacy.mechanisms.contract import Mark
 from gal.privacy.registry import KINDS, NONE_CAPTION, NONE_MARK, kind_named
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COLUMNS = 4
 
 
-def leakage(run: Run) -> Figure:
+def leakage_figure(run: Run) -> Figure:
     """For each set, with as many organizations as it can have: the score of test rows over the canaries guessed right.
 
     A curve per mechanism, whose points are its epsilons; better is up, less leakage is left. The dashed line is the label
@@ -97,7 +97,7 @@ def _draw_set(axes: Axes, dataset: str, figures: Sequence[Cell]) -> None:
         axes.invert_yaxis()  # up is better, as for accuracy
     axes.grid(color=FAINT)
     axes.margins(y=0.2)
-    plain(axes)
+    without_box(axes)
 
 
 def _points(figures: Iterable[Cell], mechanism: str | None) -> Iterator[tuple[float, float, float | None]]:

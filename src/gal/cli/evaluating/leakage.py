@@ -124,7 +124,7 @@ class Presentation:
     as_json: AsJson = False
 
 
-def leakage(data: Data, mechanisms: Mechanisms, experiment: Experiment, shown: Presentation) -> None:
+def leakage_command(data: Data, mechanisms: Mechanisms, experiment: Experiment, shown: Presentation) -> None:
     """What could others learn of my labels? Rehearses a task on a table you have, and attacks what would be sent."""
     if shown.figure is not None:
         from gal.evaluate.leak_figure import check_figure, save_tradeoff
@@ -227,4 +227,4 @@ def _without_row_id(X: Any, row_id: str, parts: OrganizationsFile | None) -> Any
     return X.drop(columns=[row_id])
 
 
-__all__ = ["leakage"]
+__all__ = ["leakage_command"]

@@ -208,7 +208,7 @@ class LeakReport:
         }
 
 
-def pooled(reports: Sequence[LeakReport]) -> LeakReport:
+def added_reports(reports: Sequence[LeakReport]) -> LeakReport:
     """Several fits with the same mechanism as one: right guesses are added up, columns are those of the first."""
     if not reports:
         raise InvalidInputError("no reports to add up")

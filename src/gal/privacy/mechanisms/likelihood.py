@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gal.core.losses import Loss
 
 if TYPE_CHECKING:
-    from gal.privacy.leakage.transcript import Sent
+    from gal.privacy.leakage.transcript import SentRows
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ EXACT = 1e-3
 class Insight:
     """What the attacker is given beside the messages."""
 
-    sent: Sent
+    sent: SentRows
     loss: Loss
     """The loss whose residuals are sent."""
     y: Floats
