@@ -36,8 +36,8 @@ from gal.core.losses import AbsoluteError
 from gal.errors import MissingDataError
 from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
-from gal.privacy.costs import LARGEST_EPSILON
-from gal.privacy.leakage import LeakReport, Share, equivalent_epsilon, pooled
+from gal.privacy.accounting.costs import LARGEST_EPSILON
+from gal.privacy.leakage import LeakReport, Share, added_reports, equivalent_epsilon
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
 
@@ -126,7 +126,7 @@ def judge_canaries(name: str, seeds: Sequence[int], run: Parallel) -> list[dict[
             source = SeededNoise([seed, 5, round(10 * (epsilon or 0))])
             privacy = None if epsilon is None else RandomisedResponse(epsilon, classes, source)
             jobs.append(delayed(leak)(data, privacy, seed, MANY))
-        report = pooled(run(jobs))
+        report = added_reports(run(jobs))
         together = 1 - 0.05 / (len(report.attacks) * len(EPSILONS))
         facts.append(
             {"set": name, "epsilon": epsilon}
@@ -184,7 +184,9 @@ def beside_the_paper(name: str, seeds: Sequence[int], preset: str, run: Parallel
     data = find(name)
     classes, (lower, upper) = classes_of(data), bounds_of(data)
     options = {"preset": preset} | ({} if preset == "paper" else {"cross_validation": 0})
-    report = pooled(run(delayed(leak)(data, PaperLaplace(1.0), seed, FEW, **options) for seed in seeds))
+    report = added_reports(
+        run(delayed(leak)(data, PaperLaplace(1.0), seed, FEW, **options) for seed in seeds)
+    )
     share = report.worst.canaries
     facts: dict[str, Any] = {
         "set": name,

@@ -25,7 +25,7 @@ MODULES = [
     "gal.engine.drivers",
     "gal.engine.options",
     "gal.evaluate.baselines",
-    "gal.privacy.paper",
+    "gal.privacy.mechanisms.paper",
     "gal.engine.stacking",
     "gal.storage",
 ]

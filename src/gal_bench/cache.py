@@ -107,10 +107,10 @@ class Cache:
         """Store, all or nothing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         stored = {"cell": cell.to_json(), "outcome": outcome.to_json()}
-        write_whole(self.path(cell), json.dumps(stored, indent=1))
+        replace_text(self.path(cell), json.dumps(stored, indent=1))
 
 
-def write_whole(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Write a file so that whoever reads it, even after a crash, finds the old text or the new one."""
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(text, encoding="utf-8")

@@ -42,7 +42,7 @@ class Cell:
     metered: bool = False
     rounds: int = ROUNDS
     privacy: str | None = None
-    """What protects the labels: a name of ``mechanisms.NAMES``."""
+    """What protects the labels: a name of ``mechanisms.named_needs``."""
     epsilon: float | None = None
     delta: float | None = None
     leak: bool = False

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gal.errors import InvalidInputError
-from gal_bench.cache import Cache, write_whole
+from gal_bench.cache import Cache, replace_text
 from gal_bench.cells import Cell, Outcome
 
 FILE = Path(__file__).with_name("kept.jsonl")
@@ -32,7 +32,7 @@ def keep(cells: Iterable[Cell], cache: Cache, commit: str, path: Path = FILE) ->
         for cell, outcome in found
         if outcome is not None and not _same(outcome, known.get(repr(cell)))
     }
-    write_whole(path, "".join(_line(*one) for _, one in sorted((known | fresh).items())))
+    replace_text(path, "".join(_line(*one) for _, one in sorted((known | fresh).items())))
     return len(fresh)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError
-from gal_bench.cache import Cache, fingerprint, write_whole
+from gal_bench.cache import Cache, fingerprint, replace_text
 from gal_bench.cells import Cell, Outcome
 
 
@@ -127,7 +127,7 @@ def _checked(name: str, record: Record, cache: Cache) -> tuple[Cell, Outcome]:
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(content, indent=1))
+        replace_text(path, json.dumps(content, indent=1))
     except OSError as error:
         raise InvalidInputError(f"{str(path)!r} cannot be written: {error}") from error
 

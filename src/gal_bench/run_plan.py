@@ -29,7 +29,7 @@ EXIT_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 3, 2, 130
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """When to stop."""
 
     seconds: float = float("inf")
@@ -42,7 +42,7 @@ def run_plan(
     sources: Sources,
     *,
     again: bool = False,
-    limits: Limits | None = None,
+    limits: RunLimits | None = None,
     run: Runner = run_to_the_end,
     say: Say = lambda line: None,  # noqa: ARG005
 ) -> dict[str, Record]:
@@ -50,7 +50,7 @@ def run_plan(
 
     Stops before a run that took longer, in another run of its data set, than the seconds that are left.
     """
-    limits = limits or Limits()
+    limits = limits or RunLimits()
     ends = limits.clock() + limits.seconds
     _check_sources(plan)
     records = read_records(path) if path.exists() else {}
@@ -62,7 +62,7 @@ def run_plan(
             break
         records[name] = _run_one(cell, sources, run, limits.clock)
         write_records(records, path)
-        say(f"{done + 1} of {len(left)}: {in_words(cell, records[name])}")
+        say(f"{done + 1} of {len(left)}: {record_words(cell, records[name])}")
         if "CUDA error" in records[name].error:
             say("stopped: after a CUDA error nothing more can be run in this process; start it again")
             break
@@ -99,7 +99,7 @@ def _run_one(cell: Cell, sources: Sources, run: Runner, clock: Callable[[], floa
     return Record(cell.to_json(), fingerprint(deep=True), clock() - started, outcome, error)
 
 
-def in_words(cell: Cell, record: Record) -> str:
+def record_words(cell: Cell, record: Record) -> str:
     """One line: what was run, what came out, how long it took, on what."""
     if record.outcome is None:
         return f"{cell.words}: failed after {record.seconds:.1f} s: {record.error}"
@@ -114,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> int:
     sources = Sources(given.data_dir)
     try:
         plan = read_plan(given.plan)
-        limits = Limits(given.seconds)
+        limits = RunLimits(given.seconds)
         records = run_plan(plan, given.outcomes, sources, again=given.again, limits=limits, say=_say)
     except KeyboardInterrupt:
         _say("interrupted: what was finished is in the outcomes file")

@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from gal.errors import InvalidInputError
 from gal.evaluate.baselines import METHODS
-from gal.privacy.costs import check_delta, check_epsilon
+from gal.privacy.accounting.costs import check_delta, check_epsilon
 from gal_bench.cells import ROUNDS, Cell
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS
 from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL
 from gal_bench.runs.local_models import MODELS
-from gal_bench.runs.mechanisms import NAMES
+from gal_bench.runs.mechanisms import named_needs
 
 FOLDER = Path(__file__).parent / "rows"
 FIGURE = re.compile(r"(\d+(?:\.\d+)?)\((\d+(?:\.\d+)?)\)")
@@ -77,7 +77,7 @@ class RowSpec(BaseModel):
     disturbance: Disturbance | None = None
     sigma: float = 1.0
     privacy: str | None = None
-    """A mechanism that protects the labels, by a name of ``mechanisms.NAMES``; not in deep tables."""
+    """A mechanism that protects the labels, by a name of ``mechanisms.named_needs``; not in deep tables."""
     epsilon: float | None = None
     delta: float | None = None
     leak: bool = False
@@ -263,8 +263,8 @@ def _check(kind: str, given: Iterable[str], known: Collection[str]) -> None:
 def _check_privacy(row: RowSpec) -> None:
     """A mechanism has what it needs and nothing else, and only GAL sends what can be protected or attacked."""
     if row.privacy is not None:
-        _check("privacy mechanism", [row.privacy], NAMES)
-    needed = NAMES[row.privacy] if row.privacy is not None else ()
+        _check("privacy mechanism", [row.privacy], named_needs())
+    needed = named_needs()[row.privacy] if row.privacy is not None else ()
     for option in ("epsilon", "delta"):
         if (getattr(row, option) is not None) != (option in needed):
             words = "needs" if option in needed else "has no"

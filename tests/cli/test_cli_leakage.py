@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.cli.leakage import ALPHAS, EPSILONS, chosen_mechanisms, notices
+from gal.cli.evaluating.leakage_choices import chosen_mechanisms, notices
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.privacy import GaussianResiduals, LaplaceLabels, LaplaceResiduals, PaperLaplace, RandomisedResponse
+from gal.privacy.mechanisms.contract import COMPARED_EPSILONS
 
 PARTS = """
 label_holder = "bank"
@@ -235,11 +236,11 @@ class TestWhatIsCompared:
     def test_classes(self) -> None:
         made = chosen_mechanisms(None, True, np.array(["a", "b"] * 5), dict(self.nothing))
         assert made["none"] is None
-        for epsilon in EPSILONS:
+        for epsilon in COMPARED_EPSILONS:
             assert made[f"randomised-response epsilon {epsilon:g}"] == RandomisedResponse(epsilon, ["a", "b"])
         assert made["gaussian-residuals epsilon 2"] == GaussianResiduals(2.0, 1e-6, classes=["a", "b"])
-        assert [made[f"paper-laplace alpha {one:g}"] for one in ALPHAS] == [
-            PaperLaplace(one) for one in ALPHAS
+        assert [made[f"paper-laplace alpha {one:g}"] for one in (0.5, 1.0, 4.0)] == [
+            PaperLaplace(one) for one in (0.5, 1.0, 4.0)
         ]
         assert "paper-interval" in made
 

@@ -21,7 +21,7 @@ pytest.importorskip("opendp", reason="the extra privacy")
 import gal.node.label_guard
 import gal.node.node
 from gal.cli.app import main
-from gal.cli.learning import describe
+from gal.cli.learning import describe_event
 from gal.node.operations import serving
 from gal.privacy import SeededNoise
 
@@ -186,9 +186,9 @@ def test_terms_stay_what_they_are(town: Town) -> None:
 def test_watchers_hear_of_privacy() -> None:
     event: dict[str, Any] = {"mechanism": "none", "words": "No privacy", "epsilon": None, "delta": None}
     event |= {"spent": None, "budget": None, "left": None, "event": "privacy", "at_delta": 0.0}
-    assert describe(event).startswith("[yellow]privacy: No privacy")
+    assert describe_event(event).startswith("[yellow]privacy: No privacy")
     event |= {"mechanism": "laplace-labels", "epsilon": 1.0, "delta": 0.0, "spent": 2.0}
-    said = describe(event)
+    said = describe_event(event)
     assert "laplace-labels, epsilon 1." in said
     assert "epsilon 2; there is no budget" in said
-    assert "attacking" in describe({"event": "measuring"})
+    assert "attacking" in describe_event({"event": "measuring"})

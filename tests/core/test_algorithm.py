@@ -351,3 +351,25 @@ def test_the_record_of_a_round_is_ordered_and_cannot_be_changed() -> None:
     assert list(ensemble.rounds[0].weights) == list(ensemble.rounds[0].contributions) == ["a", "b", "c"]
     with pytest.raises(dataclasses.FrozenInstanceError):
         ensemble.rounds[0].rate = 2.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("left", "rounds"), [(1e-3, 2), (1e-5, 2), (1e-8, 1)])
+def test_a_thousandth_and_less_is_still_learned_but_not_the_rounding_of_float32(
+    left: float, rounds: int
+) -> None:
+    """One round explains all but a share of the labels; the next is worth learning unless that is mere rounding."""
+    first, second = np.tile([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]], 16)[:, :, None]  # orthogonal
+    y = first + left * second
+    task = Task(y, SquaredError(), ("bank",), all_rows(64), rounds=5, initial=np.zeros((1, 1)), stopping=ON)
+    learning = learn(task)
+    next(learning)
+    asked = 0
+    try:
+        while True:
+            asked += 1
+            answer = (first, second)[min(asked, 2) - 1]
+            learning.send([{"bank": answer.astype(np.float32)}])
+    except StopIteration as done:
+        ensemble: Ensemble = done.value
+    assert asked == rounds
+    assert "every row is fitted exactly" in ensemble.stopped

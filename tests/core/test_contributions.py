@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_problems import LOSSES, Floats, problem
-from gal.core.contributions import aumann_shapley
+from gal.core.contributions import add_up, aumann_shapley
 from gal.core.line_search import mean_loss
 from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 
@@ -45,39 +45,58 @@ def test_shares_add_up_to_the_reduction(name: str, seed: int, weighted: bool) ->
     assert shares["idle"] == 0
 
 
-@both
+def weight_of(y: Floats, weighted: bool) -> Floats | None:
+    """Weights far from alike, where there are any."""
+    return np.random.default_rng(7).exponential(size=len(y)) ** 2 if weighted else None
+
+
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_integral_is_exact_before_anything_is_spread(loss: Loss, weighted: bool) -> None:
-    y, output, parts = steps_of(loss, 0)
-    weight = np.random.default_rng(0).uniform(size=len(y)) if weighted else None
-    reduction = reduction_of(loss, y, output, parts, weight)
-    parts["alone"] = parts.pop("good") + parts.pop("poor")
-    alone = aumann_shapley(loss, y, output, parts, 0.0, weight)  # all that is missing is spread back
-    honest = aumann_shapley(loss, y, output, parts, reduction, weight)
-    assert alone["alone"] == pytest.approx(0, abs=1e-12)
-    assert honest["alone"] == pytest.approx(reduction, abs=1e-12)
-
-
-def test_squared_error_shares_are_the_known_ones() -> None:
-    """Half the product of an organization's step with the residuals before and after."""
-    y, output, parts = steps_of(SquaredError(), 1)
+def test_squared_error_shares_are_the_known_ones(weighted: bool) -> None:
+    """Half the product of an organization's step with the residuals before and after, averaged with the rows' weights."""
+    loss = SquaredError()
+    y, output, parts = steps_of(loss, 1)
+    weight = weight_of(y, weighted)
     steps = {name: sum(c * v.astype(float) for c, v in pieces) for name, pieces in parts.items()}
     after = y - output - sum(steps.values())
-    shares = aumann_shapley(SquaredError(), y, output, parts, reduction_of(SquaredError(), y, output, parts))
+    reduction = reduction_of(loss, y, output, parts, weight)
+    shares = aumann_shapley(loss, y, output, parts, reduction, weight)
     for name, step in steps.items():
-        assert shares[name] == pytest.approx(float(np.mean(step * (y - output + after) / 2)), abs=1e-12)
+        earned = (step * (y - output + after) / 2)[:, 0]
+        assert shares[name] == pytest.approx(float(np.average(earned, weights=weight)), abs=1e-12)
 
 
-def test_log_loss_shares_are_the_integral_along_the_way() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_log_loss_shares_are_the_integral_along_the_way(weighted: bool) -> None:
     loss = BinaryLogLoss()
     y, output, parts = steps_of(loss, 1)
+    weight = weight_of(y, weighted)
     parts = {name: [(10 * c, v) for c, v in pieces] for name, pieces in parts.items()}  # far: it bends
     steps = {name: sum(c * v.astype(float) for c, v in pieces) for name, pieces in parts.items()}
     moments = (np.arange(2000) + 0.5) / 2000
     pull = np.mean([loss.pseudo_residual(y, output + at * sum(steps.values())) for at in moments], axis=0)
-    shares = aumann_shapley(loss, y, output, parts, reduction_of(loss, y, output, parts))
+    reduction = reduction_of(loss, y, output, parts, weight)
+    shares = aumann_shapley(loss, y, output, parts, reduction, weight)
     for name, step in steps.items():
-        assert shares[name] == pytest.approx(float(np.mean(step * pull)), rel=1e-2)
+        assert shares[name] == pytest.approx(float(np.average((step * pull)[:, 0], weights=weight)), rel=1e-2)
+
+
+def test_what_the_integral_misses_is_spread_by_size_whatever_the_sign() -> None:
+    """Shares of 3, -1 and 0 that should add up to 4 miss 2: three quarters and one quarter of it."""
+    assert add_up({"up": 3.0, "down": -1.0, "idle": 0.0}, 4.0) == {"up": 4.5, "down": -0.5, "idle": 0.0}
+    assert add_up({"one": 0.0, "other": 0.0}, 1.0) == {"one": 0.5, "other": 0.5}
+
+
+def test_the_integral_is_exact_before_anything_is_spread() -> None:
+    """Squared error has nothing to spread, log loss hardly anything: asked for no reduction, all of it is taken back."""
+    for loss, close in ((SquaredError(), 1e-12), (BinaryLogLoss(), 1e-6)):
+        y, output, parts = steps_of(loss, 0)
+        weight = weight_of(y, True)
+        reduction = reduction_of(loss, y, output, parts, weight)
+        honest = aumann_shapley(loss, y, output, parts, reduction, weight)
+        taken = aumann_shapley(loss, y, output, parts, 0.0, weight)
+        size = sum(map(abs, honest.values()))
+        for name, share in honest.items():
+            assert taken[name] == pytest.approx(share - reduction * abs(share) / size, abs=close * size)
 
 
 @both

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from gal.core.line_search import (
     ExactSearch,
     LBFGSSearch,
     Line,
+    ReleasedStep,
     line_search,
     mean_loss,
 )
@@ -235,3 +238,14 @@ def test_methods_by_name() -> None:
         line_search("newton")
     with pytest.raises(InvalidOptionError, match="a name or a rate, got True"):
         line_search(True)
+
+
+@pytest.mark.parametrize(
+    ("start", "rate"), [((-6.0, 3.0), 2.0), ((-6.0, 0.5), 12.0), ((1.0, 4.0), -0.25), ((-1.0, 0.0), 0.0)]
+)
+def test_a_released_step_goes_to_the_lowest_point_of_the_parabola(
+    start: tuple[float, float], rate: float
+) -> None:
+    """Slope and curvature at the start are all it sees: it ends where slope + rate * curvature is 0."""
+    line: Any = SimpleNamespace(start=start)
+    assert ReleasedStep()(line) == rate

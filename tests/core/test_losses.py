@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from scipy.optimize import minimize
 
 from core_problems import LOSSES, PIECEWISE_LINEAR, SMOOTH, Floats, labels, problem
 from gal.core.losses import (
+    AbsoluteError,
     BinaryLogLoss,
     CustomLoss,
     Huber,
@@ -219,3 +222,23 @@ def test_losses_of_the_users_own() -> None:
         wrong.value(one, one)
     with pytest.raises(InvalidOptionError, match=r"must have shape \(3, 1\), got \(3,\)"):
         wrong.pseudo_residual(one, one)
+
+
+def test_a_pinball_without_a_quantile_is_half_the_absolute_error() -> None:
+    y, output = np.array([[3.0], [-1.0], [0.0]]), np.array([[1.0], [4.0], [0.0]])
+    np.testing.assert_allclose(QuantileError().value(y, output), [1.0, 2.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    "make", [SquaredError, AbsoluteError, QuantileError, Huber, Poisson, BinaryLogLoss, MultinomialLogLoss]
+)
+def test_what_a_loss_is_called_is_not_for_others_to_say(make: Any) -> None:
+    given = (3,) if make is MultinomialLogLoss else ()
+    assert make(*given).name
+    with pytest.raises(TypeError, match="name"):
+        make(*given, name="mine")
+
+
+def test_two_classes_with_one_output_have_one_output() -> None:
+    with pytest.raises(TypeError, match="n_outputs"):
+        BinaryLogLoss(n_outputs=2)  # type: ignore[call-arg]

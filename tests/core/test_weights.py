@@ -21,6 +21,7 @@ from gal.core.weights import (
     assistance_weights,
     combine,
     inner_products,
+    simplex_quadratic,
 )
 from gal.errors import InvalidOptionError
 
@@ -267,3 +268,11 @@ def test_methods_by_name() -> None:
     assert assistance_weights(own) is own
     with pytest.raises(InvalidOptionError, match="exact, uniform or softmax_adam, got 'best'"):
         assistance_weights("best")
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_where_everybody_answered_nothing_all_weigh_alike_on_the_simplex(m: int) -> None:
+    np.testing.assert_array_equal(simplex_quadratic(np.zeros((m, m)), np.zeros(m)), np.full(m, 1 / m))
+    silent = [np.zeros((4, 1), dtype=np.float32) for _ in range(m)]
+    weights = ExactWeights()(np.ones((4, 1), dtype=np.float32), silent, None)
+    np.testing.assert_array_equal(weights, np.full(m, 1 / m))

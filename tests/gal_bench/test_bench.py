@@ -24,14 +24,14 @@ from gal_bench.cache import HARMLESS, ROOT, Cache, deciding_files, file_of, fing
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.code_text import code_text
 from gal_bench.data.datasets import Dataset
-from gal_bench.pages.findings import covered
+from gal_bench.pages.findings import share_covered
 from gal_bench.pages.results import narrow, page, write_results
 from gal_bench.pages.summaries import findings, ways
 from gal_bench.pages.tables import Figure, figures_of, to_csv, to_markdown
 from gal_bench.run_cell import run_cell
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
-from gal_bench.runs.local_models import local_losses_by_name, models_by_name
+from gal_bench.runs.local_models import losses_of_halves, models_by_name
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
 
@@ -201,7 +201,7 @@ def test_two_models_go_to_half_of_the_organizations_each() -> None:
     assert kinds == ["GradientBoostingRegressor"] * 2 + ["SVR"] * 2
     paper = models_by_name(("Linear",), names, paper=True, classes=False, columns=9)
     assert all(isinstance(one, PaperLinear) and one.local_loss == "l1" for one in paper.values())
-    assert local_losses_by_name(["l1", "l2"], names, classes=False) == {
+    assert losses_of_halves(["l1", "l2"], names, classes=False) == {
         "a": "l1",
         "b": "l1",
         "c": "l2",
@@ -301,16 +301,16 @@ NEVER_RUN = (
         "gal/engine/observing.py",
         "gal/models/registry.py",
     ),
-    *(f"gal/privacy/{name}.py" for name in ("answers", "ledger", "row_blocks")),
+    *(f"gal/privacy/{name}.py" for name in ("mechanisms/answers", "ledger", "row_blocks")),
 )
 """What a table never runs, or what decides nothing of it."""
 
 
 def test_the_fingerprint_covers_all_other_sources_below_the_bench() -> None:
-    covered = names(deciding_files(leak=True)) | names(deciding_files(deep=True))
+    share_covered = names(deciding_files(leak=True)) | names(deciding_files(deep=True))
     below = {name for name in names((ROOT / "gal").rglob("*.py")) if not name.startswith(NEVER_RUN)}
-    assert below - covered == set()
-    assert "gal/evaluate/baselines/late.py" in covered
+    assert below - share_covered == set()
+    assert "gal/evaluate/baselines/late.py" in share_covered
     assert [name for name in HARMLESS if not file_of(name).is_file()] == []
 
 
@@ -425,7 +425,7 @@ def test_covered_is_the_share_of_the_way() -> None:
     found = {one.name: one.value for one in findings(run)}
     assert found["covered by GAL-Linear, 8 organizations"] == 0.75
     assert found["GAL chosen against Joint-Linear, 8 organizations"] == 0.0
-    assert np.isnan(covered(1.0, 1.0, 1.0))
+    assert np.isnan(share_covered(1.0, 1.0, 1.0))
 
 
 def test_weights_on_are_compared_with_weights_off() -> None:

@@ -117,7 +117,7 @@ def heights(axes: Any) -> dict[str, int]:
 
 
 def test_scores_are_means_over_seeds_that_keep_their_last_value(uci: Run, rates: Run) -> None:
-    scores = panels(figures.rounds(uci, rates, "Diabetes"))[0]
+    scores = panels(figures.rounds_figure(uci, rates, "Diabetes"))[0]
     drawn = lines(scores)
     assert legend(scores) == ["Joint", "GAL", "GAL, constant rate", "AL", "Alone"]
     for name, row_name in (
@@ -134,7 +134,7 @@ def test_scores_are_means_over_seeds_that_keep_their_last_value(uci: Run, rates:
 
 
 def test_bands_are_one_standard_deviation(uci: Run, rates: Run) -> None:
-    scores = panels(figures.rounds(uci, rates, "Diabetes"))[0]
+    scores = panels(figures.rounds_figure(uci, rates, "Diabetes"))[0]
     joint = scores.collections[0].get_paths()[0].vertices
     at_the_end = joint[joint[:, 0] == 3, 1]
     assert at_the_end.min() == pytest.approx(40.0)  # 40 and 43: mean 41.5, standard deviation 1.5
@@ -143,13 +143,14 @@ def test_bands_are_one_standard_deviation(uci: Run, rates: Run) -> None:
 
 def test_metric_is_on_the_axis(uci: Run, rates: Run) -> None:
     assert (
-        panels(figures.rounds(uci, rates, "Diabetes"))[0].get_ylabel() == "MAD on test rows (lower is better)"
+        panels(figures.rounds_figure(uci, rates, "Diabetes"))[0].get_ylabel()
+        == "MAD on test rows (lower is better)"
     )
-    assert panels(figures.rounds(uci, rates, "Wine"))[0].get_ylabel() == "accuracy on test rows, in %"
+    assert panels(figures.rounds_figure(uci, rates, "Wine"))[0].get_ylabel() == "accuracy on test rows, in %"
 
 
 def test_rates_are_means_over_the_seeds_that_have_the_round(uci: Run, rates: Run) -> None:
-    panel = panels(figures.rounds(uci, rates, "Diabetes"))[1]
+    panel = panels(figures.rounds_figure(uci, rates, "Diabetes"))[1]
     drawn = lines(panel)
     assert legend(panel) == ["line search", "constant rates", "bounded rates"]
     np.testing.assert_array_equal(drawn["line search"].get_xdata(), [1, 2, 3])
@@ -159,7 +160,7 @@ def test_rates_are_means_over_the_seeds_that_have_the_round(uci: Run, rates: Run
 
 
 def test_weights_have_a_line_per_organization_with_the_label_holder_marked(uci: Run, rates: Run) -> None:
-    panel = panels(figures.rounds(uci, rates, "Wine"))[2]
+    panel = panels(figures.rounds_figure(uci, rates, "Wine"))[2]
     drawn = lines(panel)
     assert set(drawn) == {f"organization {number}" for number in range(1, 9)}
     for number in range(1, 9):
@@ -174,7 +175,7 @@ def test_weights_have_a_line_per_organization_with_the_label_holder_marked(uci: 
 
 
 def test_lines_differ_without_colour(uci: Run, rates: Run) -> None:
-    figure = figures.rounds(uci, rates, "Wine")
+    figure = figures.rounds_figure(uci, rates, "Wine")
     for panel in panels(figure)[:2]:
         looks = [
             (
@@ -193,7 +194,7 @@ def test_iris_has_four_organizations() -> None:
     uci = made_up(table("uci", [row(name, method=one) for name, one in methods.items()], **spec), learned)
     rows = [row("searched")] + [row(name, options={"line_search": name}) for name in ("constant", "bounded")]
     rates = made_up(table("rates", rows, sets=["Iris"], organizations=["most"]), learned)
-    figure = figures.rounds(uci, rates, "Iris")
+    figure = figures.rounds_figure(uci, rates, "Iris")
     assert len(figure.axes[2].get_lines()) == 4
     assert "4 organizations" in figure.get_suptitle()
 
@@ -202,7 +203,7 @@ def test_a_run_without_rounds_is_drawn(rates: Run) -> None:
     methods = {"joint": "joint", "alone": "alone", "al": "assisted_learning", "gal-linear": "gal"}
     spec = table("uci", [row(name, method=method) for name, method in methods.items()])
     stopped = made_up(spec, lambda _, cell: outcome(cell, [70.0]))
-    figure = figures.rounds(stopped, rates, "Wine")
+    figure = figures.rounds_figure(stopped, rates, "Wine")
     assert not figure.axes[2].get_lines()
     figure.canvas.draw()
 
@@ -210,7 +211,7 @@ def test_a_run_without_rounds_is_drawn(rates: Run) -> None:
 def test_a_missing_row_is_named(uci: Run, rates: Run) -> None:
     without = Run(table("rates", [one for one in rates.table.rows if one.name != "constant"]), rates.outcomes)
     with pytest.raises(InvalidInputError, match="row 'constant' of table 'rates' for Wine, 8 organizations"):
-        figures.rounds(uci, without, "Wine")
+        figures.rounds_figure(uci, without, "Wine")
 
 
 # Figure 5
@@ -300,7 +301,7 @@ def way() -> Run:
 
 
 def test_methods_are_sorted_by_the_mean_way(way: Run) -> None:
-    axes = panels(way_figure.covered(way))[0]
+    axes = panels(way_figure.covered_figure(way))[0]
     assert list(heights(axes)) == ["Pooled", "GAL", "Late", "Lost"]
     assert {"138 %", "90 %", "−48 %", "mean", "alone", "joint"} <= set(texts(axes))
     np.testing.assert_allclose(lines(axes)["mean over sets"].get_xdata(), [137.5, 90.0, -47.5])
@@ -311,7 +312,7 @@ def test_methods_are_sorted_by_the_mean_way(way: Run) -> None:
 
 
 def test_every_set_is_a_mark_of_its_own(way: Run) -> None:
-    axes = panels(way_figure.covered(way))[0]
+    axes = panels(way_figure.covered_figure(way))[0]
     drawn = lines(axes)
     row_of = {round(float(y)): x for x, y in drawn["Diabetes"].get_xydata()}
     assert row_of == {1: pytest.approx(90.0), 2: pytest.approx(25.0)}  # the others are beyond the axis
@@ -325,7 +326,7 @@ def test_every_set_is_a_mark_of_its_own(way: Run) -> None:
 
 
 def test_what_is_beyond_the_axis_is_marked_with_its_number(way: Run) -> None:
-    axes = panels(way_figure.covered(way))[0]
+    axes = panels(way_figure.covered_figure(way))[0]
     numbers = {text.get_text(): round(text.get_position()[1]) for text in axes.texts if text.get_text()}
     assert numbers["225 % ▸"] == 0
     assert numbers["◂ −120 %"] == 2
@@ -341,7 +342,7 @@ def test_what_is_beyond_the_axis_is_marked_with_its_number(way: Run) -> None:
 
 def test_no_room_is_left_where_nothing_is_beyond() -> None:
     rows = [row("alone", method="alone"), row("joint", method="joint"), row("gal")]
-    axes = panels(way_figure.covered(made_up(table("uci", rows, organizations=[8]), reached)))[0]
+    axes = panels(way_figure.covered_figure(made_up(table("uci", rows, organizations=[8]), reached)))[0]
     assert not [text for text in texts(axes) if "◂" in text or "▸" in text]
     assert axes.get_xlim() == (way_figure.SHOWN[0] - 4, way_figure.SHOWN[1] + 4)
 
@@ -351,7 +352,7 @@ def test_light_marks_beyond_the_axis_are_arrows(way: Run) -> None:
         return outcome(cell, [1e6]) if (row.name, cell.organizations) == ("gal", 2) else reached(row, cell)
 
     rows = [one for one in way.table.rows if one.name in {"alone", "joint", "gal"}]
-    axes = panels(way_figure.covered(made_up(table("uci", rows), far)))[0]
+    axes = panels(way_figure.covered_figure(made_up(table("uci", rows), far)))[0]
     markers = sorted(line.get_marker() for line in axes.get_lines() if line.get_label() == "_beyond")
     assert markers == ["<", ">"]  # Diabetes: far off; Wine: an accuracy far above joint
     assert not [text for text in texts(axes) if "◂" in text or "▸" in text]
@@ -362,14 +363,14 @@ def test_a_set_without_a_way_is_left_out(way: Run) -> None:
         return outcome(cell, [80.0]) if cell.dataset == "Wine" else reached(row, cell)
 
     rows = [one for one in way.table.rows if one.name in {"alone", "joint", "gal"}]
-    axes = panels(way_figure.covered(made_up(table("uci", rows), level)))[0]
+    axes = panels(way_figure.covered_figure(made_up(table("uci", rows), level)))[0]
     np.testing.assert_allclose(lines(axes)["mean over sets"].get_xdata(), [90.0])
     assert len(lines(axes)["Wine"].get_xdata()) == 0
 
 
 def test_covered_needs_alone_and_joint() -> None:
     with pytest.raises(InvalidInputError, match="'alone' and 'joint'"):
-        way_figure.covered(made_up(table("uci", [row("gal")]), reached))
+        way_figure.covered_figure(made_up(table("uci", [row("gal")]), reached))
 
 
 # Improvements

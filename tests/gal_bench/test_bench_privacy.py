@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gal.cli.bench import _facts, _shown
+from gal.cli.bench_report import _shown, run_facts
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share
@@ -325,7 +325,7 @@ def test_csv_has_the_facts() -> None:
 
 def test_the_command_prints_leaks_beside_scores() -> None:
     run = made_run(scored)
-    facts = {(one["row"], one["data set"]): one for one in _facts(run)["figures"]}
+    facts = {(one["row"], one["data set"]): one for one in run_facts(run)["figures"]}
     one = facts["GAL, noisy labels, ε = 1", "QSAR"]
     assert (one["epsilon"], one["leak"]["canaries"]["right"], one["leak"]["allowed"]) == (1.0, 144, 0.731)
     assert facts["Alone", "QSAR"]["leak"] is None
@@ -385,9 +385,9 @@ def test_a_mechanism_that_leaks_less_than_all_of_ours_is_named() -> None:
 
 def test_utility_against_leakage() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
-    from gal_bench.pictures.leak_figure import leakage
+    from gal_bench.pictures.leak_figure import leakage_figure
 
-    figure: Any = leakage(made_run(scored))
+    figure: Any = leakage_figure(made_run(scored))
     cancer, qsar, legend, *rest = figure.axes
     assert (cancer.get_title(), qsar.get_title()) == ("BreastCancer, accuracy in %", "QSAR, accuracy in %")
     drawn = {line.get_label(): line for line in cancer.get_lines()}
@@ -404,15 +404,15 @@ def test_utility_against_leakage() -> None:
 
 def test_of_errors_lower_is_drawn_higher() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
-    from gal_bench.pictures.leak_figure import leakage
+    from gal_bench.pictures.leak_figure import leakage_figure
 
     run = made_run(scored, sets=("Diabetes",))
     errors = {key: replace(one, metric="mad") for key, one in run.outcomes.items()}
-    axes = leakage(Run(run.table, errors)).axes[0]
+    axes = leakage_figure(Run(run.table, errors)).axes[0]
     assert axes.get_title() == "Diabetes, MAD"
     assert axes.yaxis_inverted()
     with pytest.raises(InvalidInputError, match="'guarantees'"):
-        leakage(Run(run.table, {}))
+        leakage_figure(Run(run.table, {}))
 
 
 def test_the_picture_is_among_those_of_a_whole_table(tmp_path: Path) -> None:
@@ -434,6 +434,6 @@ def test_rows_of_both_tables_share_their_runs() -> None:
         for name in ("privacy", "guarantees")
     ]
     assert cells[0] < cells[1]
-    assert set(mechanisms.NAMES) >= {
+    assert set(mechanisms.named_needs()) >= {
         row.privacy for row in TABLES["guarantees"].rows if row.privacy is not None
     }

@@ -27,7 +27,7 @@ from gal.models.deep import (
 from gal.models.deep.networks import BODIES
 from gal.models.deep.shared_body import PLACES
 from gal.models.sequences import Sequences
-from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS

@@ -19,11 +19,11 @@ import pytest
 from rich.console import Console
 
 import gal
-from gal.cli.apart import can_reach
-from gal.cli.demo import tell
+from gal.cli.demo import print_demo
 from gal.errors import InvalidInputError, NodeError
 from gal.node.sandbox import landlock_version
 from gal_bench.demo.checks import InOneProcess
+from gal_bench.demo.confined import can_reach
 from gal_bench.demo.four_nodes import (
     HOLDER,
     LABEL,
@@ -137,7 +137,7 @@ def facts() -> DemoFacts:
 
 def told(facts: DemoFacts) -> str:
     out = io.StringIO()
-    tell(facts, Console(file=out, width=200))
+    print_demo(facts, Console(file=out, width=200))
     return out.getvalue()
 
 
@@ -243,7 +243,7 @@ def test_nothing_starts_after_the_end(tmp_path: Path) -> None:
 
 def test_a_process_ends_when_nobody_holds_its_lifeline() -> None:
     """As when the demo is killed itself: then nobody can end the others."""
-    script = "import gal.cli.apart as one; one._end_with_parent()"
+    script = "import gal_bench.demo.confined as one; one._end_with_parent()"
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, start_new_session=True)
     assert child.stdin is not None
     child.stdin.close()
@@ -254,10 +254,10 @@ def test_a_process_is_kept_out_of_the_other_folder(tmp_path: Path) -> None:
     if landlock_version() == 0:
         pytest.skip("this kernel has no Landlock")
     places = homes(tmp_path)
-    with Processes([sys.executable, "-m", "gal.cli.apart"], places) as processes:
+    with Processes([sys.executable, "-m", "gal_bench.demo.confined"], places) as processes:
         printed = processes.run("bank", "--version")
     assert printed.startswith("gal-learn")
-    [note] = [json.loads(line) for line in (places["bank"] / "apart.jsonl").read_text().splitlines()]
+    [note] = [json.loads(line) for line in (places["bank"] / "confined.jsonl").read_text().splitlines()]
     assert note == {"command": "--version", "closed": True, "tried": ["shop"], "reached": []}
     assert can_reach(places["shop"])  # this process is not shut in: the try is a real one
 

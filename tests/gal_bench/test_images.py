@@ -221,9 +221,15 @@ class TestStandardisation:
 
     def test_many_images_are_counted_in_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pixels = made_up(11, 3, 3, 4)[0]
-        at_once = count_levels(pixels), images.standardised(pixels, np.ones((3, 256), np.float32), (8, 4))
+        at_once = (
+            count_levels(pixels),
+            images.standardised_pixels(pixels, np.ones((3, 256), np.float32), (8, 4)),
+        )
         monkeypatch.setattr(images, "CHUNK", 4)
-        in_chunks = count_levels(pixels), images.standardised(pixels, np.ones((3, 256), np.float32), (8, 4))
+        in_chunks = (
+            count_levels(pixels),
+            images.standardised_pixels(pixels, np.ones((3, 256), np.float32), (8, 4)),
+        )
         for first, second in zip(at_once, in_chunks, strict=True):
             np.testing.assert_array_equal(first, second)
         assert at_once[0].sum() == pixels.size

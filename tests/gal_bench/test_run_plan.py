@@ -19,7 +19,7 @@ from gal_bench import run_plan as elsewhere
 from gal_bench.cache import ROOT, Cache, fingerprint
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.plans import Plan, Record, read_plan, read_records, take, write_plan, write_records
-from gal_bench.run_plan import Limits, longest, main, run_plan
+from gal_bench.run_plan import RunLimits, longest, main, run_plan
 
 CELLS = [
     Cell("MNIST", 8, "official", seed, models=("Network",), options={"weights": "uniform", "rounds": 3})
@@ -201,7 +201,7 @@ def test_no_run_is_started_that_would_not_fit(tmp_path: Path, cache: Cache) -> N
 
     said: list[str] = []
     # after 30 + 20 s there are 35 left, enough for another 30; after 55 s 30 are left, which just fits; then 25
-    records = run_plan(plan, out, Sources(), run=slow, limits=Limits(85.0, clock), say=said.append)
+    records = run_plan(plan, out, Sources(), run=slow, limits=RunLimits(85.0, clock), say=said.append)
     assert [record.seconds for record in records.values()] == [30.0, 20.0, 5.0, 5.0]
     assert said[-1].startswith("stopped: 1 runs are left")
     assert longest(records.values(), "MNIST") == 30.0

@@ -18,11 +18,11 @@ from gal_bench.data.splits import (
     OFFICIAL,
     PROTOCOLS,
     Split,
-    by_name,
     draw_rows,
     paper,
     per_seed,
     skewed,
+    split_by_name,
     stored,
 )
 
@@ -214,15 +214,15 @@ def large(*, official: bool) -> Dataset:
 class TestByName:
     def test_official_rows(self) -> None:
         dataset = large(official=True)
-        split = by_name(dataset, 7)
+        split = split_by_name(dataset, 7)
         assert list(split.X_test.index) == [3, 4, 19]
         assert list(split.X_train.index) == [i for i in range(20) if i not in (3, 4, 19)]
         assert split.protocol == OFFICIAL
         assert OFFICIAL not in PROTOCOLS
-        assert by_name(dataset, 8).digest == split.digest
+        assert split_by_name(dataset, 8).digest == split.digest
 
     def test_else_drawn_by_seed(self) -> None:
-        split = by_name(large(official=False), 7)
+        split = split_by_name(large(official=False), 7)
         train, test = draw_rows(20, 7)
         assert list(split.X_train.index) == train.tolist()
         assert list(split.X_test.index) == test.tolist()
@@ -231,14 +231,14 @@ class TestByName:
     @pytest.mark.parametrize("official", [True, False])
     def test_nothing_is_standardised(self, official: bool) -> None:
         dataset = large(official=official)
-        split = by_name(dataset, 0)
+        split = split_by_name(dataset, 0)
         pd.testing.assert_frame_equal(split.X_train, dataset.X.loc[split.X_train.index])
         pd.testing.assert_frame_equal(split.X_test, dataset.X.loc[split.X_test.index])
         assert list(split.organizations.items()) == [("bank", ["city", "c1"]), ("shop", ["c0", "c2"])]
 
     def test_a_set_without_names(self) -> None:
         with pytest.raises(InvalidInputError, match="no partition by name"):
-            by_name(load("Iris"), 0)
+            split_by_name(load("Iris"), 0)
 
     @pytest.mark.parametrize(
         ("name", "rows", "label_holder", "protocol"),
@@ -250,7 +250,7 @@ class TestByName:
     )
     def test_large_sets(self, name: str, rows: int, label_holder: str, protocol: str, data_dir: Path) -> None:
         dataset = load(name, data_dir)
-        split = by_name(dataset, 0)
+        split = split_by_name(dataset, 0)
         assert len(split.X_train) == len(split.y_train) == rows
         assert len(split.X_test) == len(split.y_test) == len(dataset.y) - rows
         assert next(iter(split.organizations)) == label_holder

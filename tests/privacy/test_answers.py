@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 from gal.errors import BudgetSpentError, InvalidOptionError
 from gal.privacy.accounting import Event, spent
-from gal.privacy.answers import BLOCK, AnswerNoise
 from gal.privacy.ledger import Budget, Charge, Ledger, row_keys
+from gal.privacy.mechanisms.answers import BLOCK, AnswerNoise
 from gal.privacy.noise import SeededNoise
 
 LAPLACE = AnswerNoise("laplace", clip=2.0, epsilon=0.5)

@@ -23,7 +23,7 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.errors import InvalidLabelsError, InvalidOptionError
-from gal.privacy.corrected_loss import DOUBT, CorrectedLogLoss
+from gal.privacy.mechanisms.corrected_loss import DOUBT, CorrectedLogLoss
 from gal.storage.archive import read_archive, write_archive
 
 Floats = NDArray[np.float64]
@@ -99,7 +99,7 @@ def test_where_every_label_stays_it_is_the_log_loss(loss: CorrectedLogLoss) -> N
 def test_the_best_constant_is_the_debiased_share(
     loss: CorrectedLogLoss, doubt: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gal.privacy.corrected_loss.DOUBT", doubt)
+    monkeypatch.setattr("gal.privacy.mechanisms.corrected_loss.DOUBT", doubt)
     rng = np.random.default_rng(3)
     true = np.r_[0.5, 0.3, 0.15, 0.05][: loss.n_classes]
     codes = rng.choice(loss.n_classes, 200_000, p=true / true.sum())

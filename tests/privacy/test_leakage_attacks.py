@@ -35,9 +35,10 @@ from gal.privacy.leakage.attacks import (
     expected_without,
     label_attacks,
 )
-from gal.privacy.leakage.likelihood import Insight, public_loss
+from gal.privacy.leakage.likelihood import public_loss
 from gal.privacy.leakage.meter import attack_labels
-from gal.privacy.leakage.transcript import Sent
+from gal.privacy.leakage.transcript import SentRows
+from gal.privacy.mechanisms.likelihood import Insight
 
 Floats = NDArray[np.float64]
 N = 3000
@@ -60,7 +61,7 @@ def handmade(
 ) -> Seen:
     """What an attacker sees of residuals (n, T, K); labels y as codes (n, 1) or numbers."""
     n, rounds, outputs = residual.shape
-    sent = Sent(np.arange(n), residual[:, :, None], {}, before, scales)
+    sent = SentRows(np.arange(n), residual[:, :, None], {}, before, scales)
     return Seen(
         residual=sent.residual,
         fitted=np.zeros((n, outputs)),

@@ -31,13 +31,13 @@ from gal.privacy.leakage import (
     LeakReport,
     Share,
     Transcript,
+    added_reports,
     best_guess,
     measure_leakage,
     plant_canaries,
-    pooled,
 )
 from gal.privacy.leakage.reconstruction import reconstruct
-from gal.privacy.named import NAMES, mechanism_named
+from gal.privacy.registry import mechanism_named, names
 
 PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"], "insurer": ["e", "town"]}
 SIMPLE = {"clinic": Ridge(), "lab": Ridge(), "insurer": TabularModel(max_iter=0)}
@@ -264,15 +264,15 @@ class TestReports:
 
     def test_several_are_added_up(self, protected: LeakReport) -> None:
         reports = [protected, measured(RandomisedResponse(1.0, ["no", "yes"], SeededNoise(4)))]
-        both = pooled(reports)
+        both = added_reports(reports)
         assert both.runs == 2
         assert both.planted == sum(one.planted for one in reports)
         for place, attack in enumerate(both.attacks):
             assert attack.canaries.right == sum(one.attacks[place].canaries.right for one in reports)
         with pytest.raises(InvalidInputError, match="different mechanisms"):
-            pooled([protected, replace(protected, cost=Cost(2.0))])
+            added_reports([protected, replace(protected, cost=Cost(2.0))])
         with pytest.raises(InvalidInputError, match="no reports"):
-            pooled([])
+            added_reports([])
 
     def test_a_bound_is_exceeded_only_beyond_the_interval(self, protected: LeakReport) -> None:
         report = protected
@@ -354,7 +354,7 @@ def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", names())
     def test_every_name_makes_its_mechanism(self, name: str) -> None:
         given: dict[str, Any] = {"classes": [0, 1]}
         if name.endswith("-labels"):

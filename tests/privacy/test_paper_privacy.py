@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 import gal.privacy
 from gal.errors import InvalidInputError, InvalidOptionError
-from gal.privacy import Mechanism, PaperInterval, PaperLaplace
+from gal.privacy import PaperInterval, PaperLaplace, PaperMechanism
 
-MECHANISMS: list[Mechanism] = [PaperLaplace(), PaperInterval(), PaperInterval(3)]
+MECHANISMS: list[PaperMechanism] = [PaperLaplace(), PaperInterval(), PaperInterval(3)]
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -30,20 +30,20 @@ def residual(n: int = 400, n_outputs: int = 3, seed: int = 5) -> NDArray[np.floa
     return generator(seed).normal(1.0, 2.0, size=(n, n_outputs)).astype(np.float32)
 
 
-def survived(mechanism: Mechanism) -> float:
+def survived(mechanism: PaperMechanism) -> float:
     """The share of residuals of +-1 whose sign is still there."""
     given = signs()
     return float(np.mean(np.sign(mechanism(given, generator())) == given))
 
 
-def average(mechanism: Mechanism, given: NDArray[Any], times: int) -> NDArray[np.float64]:
+def average(mechanism: PaperMechanism, given: NDArray[Any], times: int) -> NDArray[np.float64]:
     rng = generator()
     return np.asarray(np.mean([mechanism(given, rng) for _ in range(times)], axis=0, dtype=np.float64))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 class TestBoth:
-    def test_shape_type_and_the_given_residual_untouched(self, mechanism: Mechanism) -> None:
+    def test_shape_type_and_the_given_residual_untouched(self, mechanism: PaperMechanism) -> None:
         given = residual()
         before = given.copy()
         sent = mechanism(given, generator())
@@ -51,19 +51,19 @@ class TestBoth:
         assert sent.dtype == np.float32
         np.testing.assert_array_equal(given, before)
 
-    def test_the_generator_is_all_the_randomness(self, mechanism: Mechanism) -> None:
+    def test_the_generator_is_all_the_randomness(self, mechanism: PaperMechanism) -> None:
         given = residual()
         first = mechanism(given, generator(1))
         np.testing.assert_array_equal(first, mechanism(given, generator(1)))
         assert np.mean(first == mechanism(given, generator(2))) < 0.01
 
-    def test_every_entry_has_noise_of_its_own(self, mechanism: Mechanism) -> None:
+    def test_every_entry_has_noise_of_its_own(self, mechanism: PaperMechanism) -> None:
         noise = mechanism(signs(20_000).reshape(-1, 2), generator()).astype(np.float64)
         rows = noise - noise.mean(axis=0)
         assert abs(np.corrcoef(rows[:, 0], rows[:, 1])[0, 1]) < 0.05
         assert abs(np.corrcoef(rows[:-1, 0], rows[1:, 0])[0, 1]) < 0.05
 
-    def test_the_mean_is_the_clipped_residual(self, mechanism: Mechanism) -> None:
+    def test_the_mean_is_the_clipped_residual(self, mechanism: PaperMechanism) -> None:
         given = residual(n=60)
         low, high = np.quantile(given, [0.025, 0.975])
         times = 4000
@@ -72,21 +72,21 @@ class TestBoth:
         tolerance = 5 * np.sqrt(2) * (high - low) / np.sqrt(times)
         np.testing.assert_allclose(found, np.clip(given, low, high), atol=tolerance)
 
-    def test_an_outlier_is_no_more_than_the_quantile(self, mechanism: Mechanism) -> None:
+    def test_an_outlier_is_no_more_than_the_quantile(self, mechanism: PaperMechanism) -> None:
         given = residual()
         spoiled = given.copy()
         spoiled[np.unravel_index(given.argmax(), given.shape)] = 1e6
         np.testing.assert_array_equal(mechanism(spoiled, generator()), mechanism(given, generator()))
 
-    def test_quantiles_are_of_all_outputs_together(self, mechanism: Mechanism) -> None:
+    def test_quantiles_are_of_all_outputs_together(self, mechanism: PaperMechanism) -> None:
         given = np.column_stack([np.zeros(100), np.linspace(-1, 1, 100)]).astype(np.float32)
         assert np.ptp(mechanism(given, generator())[:, 0]) > 0.5  # by column there would be no noise
 
-    def test_a_constant_residual_stays(self, mechanism: Mechanism) -> None:
+    def test_a_constant_residual_stays(self, mechanism: PaperMechanism) -> None:
         given = np.full((20, 2), 0.5, dtype=np.float32)
         np.testing.assert_array_equal(mechanism(given, generator()), given)
 
-    def test_bad_residuals_are_refused(self, mechanism: Mechanism) -> None:
+    def test_bad_residuals_are_refused(self, mechanism: PaperMechanism) -> None:
         with pytest.raises(InvalidInputError, match=r"shape \(n, K\), got shape \(3,\)"):
             mechanism(np.zeros(3), generator())
         with pytest.raises(InvalidInputError, match="not finite"):
@@ -94,10 +94,10 @@ class TestBoth:
         with pytest.raises(InvalidInputError, match=r"\(0, 2\)"):
             mechanism(np.zeros((0, 2)), generator())
 
-    def test_it_says_that_it_is_no_guarantee(self, mechanism: Mechanism) -> None:
+    def test_it_says_that_it_is_no_guarantee(self, mechanism: PaperMechanism) -> None:
         assert "No differential privacy" in str(inspect.getdoc(mechanism))
 
-    def test_it_cannot_be_changed(self, mechanism: Mechanism) -> None:
+    def test_it_cannot_be_changed(self, mechanism: PaperMechanism) -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):
             mechanism.alpha = 2.0  # type: ignore[attr-defined]
 

@@ -28,7 +28,7 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
-from gal.privacy.residuals import sensitivities
+from gal.privacy.mechanisms.residuals import sensitivities
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "shop": [2, 3], "lab": [4, 5]}

@@ -29,7 +29,7 @@ from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
-from gal.privacy.corrected_loss import CorrectedLogLoss
+from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.storage.archive import read_archive, write_archive
 

@@ -473,3 +473,34 @@ def test_outgoing_frames_wait_in_a_short_queue() -> None:
     dropping.put(b"a")
     dropping.finish(drop=True)
     assert list(dropping) == []
+
+
+def before_the_greeting(*frames: bytes) -> Stream:
+    """The stream of somebody who is not welcome yet, and has sent these frames."""
+    return Stream(
+        "stranger",
+        "sha256:0",
+        incoming=iter(frames),
+        outgoing=Outgoing(),
+        is_known=lambda: True,
+        why_lost=lambda: LinkLostError("gone"),
+        cancel=lambda: None,
+    )
+
+
+def test_before_it_is_welcome_a_peer_can_send_64_kibibytes_and_no_more() -> None:
+    longest = {"versions": list(range(1, 17)), "software": "x" * 200, "nonce": "0" * 64}
+    largest_hello = b"".join(frames_of(Message("hello", fields=longest)))
+    assert before_the_greeting(largest_hello).receive().message.kind == "hello"
+    for size, said in ((65_536, "is no message"), (65_537, "65,537 bytes is announced, at most 65,536")):
+        frame = FIRST + SIZE.pack(size) + bytes(size)
+        with pytest.raises(InvalidMessageError, match=said) as caught:
+            before_the_greeting(frame).receive()
+        assert ("announced" in str(caught.value)) == (size > 65_536)
+
+
+def test_after_the_greeting_larger_messages_are_taken() -> None:
+    message = residual_message(FRAME // 4, 0.0)
+    stream = before_the_greeting(*frames_of(message))
+    stream.agree(1, "theirs", 2 * FRAME)
+    assert stream.receive().message.kind == "fit"

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from gal.cli.option_groups import grouped
 from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
 
 EXIT_INVALID = 2
@@ -23,24 +24,24 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS = {
     "demo": "gal.cli.demo:demo",
-    "simulate": "gal.cli.evaluate:simulate_command",
-    "leakage": "gal.cli.leakage:leakage",
+    "simulate": "gal.cli.evaluating.simulation:simulate_command",
+    "leakage": "gal.cli.evaluating.leakage:leakage_command",
     "bench": "gal.cli.bench:bench",
     "init": "gal.cli.nodes:init",
     "cards": "gal.cli.cards:cards",
     "doctor": "gal.cli.nodes:doctor",
     "serve": "gal.cli.nodes:serve",
     "status": "gal.cli.nodes:status",
-    "invite": "gal.cli.tasks:invite",
-    "join": "gal.cli.tasks:join",
-    "learn": "gal.cli.learning:learn",
-    "predict": "gal.cli.predicting:predict",
+    "invite": "gal.cli.tasks:invite_command",
+    "join": "gal.cli.tasks:join_command",
+    "learn": "gal.cli.learning:learn_command",
+    "predict": "gal.cli.predicting:predict_command",
     "versions": "gal.cli.versions:versions",
     "compare": "gal.cli.versions:compare",
     "rollback": "gal.cli.versions:rollback",
-    "leave": "gal.cli.tasks:leave",
-    "remove": "gal.cli.tasks:remove",
-    "forget": "gal.cli.tasks:forget",
+    "leave": "gal.cli.tasks:leave_command",
+    "remove": "gal.cli.tasks:remove_command",
+    "forget": "gal.cli.tasks:forget_command",
     "audit": "gal.cli.nodes:audit",
     "privacy": "gal.cli.privacy:privacy",
 }
@@ -63,7 +64,7 @@ class OnDemand(TyperGroup):
             group.name = cmd_name  # a group of its own has none, and the list of commands would show a blank
             return group
         one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-        one.command(cmd_name)(found)
+        one.command(cmd_name)(grouped(found))
         return typer.main.get_command(one)
 
 

@@ -74,8 +74,8 @@ def list_cards(home: Home = None, as_json: AsJson = False) -> None:
     out.print(table if known else "Nobody is known yet: gal cards add FILE")
 
 
-@cards.command()
-def remove(
+@cards.command("remove")
+def remove_card(
     name: Annotated[str, typer.Argument(help="The organization's name here.")], home: Home = None
 ) -> None:
     """Revoke: from now on this organization is refused, also on a stream that is open."""

@@ -68,15 +68,15 @@ def demo(
             screen.print(f"[dim]{time.perf_counter() - started:5.1f} s  {escape(line)}[/]")
             spinner.update(escape(line.strip()))
 
-        program = (sys.executable, "-m", "gal.cli.apart")
+        program = (sys.executable, "-m", "gal_bench.demo.confined")
         facts = run_demo(Path(place).resolve(), program, kept=folder is not None, say=say)
     if as_json:
         typer.echo(json.dumps(facts.to_json(), indent=2))
     else:
-        tell(facts, out)
+        print_demo(facts, out)
 
 
-def tell(facts: DemoFacts, out: Console) -> None:
+def print_demo(facts: DemoFacts, out: Console) -> None:
     """What the demo found, for people."""
     out.print(_scores(facts))
     covered = (facts.assisted - facts.alone) / (facts.pooled - facts.alone)
@@ -183,4 +183,4 @@ def _apart(facts: DemoFacts) -> str:
     )
 
 
-__all__ = ["demo", "tell"]
+__all__ = ["demo", "print_demo"]

@@ -14,7 +14,7 @@ from rich.table import Table
 from gal.cli.options import AsJson, Home, TaskName
 
 
-def learn(
+def learn_command(
     task: TaskName,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted learning stopped.")
@@ -63,10 +63,10 @@ def learn(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        tell_version(facts, Console(highlight=False))
+        print_version(facts, Console(highlight=False))
         if measure_leak:
             unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
-            tell_leak(facts.get("leak", unknown), Console(highlight=False))
+            print_leak(facts.get("leak", unknown), Console(highlight=False))
 
 
 class Watcher:
@@ -77,7 +77,7 @@ class Watcher:
         self.spinner: Any = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        said = describe(event)
+        said = describe_event(event)
         if event["event"] == "waiting" and self.spinner is not None:
             self.spinner.update(said)
         elif said:
@@ -86,7 +86,7 @@ class Watcher:
                 self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
 
 
-def describe(event: Mapping[str, Any]) -> str:
+def describe_event(event: Mapping[str, Any]) -> str:
     """One event in words."""
     kind = event["event"]
     if kind == "waiting":
@@ -122,7 +122,7 @@ def _privacy(event: Mapping[str, Any]) -> str:
     return f"[green]privacy: {escape(cost)}.[/] {escape(in_words(event))}"
 
 
-def tell_version(facts: Mapping[str, Any], out: Console) -> None:
+def print_version(facts: Mapping[str, Any], out: Console) -> None:
     """What was learned, in words."""
     out.print(
         f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of {facts['rounds_learned']} rounds are used, "
@@ -132,7 +132,7 @@ def tell_version(facts: Mapping[str, Any], out: Console) -> None:
         out.print(
             "[yellow]On the validation rows the label holder alone was better: assistance is not used.[/]"
         )
-    _tell_privacy(facts, out)
+    _print_privacy(facts, out)
     table = Table("organization", "contribution", "rows it knows", "rounds missed")
     for name, share in facts["contributions"].items():
         missed = facts["missed"].get(name, [])
@@ -147,17 +147,19 @@ def tell_version(facts: Mapping[str, Any], out: Console) -> None:
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
 
 
-def _tell_privacy(facts: Mapping[str, Any], out: Console) -> None:
+def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
     """What the version told of the labels, and what the private refit made of it; nothing for versions of before."""
-    from gal.cli.tasks import tell_privacy
+    from gal.cli.tasks import print_privacy
 
     if "privacy" not in facts:
         return
-    tell_privacy(facts["privacy"], out)
+    print_privacy(facts["privacy"], out)
     if facts.get("refitted"):
+        from gal.privacy.registry import kind_named
+
         noisy = (
             ""
-            if facts["privacy"]["mechanism"].endswith("residuals")
+            if kind_named(facts["privacy"]["mechanism"]).make.noised == "residuals"
             else "Losses above are on noisy labels. "
         )
         out.print(
@@ -171,7 +173,7 @@ def _tell_privacy(facts: Mapping[str, Any], out: Console) -> None:
         out.print(f"[yellow]Nothing was refitted to the true labels ({why}): the public model predicts.[/]")
 
 
-def tell_leak(leak: Mapping[str, Any], out: Console) -> None:
+def print_leak(leak: Mapping[str, Any], out: Console) -> None:
     """What attacks on the messages found out."""
     if "error" in leak:
         out.print(f"[yellow]{escape(leak['error'])}[/]")
@@ -191,4 +193,4 @@ def _share(share: Mapping[str, float]) -> str:
     return f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
 
 
-__all__ = ["learn", "tell_leak", "tell_version"]
+__all__ = ["learn_command", "print_leak", "print_version"]

@@ -79,10 +79,10 @@ def init(
         }
         typer.echo(json.dumps(facts))
         return
-    _tell_new(name, folder, identity.fingerprint, str(home or name))
+    _print_new(name, folder, identity.fingerprint, str(home or name))
 
 
-def _tell_new(name: str, folder: Path, fingerprint: str, home: str) -> None:
+def _print_new(name: str, folder: Path, fingerprint: str, home: str) -> None:
     """What is in the new folder, and what to do next."""
     out = Console(soft_wrap=True, highlight=False)
     out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")

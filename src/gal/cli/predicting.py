@@ -15,7 +15,7 @@ from gal.cli.options import AsJson, Home, TaskName
 from gal.errors import InvalidInputError
 
 
-def predict(
+def predict_command(
     task: TaskName,
     rows: Annotated[
         Path | None,
@@ -61,16 +61,16 @@ def predict(
         "seconds": deadline,
         "join": join,
     }
-    facts = run(
+    facts = do_with_spinner(
         folder, "predict", arguments, f"waiting for the organizations' answers (up to {join + deadline:g} s)"
     )
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _tell(facts)
+        _print_prediction(facts)
 
 
-def run(folder: Path, what: str, arguments: Mapping[str, Any], waiting: str) -> Any:
+def do_with_spinner(folder: Path, what: str, arguments: Mapping[str, Any], waiting: str) -> Any:
     """Have the node do something, with a spinner that says what is waited for."""
     from gal.cli.nodes import ended_by_signals
     from gal.node.logs import open_log
@@ -96,17 +96,24 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
     screen = Console(stderr=True, highlight=False)
     host = listen.rpartition(":")[0]
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def print_event(event: Mapping[str, Any]) -> None:
         screen.print(
             f"predictions of [bold]{escape(task)}[/] at http://{host}:{event['port']}/predict (Ctrl-C ends it)"
         )
 
     arguments = {"task": task, "listen": listen, "seconds": seconds}
     with ended_by_signals() as stopping:
-        do(folder, "endpoint", arguments, on_event=tell, stopping=stopping, log=open_log(folder, "error"))
+        do(
+            folder,
+            "endpoint",
+            arguments,
+            on_event=print_event,
+            stopping=stopping,
+            log=open_log(folder, "error"),
+        )
 
 
-def _tell(facts: Mapping[str, Any]) -> None:
+def _print_prediction(facts: Mapping[str, Any]) -> None:
     for row in facts.get("rows", []):
         typer.echo(f"{row['id']}\t{row['prediction']}" + ("\tdegraded" if row["degraded"] else ""))
     where = f" in {facts['written']}" if "written" in facts else ""
@@ -122,4 +129,4 @@ def _tell(facts: Mapping[str, Any]) -> None:
         )
 
 
-__all__ = ["predict", "run"]
+__all__ = ["do_with_spinner", "predict_command"]

@@ -19,7 +19,7 @@ NOT_PROTECTED = (
 )
 
 
-NAMES = {
+NOISES = {
     "randomised-response": "randomised response",
     "laplace": "Laplace noise",
     "gaussian": "Gaussian noise",
@@ -42,11 +42,11 @@ def privacy(
         typer.echo(json.dumps(facts, indent=2, allow_nan=False))
         return
     out = Console(soft_wrap=True, highlight=False)
-    for line in told(facts):
+    for line in privacy_lines(facts):
         out.print(line)
 
 
-def told(facts: Mapping[str, Any]) -> Iterator[str]:
+def privacy_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts in plain words, with rich's markup."""
     yield f"What others could learn from what [bold]{escape(facts['organization'])}[/] has sent"
     yield ""
@@ -90,7 +90,7 @@ def _how(task: Mapping[str, Any]) -> str:
     for mechanism in task["mechanisms"]:
         on = {one["on"] for one in task["releases"] if one["mechanism"] == mechanism}
         where = "" if None in on else f" on {' and '.join(sorted(on))}"
-        said.append(NAMES.get(mechanism, mechanism) + where)
+        said.append(NOISES.get(mechanism, mechanism) + where)
     return " and ".join(said)
 
 
@@ -179,4 +179,4 @@ def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from _together(facts, "row", "label holder", " Answers that left without noise are not counted.")
 
 
-__all__ = ["privacy", "told"]
+__all__ = ["privacy", "privacy_lines"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,51 +14,74 @@ from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, TaskName
 from gal.errors import InvalidInputError
+from gal.privacy.registry import KINDS, NONE, promised_names
 
 
-def invite(
-    task: TaskName,
-    organizations: Annotated[list[str], typer.Argument(help="Whom to invite, by the names of their cards.")],
-    purpose: Annotated[str, typer.Option(help="What it is for; the operators read it.")] = "",
-    kind: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
-    rounds: Annotated[int, typer.Option(help="Assistance rounds, at most.", min=1)] = 10,
-    loss: Annotated[str, typer.Option(help="The label holder's loss.")] = "auto",
-    align: Annotated[str, typer.Option(help="How rows are matched: plain, hashed or psi.")] = "plain",
-    seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
+@dataclass(frozen=True)
+class Assignment:
+    """What is to be learned, and how."""
+
+    purpose: Annotated[str, typer.Option(help="What it is for; the operators read it.")] = ""
+    kind: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto"
+    rounds: Annotated[int, typer.Option(help="Assistance rounds, at most.", min=1)] = 10
+    loss: Annotated[str, typer.Option(help="The label holder's loss.")] = "auto"
+    align: Annotated[str, typer.Option(help="How rows are matched: plain, hashed or psi.")] = "plain"
+    seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="Any other option, as name=value.", show_default=False),
-    ] = None,
+    ] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the engine."""
+        more = dict(_option(text) for text in self.option or [])
+        return {"rounds": self.rounds, "loss": self.loss} | more
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What protects the labels."""
+
     privacy: Annotated[
         str | None,
-        typer.Option(
-            help="What protects your labels: none, randomised-response (classes), laplace-labels, gaussian-labels (numbers), "
-            "laplace-residuals or gaussian-residuals.",
-            show_default="none",
-        ),
-    ] = None,
+        typer.Option(help=f"What protects your labels: {_mechanisms()}.", show_default="none"),
+    ] = None
     epsilon: Annotated[
         float | None,
         typer.Option(help="How much may be learned of a label: smaller is more private.", show_default=False),
-    ] = None,
+    ] = None
     delta: Annotated[
         float | None, typer.Option(help="For Gaussian noise, such as 1e-6.", show_default=False)
-    ] = None,
+    ] = None
     classes: Annotated[
         str | None,
         typer.Option(
             help="All classes that can occur, as in no,yes; they become public.", show_default=False
         ),
-    ] = None,
-    lower: Annotated[
-        float | None, typer.Option(help="Public lower bound of labels.", show_default=False)
-    ] = None,
-    upper: Annotated[
-        float | None, typer.Option(help="Public upper bound of labels.", show_default=False)
-    ] = None,
+    ] = None
+    lower: Annotated[float | None, typer.Option(help="Public lower bound of labels.", show_default=False)] = (
+        None
+    )
+    upper: Annotated[float | None, typer.Option(help="Public upper bound of labels.", show_default=False)] = (
+        None
+    )
     clip: Annotated[
         float | None, typer.Option(help="Public bound of residuals that get noise.", show_default="1")
-    ] = None,
+    ] = None
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """Options of a mechanism that are numbers."""
+        given = asdict(self)
+        return {name: given[name] for name in ("epsilon", "delta", "lower", "upper", "clip")}
+
+
+def invite_command(
+    task: TaskName,
+    organizations: Annotated[list[str], typer.Argument(help="Whom to invite, by the names of their cards.")],
+    terms: Assignment,
+    protection: Protection,
     out: Annotated[
         Path | None, typer.Option(help="The invitation; default: TASK.invitation here.", show_default=False)
     ] = None,
@@ -71,31 +95,29 @@ def invite(
     from gal.node.configuration import home_of
     from gal.node.registering import invite as register
 
-    if align not in {"plain", "hashed", "psi"}:
-        raise InvalidInputError(f"--align must be plain, hashed or psi, got {align!r}")
+    if terms.align not in {"plain", "hashed", "psi"}:
+        raise InvalidInputError(f"--align must be plain, hashed or psi, got {terms.align!r}")
     path = (Path(f"{task}.invitation") if out is None else out).absolute()
-    more = dict(_option(text) for text in option or [])
-    given = {"epsilon": epsilon, "delta": delta, "lower": lower, "upper": upper, "clip": clip}
-    chosen = _privacy(home_of(home), task, privacy, classes, given, rounds)
-    terms = register(
+    options = terms.options
+    written = register(
         home_of(home),
         task,
         organizations,
         path,
-        purpose=purpose,
-        kind=kind,
-        alignment=align,
-        seed=seed,
-        privacy=chosen,
-        options={"rounds": rounds, "loss": loss} | more,
+        purpose=terms.purpose,
+        kind=terms.kind,
+        alignment=terms.align,
+        seed=terms.seed,
+        privacy=_privacy(home_of(home), task, protection, terms.rounds),
+        options=options,
     )
     facts = privacy_now(home_of(home), task)
     if as_json:
-        said = {"task": terms.task, "name": task, "invitation": str(path), "terms": terms.digest}
+        said = {"task": written.task, "name": task, "invitation": str(path), "terms": written.digest}
         typer.echo(json.dumps(said | {"privacy": facts}))
         return
     screen = Console(soft_wrap=True, highlight=False)
-    tell_privacy(facts, screen)
+    print_privacy(facts, screen)
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to {escape(', '.join(organizations))};"
     )
@@ -104,14 +126,16 @@ def invite(
     )
 
 
-def _privacy(
-    home: Path,
-    task: str,
-    mechanism: str | None,
-    classes: str | None,
-    given: Mapping[str, float | None],
-    rounds: int,
-) -> Any:
+def _mechanisms() -> str:
+    """Names of all that a task can have, and which labels they are for where that matters."""
+    said = [NONE]
+    for name in promised_names():
+        only = KINDS[name].make.suits
+        said.append(f"{name} ({only[0]})" if len(only) == 1 else name)
+    return ", ".join(said[:-1]) + f" or {said[-1]}"
+
+
+def _privacy(home: Path, task: str, protection: Protection, rounds: int) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
     from gal.engine.labels import classes_from
     from gal.node.configuration import LEDGER
@@ -123,8 +147,10 @@ def _privacy(
     )
     from gal.node.registering import opened
 
-    listed = None if classes is None else classes_from(classes)
-    chosen = LabelPrivacy("none" if mechanism is None else mechanism, classes=listed, **given)
+    listed = None if protection.classes is None else classes_from(protection.classes)
+    chosen = LabelPrivacy(
+        NONE if protection.privacy is None else protection.privacy, classes=listed, **protection.numbers
+    )
     with opened(home) as records:
         there = [one for one in records.state.tasks("label holder") if one.name == task]
     if not there:
@@ -132,7 +158,7 @@ def _privacy(
         check_affordable(records.configuration, home / LEDGER, chosen, task, rounds)
         return chosen
     known = privacy_of(there[0].options)
-    if mechanism is not None and chosen != known:
+    if protection.privacy is not None and chosen != known:
         raise InvalidInputError(
             f"the task {task!r} is there already, with privacy {known.mechanism}, and its terms stay as they are: leave --privacy "
             "out, or open a task of another name"
@@ -152,7 +178,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
         return privacy_facts(ledger, records.configuration, privacy_of(record.options))
 
 
-def tell_privacy(facts: Mapping[str, Any], screen: Console) -> None:
+def print_privacy(facts: Mapping[str, Any], screen: Console) -> None:
     """What protects the labels, what it costs and what is left, in plain words."""
     from gal.node.label_privacy import in_words
 
@@ -170,7 +196,7 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def join(
+def join_command(
     invitation: Annotated[Path, typer.Argument(help="The file that the label holder sent.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept the terms without being asked.")] = False,
     home: Home = None,
@@ -198,7 +224,7 @@ def join(
     )
 
 
-def leave(task: TaskName, home: Home = None) -> None:
+def leave_command(task: TaskName, home: Home = None) -> None:
     """Take part in a task no more; the label holder is told. What is held of it stays until gal forget."""
     from gal.node.configuration import home_of
     from gal.node.registering import leave as register
@@ -209,7 +235,7 @@ def leave(task: TaskName, home: Home = None) -> None:
     )
 
 
-def remove(
+def remove_command(
     task: TaskName,
     organizations: Annotated[list[str], typer.Argument(help="Who is not waited for any more.")],
     home: Home = None,
@@ -222,7 +248,7 @@ def remove(
     Console(soft_wrap=True).print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
 
 
-def forget(
+def forget_command(
     task: TaskName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     home: Home = None,
@@ -240,4 +266,12 @@ def forget(
     )
 
 
-__all__ = ["forget", "invite", "join", "leave", "privacy_now", "remove", "tell_privacy"]
+__all__ = [
+    "forget_command",
+    "invite_command",
+    "join_command",
+    "leave_command",
+    "print_privacy",
+    "privacy_now",
+    "remove_command",
+]

@@ -18,7 +18,7 @@ from gal.errors import TaskError
 
 def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
-    from gal.cli.tasks import privacy_now, tell_privacy
+    from gal.cli.tasks import print_privacy, privacy_now
     from gal.node.configuration import home_of
     from gal.node.registering import opened
     from gal.node.version_facts import version_facts
@@ -52,7 +52,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
     screen = Console(highlight=False)
     screen.print(table if found else f"No version yet: gal learn {task}")
     if privacy is not None:
-        tell_privacy(privacy, screen)
+        print_privacy(privacy, screen)
 
 
 def _privacy(facts: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """How well versions predict labelled rows of your choice, new ones for example."""
-    from gal.cli.predicting import run
+    from gal.cli.predicting import do_with_spinner
     from gal.node.configuration import home_of
     from gal.node.registering import opened
 
@@ -104,7 +104,7 @@ def compare(
         "seconds": deadline,
         "join": join,
     }
-    facts = run(folder, "compare", arguments, "predicting with each version")
+    facts = do_with_spinner(folder, "compare", arguments, "predicting with each version")
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.isotonic import isotonic_regression
@@ -20,6 +20,8 @@ DPI = 120
 TEXT, SMALL = 10.5, 9.0
 DARK, GREY, LIGHT, FAINT = "#000000", "#6e6e6e", "#b5b5b5", "#ececec"
 DASHED, DOTTED, DASH_DOT = (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2))
+LINES: dict[str, Any] = {"solid": "-", "dashed": DASHED, "dash-dot": DASH_DOT, "none": ""}
+"""By the words of a mechanism's mark."""
 
 
 def new_figure(height: float) -> Figure:
@@ -31,7 +33,7 @@ def new_figure(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
-def plain(axes: Axes) -> None:
+def without_box(axes: Axes) -> None:
     """No box around it."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL + 0.5)

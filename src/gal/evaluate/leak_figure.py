@@ -12,35 +12,22 @@ import numpy as np
 
 from gal.errors import InvalidOptionError
 from gal.evaluate.drawing import (
-    DARK,
-    DASH_DOT,
-    DASHED,
     DOTTED,
     DPI,
     FAINT,
     GREY,
+    LINES,
     SMALL,
     TEXT,
     new_figure,
-    plain,
+    without_box,
 )
 from gal.evaluate.rehearsal import Rehearsal
+from gal.privacy.registry import KINDS, NONE_MARK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-PENS: dict[str, tuple[str, str, object]] = {
-    "randomised-response": ("#08519c", "o", "-"),
-    "laplace-labels": ("#08519c", "o", "-"),
-    "gaussian-labels": ("#3182bd", "s", DASHED),
-    "gaussian-residuals": ("#b35806", "^", "-"),
-    "laplace-residuals": ("#e08214", "v", DASHED),
-    "paper-laplace": (GREY, "D", DASH_DOT),
-    "paper-interval": (GREY, "P", DOTTED),
-    "none": (DARK, "X", "-"),
-}
-"""Colour, marker and line of each mechanism: markers tell them apart without colour."""
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -71,7 +58,7 @@ def tradeoff(rehearsals: Sequence[Rehearsal]) -> Figure:
     """Utility against leakage, one curve for each mechanism."""
     figure = new_figure(5.2)
     axes = figure.add_subplot()
-    plain(axes)
+    without_box(axes)
     first = rehearsals[0]
     _levels(axes, first)
     for family in dict.fromkeys(one.family for one in rehearsals):
@@ -105,16 +92,17 @@ def _levels(axes: Axes, one: Rehearsal) -> None:
 
 
 def _curve(axes: Axes, family: str, points: Sequence[Rehearsal]) -> None:
-    colour, marker, line = PENS.get(family, (DARK, "o", "-"))
+    mark = KINDS[family].mark if family in KINDS else NONE_MARK
     shares = [one.leak.worst.canaries for one in points]
     x = np.array([100 * share.value for share in shares])
     y = np.array([one.score for one in points])
     intervals = np.array([share.interval() for share in shares])
     reach = np.abs(100 * intervals.T - x)
     style: dict[str, Any] = {
-        "color": colour,
-        "marker": marker,
-        "linestyle": line,
+        "color": mark.colour,
+        "marker": mark.marker,
+        "markerfacecolor": mark.colour if mark.filled else "white",
+        "linestyle": LINES[mark.line],
         "markersize": 7,
         "linewidth": 1.8,
     }
@@ -128,6 +116,6 @@ def _curve(axes: Axes, family: str, points: Sequence[Rehearsal]) -> None:
                 textcoords="offset points",
                 ha="center",
                 fontsize=SMALL - 1,
-                color=colour,
+                color=mark.colour,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
             )

@@ -23,8 +23,8 @@ from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.models.tabular import as_frame
-from gal.privacy.labels import GaussianLabels, LaplaceLabels
-from gal.privacy.leakage import LeakReport, Transcript, measure_leakage, plant_canaries, pooled
+from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
+from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def rehearse_all(
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
         scores = (tuple(utility), tuple(unprotected), tuple(alone))
-        found.append(_rehearsal(stage, name, scores, pooled(reports), time.perf_counter() - started))
+        found.append(_rehearsal(stage, name, scores, added_reports(reports), time.perf_counter() - started))
         started = time.perf_counter()
     return found
 
@@ -333,8 +333,8 @@ def _bounds(stage: Stage, privacy: Any) -> tuple[float, float] | None:
     """Of numbers: what canaries are drawn from."""
     if stage.classes is not None:
         return None
-    if isinstance(privacy, LaplaceLabels | GaussianLabels):
-        return privacy.lower, privacy.upper
+    if isinstance(privacy, LabelMechanism) and privacy.bounds is not None:
+        return privacy.bounds
     return stage.bounds if stage.bounds is not None else (float(stage.y.min()), float(stage.y.max()))
 
 

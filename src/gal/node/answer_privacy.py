@@ -25,8 +25,8 @@ from gal.node.state import TaskRecord
 from gal.protocol import Encoded, restore
 
 if TYPE_CHECKING:
-    from gal.privacy.answers import AnswerNoise
     from gal.privacy.ledger import Ledger
+    from gal.privacy.mechanisms.answers import AnswerNoise
     from gal.privacy.noise import NoiseSource
 
 Keys = NDArray[np.int64]
@@ -56,7 +56,7 @@ def noise_facts(configuration: NodeConfiguration) -> dict[str, Any] | None:
 
 def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) -> AnswerNoise:
     """The noise of these facts, from the operating system's entropy; a source that can be repeated is refused."""
-    from gal.privacy.answers import AnswerNoise
+    from gal.privacy.mechanisms.answers import AnswerNoise
 
     if source is not None and not source.secure:
         raise PrivacyError(

@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gal.errors import IdentityError, InvalidInputError, RefusedError
+from gal.privacy.registry import kind_named, promised_names
 from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.transport import CardFolder, Identity, verify
 
@@ -27,33 +28,31 @@ class Invited(BaseModel):
     fingerprint: Digest
 
 
-PROTECTED = {
-    "randomised-response": "each class label was replaced at random with a known probability",
-    "laplace-labels": "Laplace noise was added to each label",
-    "gaussian-labels": "Gaussian noise was added to each label",
-    "laplace-residuals": "Laplace noise is added to every residual",
-    "gaussian-residuals": "Gaussian noise is added to every residual",
-}
-"""Mechanisms that a task can have, and what each does to what organizations receive."""
+def _promisable(name: str) -> str:
+    """The name of a mechanism that this node knows, and that guarantees something."""
+    if name not in promised_names():
+        raise ValueError(
+            f"no privacy mechanism of a task is called so; there are: {', '.join(promised_names())}"
+        )
+    return name
 
 
 class PromisedPrivacy(BaseModel):
     """What protects the labels of a task: a mechanism, and what all that is ever sent costs together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    mechanism: Literal[
-        "randomised-response", "laplace-labels", "gaussian-labels", "laplace-residuals", "gaussian-residuals"
-    ]
+    mechanism: Annotated[str, AfterValidator(_promisable)]
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     def sentence(self) -> str:
         """The promise in plain words."""
         cost = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
-        how_often = "each version" if self.mechanism.endswith("residuals") else "once"
+        kind = kind_named(self.mechanism)
+        how_often = "each version" if kind.make.noised == "residuals" else "once"
         return (
             f"the label holder protects her labels with {self.mechanism} ({cost}, {how_often}, for all rounds and all "
-            f"organizations together): {PROTECTED[self.mechanism]}. That bounds what anybody can learn of a single row's "
+            f"organizations together): {kind.promise}. That bounds what anybody can learn of a single row's "
             "label from what you receive"
         )
 

@@ -29,8 +29,8 @@ from gal.node.files import write_whole
 from gal.node.label_privacy import LabelPrivacy, check_allowed, label_budget, privacy_of, subject_of
 from gal.node.state import TaskRecord
 from gal.privacy.accounting import Event
-from gal.privacy.labels import LabelMechanism
 from gal.privacy.ledger import Charge, row_keys
+from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.protection import Protected, protect
 from gal.privacy.refit import refit_privately
@@ -273,11 +273,11 @@ class LabelGuard:
             check_allowed(self.node.configuration, privacy, record.name)
             if isinstance(made, LabelMechanism):
                 noisy = self._noisy(made, told, labels)
-                return protect(replace(made, source=Recalled(noisy)), labels, options, seed=0)
+                return protect(made.drawing_from(Recalled(noisy)), labels, options, seed=0)
             if made is None:
                 told.charge(version, "as they are", Event("none", 0.0), told.keys)
                 return protect(None, labels, options, seed=0)
-            seen = protect(replace(made, source=self._source()), labels, options, seed=0)
+            seen = protect(made.drawing_from(self._source()), labels, options, seed=0)
             told.charge(version, told.releases(), made.event(int(options.rounds)), told.keys)
             assert seen.release is not None
             return replace(seen, release=KeptRelease(told.folder, seen.release))

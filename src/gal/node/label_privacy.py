@@ -18,16 +18,15 @@ from gal.engine.labels import Labels, named_classes, regression_labels
 from gal.engine.options import Options
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.node.configuration import NodeConfiguration
-from gal.node.invitations import PROTECTED, PromisedPrivacy
+from gal.node.invitations import PromisedPrivacy
 from gal.privacy.accounting import gaussian_multiplier, spent
-from gal.privacy.labels import LabelMechanism, RandomisedResponse
 from gal.privacy.ledger import Budget, Ledger
-from gal.privacy.named import mechanism_named
+from gal.privacy.mechanisms.contract import LabelMechanism, ResidualMechanism
+from gal.privacy.mechanisms.labels import RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
-from gal.privacy.residuals import ResidualMechanism
+from gal.privacy.registry import NONE, kind_named, mechanism_named, promised_names
 from gal.privacy.statements import statement
 
-NAMES = ("none", *PROTECTED)
 SAYABLE_DELTA = 1e-6
 """At this delta costs are told where there is Gaussian noise and nobody has chosen one."""
 
@@ -46,14 +45,16 @@ class LabelPrivacy:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.mechanism not in NAMES:
+        names = (NONE, *promised_names())
+        if self.mechanism not in names:
             paper = (
                 "the paper's guarantee nothing and are not for nodes; " if "paper" in self.mechanism else ""
             )
             raise InvalidOptionError(
-                f"no privacy mechanism of a task is called {self.mechanism!r:.80}; {paper}there are: {', '.join(NAMES)}"
+                f"no privacy mechanism of a task is called {self.mechanism!r:.80}; {paper}there are: {', '.join(names)}"
             )
-        if self.classes is not None and self.mechanism in {"none", "laplace-labels", "gaussian-labels"}:
+        classless = self.mechanism == NONE or not kind_named(self.mechanism).suits("classes")
+        if self.classes is not None and classless:
             raise InvalidOptionError(
                 f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have randomised-response, or one "
                 "on residuals"
@@ -74,7 +75,7 @@ class LabelPrivacy:
         if made is None:
             return "none"
         cost = made.cost
-        return PromisedPrivacy(mechanism=self.mechanism, epsilon=cost.epsilon, delta=cost.delta)  # type: ignore[arg-type]
+        return PromisedPrivacy(mechanism=self.mechanism, epsilon=cost.epsilon, delta=cost.delta)
 
     @property
     def kind(self) -> str:
@@ -243,7 +244,6 @@ def privacy_facts(ledger: Ledger, configuration: NodeConfiguration, privacy: Lab
 
 
 __all__ = [
-    "NAMES",
     "NO_PRIVACY",
     "LabelPrivacy",
     "check_affordable",

@@ -41,7 +41,7 @@ from gal.protocol import Message, decode, digest, encode
 from gal.storage import load_models, save_models
 
 if TYPE_CHECKING:
-    from gal.privacy.answers import AnswerNoise
+    from gal.privacy.mechanisms.answers import AnswerNoise
     from gal.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]

@@ -238,12 +238,13 @@ def _promise(task: TaskRecord) -> tuple[str, float]:
 
 def _noised(entry: Entry, promised: str) -> str | None:
     """What noise was put on, "labels" or "residuals"; None where that is not known."""
-    kind, _, on = promised.partition("-")
+    from gal.privacy.registry import KINDS
+
     if entry.subject == ANSWERS or entry.event.mechanism not in {"laplace", "gaussian"}:
         return None
     if entry.event.count > 1:  # labels are noised once, residuals in every round
         return "residuals"
-    return on if kind == entry.event.mechanism else None
+    return KINDS[promised].make.noised if promised in KINDS else None
 
 
 def _is_gaussian(entry: Entry) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -168,7 +168,7 @@ def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
     if made is None:
         return protect(None, read_labels(rows.y, kept["kind"], options), options, seed=0)
     labels = privacy.read(privacy.stand_in(len(rows.ids)), kept["kind"], options)
-    return protect(replace(made, source=Recalled(labels.y[:, 0])), labels, options, seed=0)
+    return protect(made.drawing_from(Recalled(labels.y[:, 0])), labels, options, seed=0)
 
 
 def learning_task(

@@ -5,11 +5,12 @@ of the labels once; `LaplaceResiduals` and `GaussianResiduals` noise every resid
 `PaperInterval`, are for reproducing its tables and guarantee nothing.
 """
 
-from gal.privacy.costs import Cost
-from gal.privacy.labels import GaussianLabels, LabelMechanism, LaplaceLabels, RandomisedResponse
+from gal.privacy.accounting.costs import Cost
+from gal.privacy.mechanisms.contract import LabelMechanism, Mechanism, PaperMechanism, ResidualMechanism
+from gal.privacy.mechanisms.labels import GaussianLabels, LaplaceLabels, RandomisedResponse
+from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
+from gal.privacy.mechanisms.residuals import GaussianResiduals, LaplaceResiduals
 from gal.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from gal.privacy.paper import Mechanism, PaperInterval, PaperLaplace
-from gal.privacy.residuals import GaussianResiduals, LaplaceResiduals, ResidualMechanism
 from gal.privacy.statements import Statement, statement
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "NoiseSource",
     "PaperInterval",
     "PaperLaplace",
+    "PaperMechanism",
     "RandomisedResponse",
     "ResidualMechanism",
     "SeededNoise",

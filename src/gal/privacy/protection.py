@@ -15,12 +15,16 @@ from gal.engine.initial import ConstantOutput, InitialOutput
 from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options
 from gal.errors import InvalidOptionError, PrivacyError
-from gal.privacy.labels import LabelMechanism, RandomisedResponse
+from gal.privacy.mechanisms.contract import (
+    KindOfLabels,
+    LabelMechanism,
+    Mechanism,
+    PaperMechanism,
+    ResidualMechanism,
+)
+from gal.privacy.mechanisms.labels import RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
-from gal.privacy.paper import PaperInterval, PaperLaplace
-from gal.privacy.residuals import ResidualMechanism
-
-Privacy = LabelMechanism | ResidualMechanism | PaperLaplace | PaperInterval
+from gal.privacy.registry import KINDS, class_names
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Protected:
 class PaperRelease:
     """The paper's mechanisms as a release: weights and rates still look at the true residual."""
 
-    mechanism: PaperLaplace | PaperInterval
+    mechanism: PaperMechanism
     seed: int
     steers = False
 
@@ -53,16 +57,15 @@ class PaperRelease:
 
 def check_privacy(privacy: Any) -> None:
     """Say now that this is no mechanism."""
-    if privacy is None or isinstance(privacy, Privacy):
+    if privacy is None or isinstance(privacy, Mechanism):
         return
     raise InvalidOptionError(
-        "privacy must be None or a mechanism of gal.privacy (RandomisedResponse, LaplaceLabels, GaussianLabels, LaplaceResiduals, "
-        f"GaussianResiduals, PaperLaplace, PaperInterval), got {privacy!r:.200}"
+        f"privacy must be None or a mechanism of gal.privacy ({class_names()}), got {privacy!r:.200}"
     )
 
 
 def true_labels(
-    privacy: Privacy | None, y: Any, options: Options, read: Callable[[Any, Options], Labels]
+    privacy: Mechanism | None, y: Any, options: Options, read: Callable[[Any, Options], Labels]
 ) -> Labels:
     """The true labels: read as ever, or in the way that is public under a label mechanism.
 
@@ -74,15 +77,13 @@ def true_labels(
                 f"{type(privacy).__name__} needs classes=, the public set of all classes that can occur: how many there are shows in "
                 "every message"
             )
-        return RandomisedResponse(privacy.epsilon, privacy.classes).read(y, options)
+        return RandomisedResponse(privacy.cost.epsilon, privacy.classes).read(y, options)
     if not isinstance(privacy, LabelMechanism):
         return read(y, options)
-    if isinstance(privacy, RandomisedResponse) != (read is class_labels):
-        kind, fitting = (
-            ("classes", "RandomisedResponse")
-            if read is class_labels
-            else ("numbers", "LaplaceLabels or GaussianLabels")
-        )
+    kind: KindOfLabels = "classes" if read is class_labels else "numbers"
+    if kind not in privacy.suits:
+        makes = [one.make for one in KINDS.values() if one.make.suits == (kind,)]
+        fitting = " or ".join(make.__name__ for make in makes)
         raise InvalidOptionError(
             f"these labels are {kind}: protect them with {fitting}, not {type(privacy).__name__}"
         )
@@ -94,15 +95,17 @@ def noise_source(privacy: LabelMechanism | ResidualMechanism) -> NoiseSource:
     return SystemNoise() if privacy.source is None else privacy.source
 
 
-def protect(privacy: Privacy | None, labels: Labels, options: Options, *, seed: int) -> Protected:
+def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed: int) -> Protected:
     """What learning may see of these (true) labels under a mechanism; noise is drawn here, or in the rounds."""
     if isinstance(privacy, LabelMechanism):
         return Protected(privacy.noisy(labels, noise_source(privacy)), public_options(options), private=True)
     if isinstance(privacy, ResidualMechanism):
         release = privacy.release(labels.loss, int(options.rounds), noise_source(privacy))
         return Protected(labels, released_options(options), release, private=True)
-    if privacy is not None:
+    if isinstance(privacy, PaperMechanism):
         return Protected(labels, options, PaperRelease(privacy, seed))
+    if privacy is not None:  # never unprotected by mistake
+        raise InvalidOptionError(f"{type(privacy).__name__} is neither noise on labels nor on residuals")
     return Protected(labels, options)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gal.privacy.costs import Cost
-from gal.privacy.labels import LabelMechanism
-from gal.privacy.paper import PaperInterval, PaperLaplace
-from gal.privacy.residuals import ResidualMechanism
+from gal.privacy.accounting.costs import Cost
+from gal.privacy.mechanisms.contract import LabelMechanism, PaperMechanism, ResidualMechanism
 
 NONE = (
     "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know every training "
@@ -58,6 +56,6 @@ def statement(privacy: Any) -> Statement:
         secure = privacy.source is None or privacy.source.secure
         words = privacy.describe() + ("" if secure else REPEATABLE)
         return Statement(type(privacy).__name__, privacy.cost, words, secure)
-    if isinstance(privacy, PaperLaplace | PaperInterval):
+    if isinstance(privacy, PaperMechanism):
         return Statement(type(privacy).__name__, None, f"{type(privacy).__name__}: {PAPER}")
     return Statement("none", None, NONE)

@@ -124,7 +124,7 @@ class Fit(Fields):
     part: Annotated[int, Field(ge=0, le=1000)] | None
 
 
-class Fitted(Fields):
+class FittedReply(Fields):
     """The fitted values of all shared rows."""
 
     answers: Digest
@@ -150,7 +150,7 @@ class Revisit(Fields):
     rounds: Rounds
 
 
-class Predicted(Fields):
+class PredictedReply(Fields):
     """Values of the rows that are known, by round."""
 
     answers: Digest
@@ -210,10 +210,10 @@ KINDS: Mapping[str, Kind] = {
         Fit,
         {"residual": ArrayRule(("float32",), 2), "sample_weight": ArrayRule(("float64",), 1, optional=True)},
     ),
-    "fitted": Kind(Fitted, {"fitted": ArrayRule(("float32",), 2)}),
+    "fitted": Kind(FittedReply, {"fitted": ArrayRule(("float32",), 2)}),
     "predict": Kind(Predict, IDS),
     "revisit": Kind(Revisit),
-    "predicted": Kind(Predicted, {"known": FLAGS, "values": ArrayRule(("float32",), 3)}),
+    "predicted": Kind(PredictedReply, {"known": FLAGS, "values": ArrayRule(("float32",), 3)}),
     "end": Kind(End),
     "done": Kind(Done),
 }

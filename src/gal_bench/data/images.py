@@ -172,7 +172,7 @@ def standard_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     return values
 
 
-def standardised(
+def standardised_pixels(
     pixels: Pixels, values: NDArray[np.float32], size: tuple[int, int], corner: tuple[int, int] = (0, 0)
 ) -> View:
     """The pixels' ``values`` (channels, 256) at ``corner`` of images of ``size``, with zeros elsewhere."""
@@ -208,12 +208,12 @@ def _padded(patch: Patch, values: NDArray[np.float32]) -> Frame:
 
 def _views(pixels: Pixels, frames: Mapping[str, Frame], whole: Frame) -> tuple[dict[str, View], View]:
     views = {
-        name: standardised(_cut(pixels, frame.patch), frame.values, frame.size, frame.corner)
+        name: standardised_pixels(_cut(pixels, frame.patch), frame.values, frame.size, frame.corner)
         for name, frame in frames.items()
     }
     if len(views) == 1:  # one organization holds everything
         return views, next(iter(views.values()))
-    return views, standardised(pixels, whole.values, whole.size, whole.corner)
+    return views, standardised_pixels(pixels, whole.values, whole.size, whole.corner)
 
 
 def _cut(pixels: Pixels, patch: Patch) -> Pixels:

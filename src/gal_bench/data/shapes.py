@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal_bench.data import rendering
-from gal_bench.data.images import View, count_levels, standard_values, standardised
+from gal_bench.data.images import View, count_levels, standard_values, standardised_pixels
 from gal_bench.data.rendering import Points, Rendered, render, shade
 from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import ViewSet
@@ -105,8 +105,8 @@ def load_shapes(
     train, test = _parts(name, data_dir, None if cache_dir is None else Path(cache_dir))
     pixels = _stack(train.pictures)
     values = standard_values(count_levels(pixels))
-    whole_train = standardised(pixels, values, pixels.shape[2:])
-    whole_test = standardised(_stack(test.pictures), values, pixels.shape[2:])
+    whole_train = standardised_pixels(pixels, values, pixels.shape[2:])
+    whole_test = standardised_pixels(_stack(test.pictures), values, pixels.shape[2:])
     return ViewSet(
         name,
         _by_camera(whole_train),

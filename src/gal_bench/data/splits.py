@@ -74,7 +74,7 @@ def skewed(dataset: Dataset, organizations: int, seed: int) -> Split:
     return _split(dataset, (train, test), parts, PROTOCOLS[0])
 
 
-def by_name(dataset: Dataset, seed: int) -> Split:
+def split_by_name(dataset: Dataset, seed: int) -> Split:
     """The partition by name, with the official test rows where there are some, else with rows drawn by seed."""
     parts = named_partition(dataset)
     if dataset.test is None:
@@ -134,12 +134,12 @@ def _split(dataset: Dataset, rows: tuple[Positions, Positions], parts: Partition
     train, test = rows
     X_train, X_test = dataset.X.iloc[train], dataset.X.iloc[test]
     if dataset.partition is None:  # a small set: numbers only
-        X_train, X_test = standardised(X_train, X_test)
+        X_train, X_test = z_scores(X_train, X_test)
     y = dataset.y
     return Split(X_train, y[train], X_test, y[test], parts, dataset.classes, dataset.name, protocol)
 
 
-def standardised(X_train: pd.DataFrame, X_test: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def z_scores(X_train: pd.DataFrame, X_test: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """z-scores with the training rows' statistics, which each organization can compute on its own."""
     mean, spread = X_train.mean(), X_train.std(ddof=1)
     spread = spread.where(spread > 0, 1.0)

@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, NodeError
+from gal_bench.demo.confined import NOTES
 from gal_bench.demo.processes import LOG, Processes, Say
 
 PARTS = {
@@ -453,9 +454,7 @@ def _traffic(audit: Mapping[str, Any]) -> dict[str, int]:
 def _separated(homes: Any) -> Separated:
     """What the processes noted when they tried to look into other folders."""
     notes = [
-        json.loads(line)
-        for home in homes
-        for line in (home / "apart.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line) for home in homes for line in (home / NOTES).read_text(encoding="utf-8").splitlines()
     ]
     tried = sum(len(one["tried"]) for one in notes)
     closed = all(one["closed"] for one in notes)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gal_bench.pages.findings import Finding, covered
+from gal_bench.pages.findings import TableFinding, share_covered
 from gal_bench.pages.tables import NAMES, Figure, ahead, digits_of, figures_of, in_bytes, who
 from gal_bench.runner import Run
 
 HEADLINES = ("gal", "gal-dms", "gal-wide")
 
 
-def methods(run: Run) -> Iterator[Finding]:
+def methods(run: Run) -> Iterator[TableFinding]:
     """Of every set with the most organizations: the headline rows beside the paper, and how far GAL goes.
 
     Nothing of demo sets, which have few rows; no way where Joint is no better than Alone, as on camera views.
@@ -24,10 +24,10 @@ def methods(run: Run) -> Iterator[Finding]:
             if row in here:
                 yield _headline(here[row])
         if {"alone", "joint", "gal"} <= set(here) and ahead(here["joint"], here["alone"]) > 0:
-            share = covered(here["alone"].mean, here["gal"].mean, here["joint"].mean)
+            share = share_covered(here["alone"].mean, here["gal"].mean, here["joint"].mean)
             size = who(here["gal"].organizations)
             words = f"{dataset}, {size}: GAL covers {share:.1%} of the way from Alone to Joint."
-            yield Finding(f"covered by GAL on {dataset}", share, words)
+            yield TableFinding(f"covered by GAL on {dataset}", share, words)
 
 
 def _with_most_organizations(run: Run, dataset: str) -> dict[str, Figure]:
@@ -38,19 +38,19 @@ def _with_most_organizations(run: Run, dataset: str) -> dict[str, Figure]:
     return {one.row.name: one for one in figures if one.organizations == most}
 
 
-def _headline(figure: Figure) -> Finding:
+def _headline(figure: Figure) -> TableFinding:
     digits = digits_of(figure)
     seeds = "one seed" if len(figure.final) == 1 else f"mean of {len(figure.final)} seeds"
     paper = "" if figure.paper is None else f"; the paper's best round on the test rows: {figure.paper.mean}"
     place = f"{figure.dataset}, {who(figure.organizations)}"
-    return Finding(
+    return TableFinding(
         f"{figure.row.label}, {place}",
         figure.mean,
         f"{place}, {figure.row.label}: {NAMES[figure.metric]} {figure.mean:.{digits}f} for the final model ({seeds}){paper}.",
     )
 
 
-def ablations(run: Run) -> Iterator[Finding]:
+def ablations(run: Run) -> Iterator[TableFinding]:
     """How often assistance weights are at least as good as equal ones under noise."""
     figures = {(one.row.name, one.dataset): one for one in figures_of(run)}
     gains = []
@@ -60,20 +60,20 @@ def ablations(run: Run) -> Iterator[Finding]:
             gains.append(ahead(on, off))
     if gains:
         good = sum(gain >= 0 for gain in gains)
-        yield Finding(
+        yield TableFinding(
             "weights on at least as good as off",
             good / len(gains),
             f"Under noise, assistance weights are at least as good as equal ones in {good} of {len(gains)} cells.",
         )
 
 
-def complexity(run: Run) -> Iterator[Finding]:
+def complexity(run: Run) -> Iterator[TableFinding]:
     """What a shared body saves and costs, what AL needs more, and the label holder's part."""
     for dataset in run.table.sets:
         gal, shared, al = (_facts(run, row, dataset) for row in ("gal", "gal-dms", "al"))
         if "stored_bytes" in gal and "stored_bytes" in shared:
             share, lost = shared["stored_bytes"] / gal["stored_bytes"], gal["score"] - shared["score"]
-            yield Finding(
+            yield TableFinding(
                 f"space of a shared body on {dataset}",
                 share,
                 f"{dataset}: a shared body takes {share:.1%} of the space of GAL's separate networks, "
@@ -82,7 +82,7 @@ def complexity(run: Run) -> Iterator[Finding]:
             )
         if "trips" in gal and "trips" in al:
             ratio = al["trips"] / gal["trips"]
-            yield Finding(
+            yield TableFinding(
                 f"AL over GAL, trips on {dataset}",
                 ratio,
                 f"{dataset}: AL needs {ratio:.2g} times the round trips of GAL.",
@@ -90,7 +90,7 @@ def complexity(run: Run) -> Iterator[Finding]:
         if "label_holder_seconds" in gal:
             part = gal["label_holder_seconds"] / gal["seconds"]
             words = f"{dataset}: the label holder's own part is {part:.2%} of GAL's seconds."
-            yield Finding(f"label holder's part on {dataset}", part, words)
+            yield TableFinding(f"label holder's part on {dataset}", part, words)
 
 
 def _facts(run: Run, row: str, dataset: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class TableFinding:
     """One figure, and the sentence that holds it."""
 
     name: str
@@ -15,15 +15,15 @@ class Finding:
     words: str
 
 
-def covered(alone: float, reached: float, joint: float) -> float:
+def share_covered(alone: float, reached: float, joint: float) -> float:
     """Share of the way from alone to joint; the same formula whether lower or higher scores are better.
 
-    >>> covered(60.0, 45.0, 40.0)
+    >>> share_covered(60.0, 45.0, 40.0)
     0.75
     """
     return (reached - alone) / (joint - alone) if joint != alone else float("nan")
 
 
-def as_list(found: Sequence[Finding]) -> str:
+def as_list(found: Sequence[TableFinding]) -> str:
     """Markdown."""
     return "\n".join(f"- {one.words}" for one in found)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gal_bench.cells import Outcome
-from gal_bench.pages.findings import Finding, covered
+from gal_bench.pages.findings import TableFinding, share_covered
 from gal_bench.pages.leaks import Leak, allowed, leak_of, percent
 from gal_bench.pages.tables import Figure, ahead, figures_of, who
 from gal_bench.runner import Run
@@ -15,7 +15,7 @@ from gal_bench.runs.mechanisms import NOISY_LABELS
 from gal_bench.specs import RowSpec
 
 
-def leakage(run: Run) -> Iterator[Finding]:
+def leakage_findings(run: Run) -> Iterator[TableFinding]:
     """Of every row that was attacked: what leaks, what may, and how much of what assistance gains is left."""
     for protocol in run.table.protocols:
         for row in run.table.rows:
@@ -25,7 +25,7 @@ def leakage(run: Run) -> Iterator[Finding]:
             if leak is not None:
                 said = f"Protocol *{protocol}*, {row.label}: {_guessed(row, leak)}{_allowed(outcomes, leak)}"
                 name = f"canaries guessed, {row.label}, {protocol}"
-                yield Finding(name, leak.canaries.value, f"{said}{_kept(run, row, protocol)}.")
+                yield TableFinding(name, leak.canaries.value, f"{said}{_kept(run, row, protocol)}.")
 
 
 def _guessed(row: RowSpec, leak: Leak) -> str:
@@ -62,19 +62,19 @@ def _kept(run: Run, row: RowSpec, protocol: str) -> str:
         if name != row.name or alone is None or plain is None:
             continue
         if ahead(plain, alone) > max(alone.std, plain.std):
-            kept.append(covered(alone.mean, one.mean, plain.mean))
+            kept.append(share_covered(alone.mean, one.mean, plain.mean))
     if not kept:
         return ""
     return f"; {100 * np.median(kept):.0f} % of what assistance gains over Alone is left (median of {len(kept)} figures)"
 
 
-def guarantees(run: Run) -> Iterator[Finding]:
+def guarantees(run: Run) -> Iterator[TableFinding]:
     """The same, whether attacks found more than is allowed, and a comparison with the paper's Laplace mechanism."""
-    yield from leakage(run)
+    yield from leakage_findings(run)
     leaks = [one.leak for one in figures_of(run) if one.leak is not None and one.leak.bound is not None]
     if leaks:
         above = sum(leak.exceeds for leak in leaks)
-        yield Finding(
+        yield TableFinding(
             "figures above the guarantee",
             above / len(leaks),
             f"Figures with a guarantee in which the best attack's interval lies above what is allowed: {above} of "
@@ -84,7 +84,7 @@ def guarantees(run: Run) -> Iterator[Finding]:
         yield from _against_laplace(run, organizations)
 
 
-def _against_laplace(run: Run, organizations: int | str) -> Iterator[Finding]:
+def _against_laplace(run: Run, organizations: int | str) -> Iterator[TableFinding]:
     """Noisy labels that may leak no more than was found under the paper's Laplace mechanism: the largest such epsilon."""
     here = [one for one in figures_of(run) if one.organizations == organizations]
     gains: dict[str, float] = {}
@@ -105,7 +105,7 @@ def _against_laplace(run: Run, organizations: int | str) -> Iterator[Finding]:
     )
     said += f" (not on {', '.join(worse)})" if worse else ""
     said += f"; none of our ε is as tight on {', '.join(too_many)}" if too_many else ""
-    yield Finding(
+    yield TableFinding(
         f"noisy labels against the paper's Laplace, {organizations}", len(good) / len(gains), f"{said}."
     )
 

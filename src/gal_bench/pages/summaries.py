@@ -8,22 +8,22 @@ import numpy as np
 
 from gal_bench.deep_sets import OFFICIAL
 from gal_bench.pages import deep_summaries, leak_summaries
-from gal_bench.pages.findings import Finding, covered
+from gal_bench.pages.findings import TableFinding, share_covered
 from gal_bench.pages.tables import Figure, ahead, figures_of
 from gal_bench.runner import Run
 from gal_bench.specs import TOGETHER
 
 
-def findings(run: Run) -> list[Finding]:
+def findings(run: Run) -> list[TableFinding]:
     """The summary of a table."""
-    sayers: dict[str, Callable[[Run], Iterator[Finding]]] = {
+    sayers: dict[str, Callable[[Run], Iterator[TableFinding]]] = {
         "uci": _uci,
         "noise": _noise,
         "improvements": _improvements,
         "skewed": _skewed,
         "scale": _scale,
         "complexity": _complexity,
-        "privacy": leak_summaries.leakage,
+        "privacy": leak_summaries.leakage_findings,
         "guarantees": leak_summaries.guarantees,
         "images": deep_summaries.methods,
         "cases": deep_summaries.methods,
@@ -42,7 +42,8 @@ def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[st
         return {}
     return {
         row: {
-            name: covered(means["alone"][name], score, means["joint"][name]) for name, score in by_set.items()
+            name: share_covered(means["alone"][name], score, means["joint"][name])
+            for name, score in by_set.items()
         }
         for row, by_set in means.items()
     }
@@ -63,7 +64,7 @@ def _share_covered(run: Run, organizations: int | str, row: str) -> tuple[float,
         if abs(joint.mean - alone.mean) <= max(joint.std, alone.std):
             short.append(dataset)
         else:
-            shares.append(covered(alone.mean, figures[(row, dataset)].mean, joint.mean))
+            shares.append(share_covered(alone.mean, figures[(row, dataset)].mean, joint.mean))
     if not shares:
         return None
     left_out = (
@@ -80,11 +81,11 @@ def _means(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[
     return means
 
 
-def _uci(run: Run) -> Iterator[Finding]:
+def _uci(run: Run) -> Iterator[TableFinding]:
     for organizations in run.table.organizations:
         found = _share_covered(run, organizations, "gal-linear")
         if found is not None:
-            yield Finding(
+            yield TableFinding(
                 f"covered by GAL-Linear, {organizations} organizations",
                 found[0],
                 f"{organizations} organizations, per seed: GAL with linear models covers {found[0]:.1%} of the way "
@@ -93,7 +94,7 @@ def _uci(run: Run) -> Iterator[Finding]:
     yield from _chosen_against_joint(run)
     for one in figures_of(run):
         if (one.row.name, one.dataset, one.protocol) == ("gal-gb", "BostonHousing", "per seed"):
-            yield Finding(
+            yield TableFinding(
                 f"GAL-GB on BostonHousing, {one.organizations} organizations",
                 one.mean,
                 f"GAL with gradient boosting on BostonHousing, {one.organizations} organizations: "
@@ -101,7 +102,7 @@ def _uci(run: Run) -> Iterator[Finding]:
             )
 
 
-def _chosen_against_joint(run: Run) -> Iterator[Finding]:
+def _chosen_against_joint(run: Run) -> Iterator[TableFinding]:
     for organizations in run.table.organizations:
         figures = [
             one for one in figures_of(run) if (one.protocol, one.organizations) == ("per seed", organizations)
@@ -111,7 +112,7 @@ def _chosen_against_joint(run: Run) -> Iterator[Finding]:
         if not chosen or not joint:
             continue
         better = [name for name in chosen if ahead(chosen[name], joint[name]) > 0]
-        yield Finding(
+        yield TableFinding(
             f"GAL chosen against Joint-Linear, {organizations} organizations",
             len(better) / len(chosen),
             f"{organizations} organizations, per seed: GAL with the local model chosen on validation rows is better than "
@@ -120,7 +121,7 @@ def _chosen_against_joint(run: Run) -> Iterator[Finding]:
         )
 
 
-def _noise(run: Run) -> Iterator[Finding]:
+def _noise(run: Run) -> Iterator[TableFinding]:
     figures = {(one.row.name, one.dataset, one.organizations, one.protocol): one for one in figures_of(run)}
     for protocol in run.table.protocols:
         on = {
@@ -135,7 +136,7 @@ def _noise(run: Run) -> Iterator[Finding]:
             gain < -max(on[place].std, figures[(place[0][: -len("on")] + "off", *place[1:])].std)
             for place, gain in gains.items()
         )
-        yield Finding(
+        yield TableFinding(
             f"weights on clearly worse than off, {protocol}",
             float(clearly),
             f"Protocol *{protocol}*: it is worse by more than a standard deviation in {clearly} of them.",
@@ -151,10 +152,10 @@ def _noise(run: Run) -> Iterator[Finding]:
 NOISES = {"answers": "noise on answers", "residual": "noise on the residual", "columns": "noise as features"}
 
 
-def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iterator[Finding]:
+def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iterator[TableFinding]:
     if gains:
         good, ties = sum(gain >= 0 for gain in gains), sum(gain == 0 for gain in gains)
-        yield Finding(
+        yield TableFinding(
             f"weights on at least as good as off, {protocol}{which}",
             good / len(gains),
             f"Protocol *{protocol}*{which}: with assistance weights the final model is at least as good as with equal "
@@ -162,7 +163,7 @@ def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iter
         )
 
 
-def _improvements(run: Run) -> Iterator[Finding]:
+def _improvements(run: Run) -> Iterator[TableFinding]:
     figures = {(one.row.name, one.dataset): one for one in figures_of(run)}
     for row in run.table.rows:
         base = row.name.split("-")[0] + "-authors"
@@ -175,7 +176,7 @@ def _improvements(run: Run) -> Iterator[Finding]:
             continue
         gains = [100 * ahead(one, other) / max(_error(other), 1e-9) for one, other in pairs]
         better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-        yield Finding(
+        yield TableFinding(
             f"{row.label} against the authors' algorithm",
             float(np.median(gains)),
             f"{row.label}: the final model is better on {better} and worse on {worse} of {len(pairs)} sets; "
@@ -190,14 +191,14 @@ def _error(figure: Figure) -> float:
     return figure.mean if figure.metric == "mad" else max(100 - figure.mean, 0.1)
 
 
-def _skewed(run: Run) -> Iterator[Finding]:
+def _skewed(run: Run) -> Iterator[TableFinding]:
     found = _share_covered(run, run.table.organizations[0], "gal")
     if found is not None:
         words = f"GAL covers {found[0]:.1%} of the way from Alone to Joint ({found[1]})."
-        yield Finding("covered by GAL, skewed partition", found[0], words)
+        yield TableFinding("covered by GAL, skewed partition", found[0], words)
 
 
-def _scale(run: Run) -> Iterator[Finding]:
+def _scale(run: Run) -> Iterator[TableFinding]:
     rows = {row.name: row for row in run.table.rows}
     for dataset in run.table.sets:
         facts = {name: run.at(row, dataset, "by name", "per seed") for name, row in rows.items()}
@@ -205,8 +206,8 @@ def _scale(run: Run) -> Iterator[Finding]:
         alone, gal, pooled = (
             float(np.mean([one.facts[fact] for one in facts[name]])) for name in ("alone", "gal", "pooled")
         )
-        value = covered(alone, gal, pooled)
-        yield Finding(
+        value = share_covered(alone, gal, pooled)
+        yield TableFinding(
             f"covered on {dataset}",
             value,
             f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({facts['pooled'][0].chosen}), GAL reaches "
@@ -214,7 +215,7 @@ def _scale(run: Run) -> Iterator[Finding]:
         )
 
 
-def _complexity(run: Run) -> Iterator[Finding]:
+def _complexity(run: Run) -> Iterator[TableFinding]:
     rows = {row.name: row for row in run.table.rows}
     for fact, words in (
         ("critical_seconds", "times the seconds one after another"),
@@ -229,10 +230,12 @@ def _complexity(run: Run) -> Iterator[Finding]:
             )
             ratios.append(float(al / gal))
         value = float(np.median(ratios))
-        yield Finding(f"AL over GAL, {fact}", value, f"AL needs {value:.2g} {words} of GAL (median set).")
+        yield TableFinding(
+            f"AL over GAL, {fact}", value, f"AL needs {value:.2g} {words} of GAL (median set)."
+        )
 
 
-def _against_the_paper(run: Run) -> Iterator[Finding]:
+def _against_the_paper(run: Run) -> Iterator[TableFinding]:
     for protocol in run.table.protocols:
         figures = [one for one in figures_of(run) if one.paper is not None and one.protocol == protocol]
         if (
@@ -257,7 +260,7 @@ def _against_the_paper(run: Run) -> Iterator[Finding]:
             "paper": "best rounds on the test rows",
             OFFICIAL: "final models (with the paper preset: best rounds on the test rows)",
         }.get(protocol, "final models")
-        yield Finding(
+        yield TableFinding(
             f"against the paper, {protocol}",
             counts["worse"] / len(figures),
             f"Protocol *{protocol}*, {what} against the paper's figures: {counts['better']} better, {counts['']} alike, "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gal.errors import InvalidInputError
-from gal.evaluate.drawing import DARK, DASH_DOT, DASHED, DOTTED, GREY, SMALL, TEXT, new_figure, plain
+from gal.evaluate.drawing import DARK, DASH_DOT, DASHED, DOTTED, GREY, SMALL, TEXT, new_figure, without_box
 from gal_bench.cells import Outcome
 from gal_bench.deep_sets import IMAGE_SETS, OFFICIAL
 from gal_bench.pages.tables import every_figure, who
@@ -28,8 +28,8 @@ from gal_bench.pictures.round_drawing import (
     legend_below,
     mean_of_those_left,
     mean_weights,
+    panels_in_a_row,
     round_axis,
-    side_by_side,
 )
 from gal_bench.runner import Run
 
@@ -73,7 +73,7 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
             if run is None or _size(run, dataset) is None:
                 continue
             file_name = dataset.replace(" ", "-")
-            yield f"rounds-{file_name}", partial(rounds, run, dataset, runs.get(ablations))
+            yield f"rounds-{file_name}", partial(deep_rounds_figure, run, dataset, runs.get(ablations))
             if dataset in IMAGE_SETS:
                 yield f"weights-patches-{file_name}", partial(patches, run, dataset)
 
@@ -84,7 +84,7 @@ def at_a_glance(run: Run) -> Figure:
     panels = figure.subplots(1, len(run.table.sets), squeeze=False)[0]
     every = every_figure(run)
     for axes, dataset in zip(panels, run.table.sets, strict=True):
-        plain(axes)
+        without_box(axes)
         for name, (label, pen) in GLANCED.items():
             here = [one for one in every if (one.row.name, one.dataset) == (name, dataset)]
             ours = [(one.organizations, one.mean) for one in here if one.final]
@@ -106,14 +106,14 @@ def at_a_glance(run: Run) -> Figure:
     return figure
 
 
-def rounds(run: Run, dataset: str, ablations: Run | None = None) -> Figure:
+def deep_rounds_figure(run: Run, dataset: str, ablations: Run | None = None) -> Figure:
     """(a) The metric, (b) the rate and (c) the weights by assistance round, with the most organizations run."""
     size = _known_size(run, dataset)
     found = {name: _outcomes(run, name, dataset, size) for name in METHODS if name != "constant"}
     found["constant"] = [] if ablations is None else _outcomes(ablations, "constant", dataset, size)
     there = {name: found[name] for name in METHODS if found[name]}
     title = f"{dataset}, {who(size)}, protocol {OFFICIAL}"
-    figure, (scores, rate, weights) = side_by_side(title, [1.0, 1.0, 1.0], height=5.0)
+    figure, (scores, rate, weights) = panels_in_a_row(title, [1.0, 1.0, 1.0], height=5.0)
     draw_scores(
         scores, [(METHODS[name][0], _levelled(name, there[name]), METHODS[name][1]) for name in there]
     )

@@ -23,13 +23,13 @@ from gal.evaluate.drawing import (
     SMALL,
     TEXT,
     new_figure,
-    plain,
+    without_box,
 )
 from gal_bench.cells import Outcome
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import who
 from gal_bench.pictures import deep_figures
-from gal_bench.pictures.leak_figure import drawn_figures, leakage
+from gal_bench.pictures.leak_figure import drawn_figures, leakage_figure
 from gal_bench.pictures.round_drawing import (
     CONSTANT,
     SEARCHED,
@@ -41,10 +41,10 @@ from gal_bench.pictures.round_drawing import (
     legend_below,
     mean_of_those_left,
     mean_weights,
+    panels_in_a_row,
     round_axis,
-    side_by_side,
 )
-from gal_bench.pictures.way_figure import covered, ways_by_size
+from gal_bench.pictures.way_figure import covered_figure, ways_by_size
 from gal_bench.runner import Run
 from gal_bench.runs.disturbances import half
 from gal_bench.specs import how_many
@@ -87,13 +87,13 @@ def _drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figur
     """File names and how to draw each."""
     uci, rates, improved = (runs.get(name) for name in ("uci", "rates", "improvements"))
     if uci is not None and ways_by_size(uci):
-        yield "covered", partial(covered, uci)
+        yield "covered", partial(covered_figure, uci)
     if uci is not None and rates is not None:
         needed = [(uci if table == "uci" else rates, row) for table, row, *_ in METHODS]
         needed += [(rates, row) for row in RATES]
         for dataset in uci.table.sets:
             if all(_has(run, row, dataset, "per seed") for run, row in needed):
-                yield f"rounds-{dataset}", partial(rounds, uci, rates, dataset)
+                yield f"rounds-{dataset}", partial(rounds_figure, uci, rates, dataset)
     for noisy in (runs[name] for name in NOISY_TABLES if name in runs):
         for protocol in noisy.table.protocols:
             for dataset in noisy.table.sets:
@@ -104,17 +104,17 @@ def _drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figur
         yield "improvements", partial(improvements, improved)
     guaranteed = runs.get("guarantees")
     if guaranteed is not None and drawn_figures(guaranteed):
-        yield "leakage", partial(leakage, guaranteed)
+        yield "leakage", partial(leakage_figure, guaranteed)
     yield from deep_figures.drawable(runs)
 
 
-def rounds(uci: Run, rates: Run, dataset: str, protocol: str = "per seed") -> Figure:
+def rounds_figure(uci: Run, rates: Run, dataset: str, protocol: str = "per seed") -> Figure:
     """As the paper's Figure 4: (a) the metric, (b) the rate and (c) the weights by assistance round.
 
     With as many organizations as the set can have. The weights are those of the row ``gal-linear``.
     """
     runs = {"uci": uci, "rates": rates}
-    figure, (scores, rate, weights) = side_by_side(
+    figure, (scores, rate, weights) = panels_in_a_row(
         _title(uci, dataset, protocol), [1.0, 1.0, 1.0], height=4.7
     )
     curves = [
@@ -135,7 +135,7 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
 
     (a) The metric by round, weights on and off; (b) the weights of disturbed and other organizations, σ = 1.
     """
-    figure, (scores, weights) = side_by_side(_title(run, dataset, protocol), [1.15, 1.0], height=4.6)
+    figure, (scores, weights) = panels_in_a_row(_title(run, dataset, protocol), [1.15, 1.0], height=4.6)
     curves = [(name, _outcomes(run, row, dataset, protocol), pen) for row, (name, pen) in NOISY.items()]
     draw_scores(scores, curves)
     by_name = mean_weights(_outcomes(run, "answers-1-weights-on", dataset, protocol))
@@ -224,7 +224,7 @@ def _draw_changes(
     axes.set_yticks(range(len(steps)), steps)
     axes.grid(axis="x", color=FAINT)
     axes.margins(x=0.22)
-    plain(axes)
+    without_box(axes)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 

@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING
 
 from gal.errors import InvalidInputError
 from gal.evaluate.drawing import (
-    DARK,
     DASHED,
     DOTTED,
     FAINT,
     GREY,
+    LINES,
     SMALL,
     TEXT,
     new_figure,
-    plain,
+    without_box,
 )
+from gal.privacy.mechanisms.contract import Mark
+from gal.privacy.registry import KINDS, NONE_CAPTION, NONE_MARK, kind_named
 from gal_bench.pages.tables import Figure as Cell
 from gal_bench.pages.tables import figures_of
 from gal_bench.pictures.round_drawing import Pen
 from gal_bench.runner import Run
-from gal_bench.runs.mechanisms import NOISY_LABELS
+from gal_bench.runs.mechanisms import NOISY_LABELS, OF_CLASSES
 from gal_bench.specs import how_many
 
 if TYPE_CHECKING:
@@ -30,17 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 4
-MECHANISMS: dict[str | None, tuple[str, Pen]] = {
-    NOISY_LABELS: ("noisy labels (guarantee)", Pen("#08519c", "-", "o")),
-    "gaussian-residuals": ("Gaussian residuals (guarantee)", Pen("#b35806", DASHED, "s", filled=False)),
-    "paper-laplace": ("the paper's Laplace, α = 1", Pen(GREY, "", "v")),
-    "paper-interval": ("the paper's interval", Pen(GREY, "", "^", filled=False)),
-    None: ("no mechanism", Pen(DARK, "", "X")),
-}
-"""Name and pen of every curve; those without an epsilon are single marks."""
 
 
-def leakage(run: Run) -> Figure:
+def leakage_figure(run: Run) -> Figure:
     """For each set, with as many organizations as it can have: the score of test rows over the canaries guessed right.
 
     A curve per mechanism, whose points are its epsilons; better is up, less leakage is left. The dashed line is the label
@@ -63,6 +57,18 @@ def leakage(run: Run) -> Figure:
     return figure
 
 
+def curves() -> dict[str | None, tuple[str, Pen]]:
+    """Caption and pen of every mechanism that a row can have; those without an epsilon are single marks."""
+    noisy = ("noisy labels (guarantee)", _pen(kind_named(OF_CLASSES).mark))
+    named: dict[str | None, tuple[str, Pen]] = {NOISY_LABELS: noisy}
+    named |= {name: (kind.caption, _pen(kind.mark)) for name, kind in KINDS.items()}
+    return named | {None: (NONE_CAPTION, _pen(NONE_MARK))}
+
+
+def _pen(mark: Mark) -> Pen:
+    return Pen(mark.colour, LINES[mark.line], mark.marker, mark.filled)
+
+
 def drawn_figures(run: Run) -> dict[str, list[Cell]]:
     """By set, those with as many organizations as it can have; empty where no leak was measured."""
     found: dict[str, list[Cell]] = {}
@@ -73,7 +79,7 @@ def drawn_figures(run: Run) -> dict[str, list[Cell]]:
 
 
 def _draw_set(axes: Axes, dataset: str, figures: Sequence[Cell]) -> None:
-    for mechanism, (label, pen) in MECHANISMS.items():
+    for mechanism, (label, pen) in curves().items():
         points = list(_points(figures, mechanism))
         if points:
             leaks, scores, _ = zip(*points, strict=True)
@@ -91,7 +97,7 @@ def _draw_set(axes: Axes, dataset: str, figures: Sequence[Cell]) -> None:
         axes.invert_yaxis()  # up is better, as for accuracy
     axes.grid(color=FAINT)
     axes.margins(y=0.2)
-    plain(axes)
+    without_box(axes)
 
 
 def _points(figures: Iterable[Cell], mechanism: str | None) -> Iterator[tuple[float, float, float | None]]:
@@ -126,7 +132,7 @@ def _legend(axes: Axes, sets: Iterable[Sequence[Cell]]) -> None:
     shown = {one.row.privacy for figures in sets for one in figures if one.leak is not None}
     handles = [
         Line2D([], [], label=label, **pen.options())
-        for mechanism, (label, pen) in MECHANISMS.items()
+        for mechanism, (label, pen) in curves().items()
         if mechanism in shown
     ]
     handles.append(Line2D([], [], color=GREY, linestyle=DASHED, label="alone: nothing is sent"))

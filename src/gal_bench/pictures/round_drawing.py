@@ -20,7 +20,7 @@ from gal.evaluate.drawing import (
     TEXT,
     apart,
     new_figure,
-    plain,
+    without_box,
 )
 from gal_bench.cells import Outcome
 
@@ -168,10 +168,10 @@ def round_axis(axes: Axes, label: str) -> None:
     axes.set_ylabel(label, fontsize=TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(color=FAINT)
-    plain(axes)
+    without_box(axes)
 
 
-def side_by_side(title: str, widths: Sequence[float], *, height: float) -> tuple[Figure, list[Axes]]:
+def panels_in_a_row(title: str, widths: Sequence[float], *, height: float) -> tuple[Figure, list[Axes]]:
     """Side by side, with a letter each."""
     figure = new_figure(height)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.06)

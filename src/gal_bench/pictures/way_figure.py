@@ -18,7 +18,7 @@ from gal.evaluate.drawing import (
     TEXT,
     apart,
     new_figure,
-    plain,
+    without_box,
 )
 from gal_bench.pages.summaries import ways
 from gal_bench.runner import Run
@@ -49,7 +49,7 @@ MEAN_MARK: dict[str, Any] = {
 }
 
 
-def covered(run: Run) -> Figure:
+def covered_figure(run: Run) -> Figure:
     """How much of the way from Alone to Joint the rows of table ``uci`` cover: a mark per set, the mean a bar.
 
     The bar and dark marks are of the largest number of organizations, light marks of the others. Marks beyond
@@ -179,7 +179,7 @@ def _ways_axis(axes: Axes, labels: Sequence[str], limits: tuple[float, float]) -
     for upper in range(len(labels) - 1):
         axes.axhline(upper + 0.5, color=FAINT, linewidth=0.8, zorder=0.5)
     axes.set_xlabel("share of the way from alone to joint that the final model covers", fontsize=TEXT)
-    plain(axes)
+    without_box(axes)
     axes.tick_params(axis="y", length=0, labelsize=TEXT)
     for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
         tick.set_fontweight("bold" if label.startswith("GAL") else "normal")

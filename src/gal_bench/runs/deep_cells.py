@@ -30,13 +30,13 @@ from gal.evaluate import metrics
 from gal.evaluate.baselines.assisted_learning import learn_assisted
 from gal.evaluate.baselines.fusion import FusedNetworks
 from gal.models.deep.side_by_side import SideBySide
-from gal.privacy.paper import PaperInterval, PaperLaplace
+from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS
 from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization
 from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual, disturbed, half
-from gal_bench.runs.local_models import local_losses_by_name
+from gal_bench.runs.local_models import losses_of_halves
 
 __all__ = ["DEEP_MODELS", "run_deep_cell"]
 
@@ -190,7 +190,7 @@ class _Run:
         given = self._views(self.views.train, self.views.whole_train)
         models = models_by_organization(cell.models, list(given), cell.dataset, paper=paper)
         if cell.local_losses:
-            losses = local_losses_by_name(cell.local_losses, list(given), classes=self.views.classes)
+            losses = losses_of_halves(cell.local_losses, list(given), classes=self.views.classes)
             for name, loss in losses.items():
                 models[name].set_params(local_loss=loss)
         return [Organization(name, view, self._disturb(models)[name]) for name, view in given.items()]

@@ -27,7 +27,6 @@ from gal.errors import InvalidOptionError
 from gal.models import PerOutput, as_local_model, supports_sample_weight
 from gal.models.adapters import fit_weighted, prepared
 from gal.models.tabular import is_frame
-from gal.privacy import Mechanism
 
 Values = NDArray[Any]
 
@@ -179,7 +178,13 @@ class PrivateResidual(_Wrapped):
     alone, so that all organizations with the same mechanism and seed see the same.
     """
 
-    def __init__(self, model: Any, mechanism: Mechanism, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        mechanism: Callable[[ArrayLike, np.random.Generator], NDArray[np.float32]],
+        *,
+        seed: int = 0,
+    ) -> None:
         self.model = model
         self.mechanism = mechanism
         self.seed = seed

@@ -51,12 +51,10 @@ def models_by_name(
     }
 
 
-def local_losses_by_name(
-    losses: Sequence[str], organizations: Sequence[str], *, classes: bool
-) -> dict[str, str]:
+def losses_of_halves(losses: Sequence[str], organizations: Sequence[str], *, classes: bool) -> dict[str, str]:
     """A local loss for every organization; of two, classes have them the other way round, as the authors do.
 
-    >>> local_losses_by_name(["l1", "l2"], ["a", "b"], classes=True)
+    >>> losses_of_halves(["l1", "l2"], ["a", "b"], classes=True)
     {'a': 'l2', 'b': 'l1'}
     """
     return halves(losses[::-1] if classes else losses, organizations)

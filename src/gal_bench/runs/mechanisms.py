@@ -7,21 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gal.errors import InvalidInputError
-from gal.privacy.named import KINDS, mechanism_named
 from gal.privacy.noise import SeededNoise
+from gal.privacy.registry import KINDS, kind_named, mechanism_named
 from gal_bench.cells import Cell
 from gal_bench.data.splits import Split
 
 NOISY_LABELS = "noisy-labels"
 """Randomised response for classes, Laplace noise for numbers: a noisy copy of the labels, once."""
-NAMES = {
-    NOISY_LABELS: ("epsilon",),
-    "laplace-residuals": ("epsilon",),
-    "gaussian-residuals": ("epsilon", "delta"),
-    "paper-laplace": (),
-    "paper-interval": (),
-}
-"""What a row may name, and which of epsilon and delta it must say."""
+OF_CLASSES, OF_NUMBERS = "randomised-response", "laplace-labels"
+"""What noisy labels are."""
 BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}
 """Public bounds of labels that are numbers: round figures that nobody needs the labels for. The score of the progression of
 diabetes; median prices in thousands of dollars, which the census cut at 50."""
@@ -40,6 +34,15 @@ class Public:
         lower, upper = self.bounds if self.bounds is not None else (None, None)
         classes = None if self.classes is None else list(self.classes)
         return {"classes": classes, "lower": lower, "upper": upper}
+
+
+def named_needs() -> dict[str, tuple[str, ...]]:
+    """What a row may name, and which of epsilon and delta it must say."""
+    named = {NOISY_LABELS: kind_named(OF_CLASSES)} | KINDS
+    return {
+        name: tuple(option for option in ("epsilon", "delta") if option in kind.needs)
+        for name, kind in named.items()
+    }
 
 
 def public_of(split: Split) -> Public:
@@ -62,13 +65,16 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     public = public_of(split)
     name = cell.privacy
     if name == NOISY_LABELS:
-        name = "randomised-response" if split.classes else "laplace-labels"
+        name = OF_CLASSES if split.classes else OF_NUMBERS
+    kind = kind_named(name)
+    if not kind.suits("classes" if split.classes else "numbers"):
+        what = "classes" if split.classes else "numbers"
+        raise InvalidInputError(f"{name} cannot protect the labels of {split.dataset}, which are {what}")
     clip = None
-    if public.bounds is not None and name.endswith("-residuals"):
+    if public.bounds is not None and "clip" in kind.may_have:
         clip = (public.bounds[1] - public.bounds[0]) / 2
     source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
-    taken = (*KINDS[name].needs, *KINDS[name].may_have)
-    facts = {fact: value for fact, value in public.facts.items() if fact in taken}
+    facts = {fact: value for fact, value in public.facts.items() if fact in kind.options}
     return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, clip=clip, source=source, **facts)
 
 

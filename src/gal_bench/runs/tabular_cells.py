@@ -18,10 +18,10 @@ from gal.evaluate import metrics
 from gal.evaluate.baselines import METHODS
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset, load
-from gal_bench.data.splits import Split, by_name, paper, per_seed, skewed
+from gal_bench.data.splits import Split, paper, per_seed, skewed, split_by_name
 from gal_bench.runs.disturbances import MeteredModel, NoiseColumns, NoisyAnswers, NoisyResidual, half
 from gal_bench.runs.leak_cells import measured_leak
-from gal_bench.runs.local_models import local_losses_by_name, models_by_name
+from gal_bench.runs.local_models import losses_of_halves, models_by_name
 from gal_bench.runs.mechanisms import mechanism_of
 
 
@@ -62,7 +62,7 @@ def _estimator(cell: Cell, split: Split, **more: Any) -> Any:
         options.setdefault("preset", "paper")
     names = list(split.organizations)
     if cell.local_losses:
-        options["local_losses"] = local_losses_by_name(cell.local_losses, names, classes=split.classes)
+        options["local_losses"] = losses_of_halves(cell.local_losses, names, classes=split.classes)
     models = models_by_name(
         cell.models,
         names,
@@ -92,7 +92,7 @@ def find_split(cell: Cell, sources: Sources) -> Split:
         return paper(sources.reference, cell.dataset, int(cell.organizations), cell.seed)
     dataset = _dataset(cell.dataset, sources.data)
     if cell.organizations == "by name":
-        return by_name(dataset, cell.seed)
+        return split_by_name(dataset, cell.seed)
     draw = skewed if cell.partition == "skewed" else per_seed
     return draw(dataset, int(cell.organizations), cell.seed)
 

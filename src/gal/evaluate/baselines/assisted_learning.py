@@ -21,7 +21,7 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
+from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
 
 Floats = NDArray[np.float64]
@@ -135,7 +135,7 @@ def _rounds(turn: _Turn, asked: Sequence[Organization]) -> tuple[Ensemble, list[
             shares[one.name] = losses[-2] - losses[-1]
         coefficients.append(counts)
         rounds.append(
-            finished_round(task, t, counts, means, losses[-1], rate=turn.rate, contributions=shares)
+            baseline_round(task, t, counts, means, losses[-1], rate=turn.rate, contributions=shares)
         )
         seconds.append(time.perf_counter() - began)
     return finished_ensemble(task, task.first_output, coefficients, rounds), seconds

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Means = Mapping[str, tuple[float, ...]]
 
 
-def finished_round(
+def baseline_round(
     task: Task,
     number: int,
     counts: Mapping[str, float],

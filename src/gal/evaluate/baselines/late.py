@@ -25,7 +25,7 @@ from gal.engine.labels import Labels
 from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
+from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
 from gal.evaluate.baselines.late_paper import learn_layers
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
 from gal.models import PaperLinear
@@ -139,7 +139,7 @@ def _fused(task: Task, single: Mapping[str, Ensemble], share: float) -> Ensemble
         }
         means = {name: one.rounds[index].mean_fitted[name] for name, one in present.items() if name in counts}
         coefficients.append(counts)
-        rounds.append(finished_round(task, index + 1, counts, means, float("nan")))
+        rounds.append(baseline_round(task, index + 1, counts, means, float("nan")))
     return finished_ensemble(task, task.first_output, coefficients, rounds)
 
 

@@ -20,7 +20,7 @@ from gal.core.state import Ensemble
 from gal.core.task import Task, local_seed
 from gal.engine.organization import Organization
 from gal.errors import LocalModelError
-from gal.evaluate.baselines.ensembles import finished_ensemble, finished_round, train_loss
+from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
 from gal.models import PaperLinear
 from gal.models.paper_linear import batches, initial_parameters
 
@@ -116,7 +116,7 @@ def learn_layers(
             members[name].models["assisted", epoch] = (step,)
             means[name] = tuple(map(float, gained @ layer.inputs.mean(axis=0, dtype=np.float64)))
         output = share * np.sum([layer.output for layer in layers.values()], axis=0)
-        rounds.append(finished_round(task, epoch, counts, means, train_loss(task, output)))
+        rounds.append(baseline_round(task, epoch, counts, means, train_loss(task, output)))
         seconds.append(time.perf_counter() - began)
     nothing = np.zeros((1, task.loss.n_outputs))
     return finished_ensemble(task, nothing, [counts] * len(rounds), rounds), seconds

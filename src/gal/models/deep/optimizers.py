@@ -1,8 +1,8 @@
 """Momentum and Adam as plain steps over lists of parameters, with torch's own fused kernels on a GPU.
 
-The same arithmetic as ``torch.optim``, whose classes import torch's compiler when the first one is made: seconds in
-every process that trains a network. Here the state is there from the start, at fixed places, so that a captured step
-can be replayed from zero.
+The same arithmetic as ``torch.optim``, whose classes import torch's compiler when the first one is made:
+seconds in every process that trains a network. Here the state is there from the start, at fixed places, so
+that a captured step can be replayed from zero.
 """
 
 from __future__ import annotations

@@ -8,22 +8,22 @@ from gal.privacy.leakage.canaries import Canaries, plant_canaries
 from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.meter import measure_leakage
 from gal.privacy.leakage.reconstruction import Explained, Reconstruction
-from gal.privacy.leakage.report import AttackResult, LeakReport, pooled
-from gal.privacy.leakage.transcript import Message, Sent, Transcript
+from gal.privacy.leakage.report import AttackResult, LeakReport, added_reports
+from gal.privacy.leakage.transcript import SentResidual, SentRows, Transcript
 
 __all__ = [
     "AttackResult",
     "Canaries",
     "Explained",
     "LeakReport",
-    "Message",
     "Reconstruction",
-    "Sent",
+    "SentResidual",
+    "SentRows",
     "Share",
     "Transcript",
+    "added_reports",
     "best_guess",
     "equivalent_epsilon",
     "measure_leakage",
     "plant_canaries",
-    "pooled",
 ]

@@ -23,10 +23,11 @@ from gal.privacy.leakage.attacks import (
     label_attacks,
 )
 from gal.privacy.leakage.intervals import Share
-from gal.privacy.leakage.likelihood import Insight, plain_loss, public_loss
+from gal.privacy.leakage.likelihood import plain_loss, public_loss
 from gal.privacy.leakage.reconstruction import Reconstruction, numbers_of, reconstruct
 from gal.privacy.leakage.report import AttackResult, LeakReport
-from gal.privacy.leakage.transcript import Sent, Transcript
+from gal.privacy.leakage.transcript import SentRows, Transcript
+from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
 
 Floats = NDArray[np.float64]
@@ -80,16 +81,13 @@ def measure_leakage(
     y: the label holder's true labels of all rows of the task, (n,) or, for numbers, (n, K); with the canaries' drawn ones.
     roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
     label_holder: her own organization's name; what only she received was not sent.
-    privacy: the mechanism, or None.
-    classes: the public classes; None for numbers.
+    privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
     views: the other organizations' columns by name, as far as they are at hand: for what they guess without any
         message, and to see how much of them their answers reveal. Assistants are taken to collude.
-    own_view: the label holder's columns.
-    features: whether to try to reconstruct the columns of ``views`` from answers.
+    own_view: the label holder's columns. features: whether to try to reconstruct those of ``views`` from answers.
     known: the share of rows whose labels the attackers know; at least two of each class.
-    loss: the task's own loss, where it is none of the usual (log loss, squared error).
-    task_rounds: how many rounds the task could have had; default: as many as there were.
+    loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds; default: those it had.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
     rng = np.random.default_rng(seed)
@@ -98,12 +96,9 @@ def measure_leakage(
     if truth.canary.any() and classes is None and bounds is None:
         raise InvalidOptionError("canaries of numbers are drawn from two bounds: pass bounds=(lower, upper)")
     told = _known_rows(truth.codes, truth.classes, known, rng)
-    if loss is None:
-        plain = plain_loss(None if classes is None else truth.classes, sent.residual.shape[3])
-        loss = public_loss(privacy, plain)
-    rounds = sent.residual.shape[1] if task_rounds is None else task_rounds
-    insight = None if sent.before is None else Insight(sent, loss, truth.labels, rounds)
+    insight = _insight(sent, truth, privacy, loss, task_rounds)
     seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
+    columns = _reconstructions(sent, views if features else None, own_view, truth.labels, told, rng)
     said = statement(privacy)
     return LeakReport(
         mechanism=said.words,
@@ -116,15 +111,25 @@ def measure_leakage(
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
-        reconstructions=tuple(
-            _reconstructions(sent, views if features else None, own_view, truth.labels, told, rng)
-        ),
+        reconstructions=tuple(columns),
         secure=said.secure,
     )
 
 
+def _insight(
+    sent: SentRows, truth: Truth, privacy: Any, loss: Loss | None, rounds: int | None
+) -> Insight | None:
+    """What the strongest attacker is given; None where nobody noted the outputs behind the residuals."""
+    if sent.before is None:
+        return None
+    if loss is None:
+        plain = plain_loss(None if truth.numbers else truth.classes, sent.residual.shape[3])
+        loss = public_loss(privacy, plain)
+    return Insight(sent, loss, truth.labels, sent.residual.shape[1] if rounds is None else rounds)
+
+
 def _seen(
-    sent: Sent,
+    sent: SentRows,
     truth: Truth,
     told: Mask,
     features: Floats,
@@ -180,7 +185,7 @@ def _note(attack: Attack, seen: Seen) -> str:
     return f"round {attack.round(seen)}" if isinstance(attack, BestRound) else ""
 
 
-def _read_labels(y: Any, classes: Any, canaries: Any, sent: Sent) -> Truth:
+def _read_labels(y: Any, classes: Any, canaries: Any, sent: SentRows) -> Truth:
     given, n_rows = np.asarray(y), int(sent.rows.max()) + 1
     if len(given) < n_rows:
         raise InvalidInputError(
@@ -206,7 +211,7 @@ def _read_labels(y: Any, classes: Any, canaries: Any, sent: Sent) -> Truth:
     return Truth(labels, np.asarray(mean > middle, dtype=np.intp), 2, canary, numbers=True)
 
 
-def _sampled(sent: Sent, canaries: Any, most: int, rng: np.random.Generator) -> Sent:
+def _sampled(sent: SentRows, canaries: Any, most: int, rng: np.random.Generator) -> SentRows:
     if len(sent.rows) <= most:
         return sent
     order = rng.permutation(len(sent.rows))
@@ -239,14 +244,14 @@ def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generat
     return told
 
 
-def _features(views: Mapping[str, Any] | None, sent: Sent) -> Floats:
+def _features(views: Mapping[str, Any] | None, sent: SentRows) -> Floats:
     """All columns of all assistants as numbers, of the rows sent; none where they are not at hand."""
     if not views:
         return np.empty((len(sent.rows), 0))
     return np.hstack([numbers_of(view) for view in views.values()])[sent.rows]
 
 
-def _fitted(sent: Sent) -> Floats:
+def _fitted(sent: SentRows) -> Floats:
     """What the assistants said of each row, added up."""
     total = np.zeros((len(sent.rows), sent.residual.shape[3]))
     for answers in sent.answers.values():
@@ -255,7 +260,7 @@ def _fitted(sent: Sent) -> Floats:
 
 
 def _reconstructions(
-    sent: Sent,
+    sent: SentRows,
     views: Mapping[str, Any] | None,
     own_view: Any,
     labels: Floats,

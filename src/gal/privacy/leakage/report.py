@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gal.errors import InvalidInputError
-from gal.privacy.costs import Cost
+from gal.privacy.accounting.costs import Cost
 from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.reconstruction import Reconstruction
 
@@ -208,7 +208,7 @@ class LeakReport:
         }
 
 
-def pooled(reports: Sequence[LeakReport]) -> LeakReport:
+def added_reports(reports: Sequence[LeakReport]) -> LeakReport:
     """Several fits with the same mechanism as one: right guesses are added up, columns are those of the first."""
     if not reports:
         raise InvalidInputError("no reports to add up")

@@ -24,7 +24,7 @@ Positions = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Message:
+class SentResidual:
     """One residual as it was sent."""
 
     round: int
@@ -38,7 +38,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRows:
     """All messages about the rows of which something was sent, side by side; n rows, T rounds, P parts, K outputs."""
 
     rows: Positions
@@ -60,7 +60,7 @@ class Sent:
         there = ~np.isnan(self.residual).any(axis=3)
         return int(there.sum(axis=(1, 2)).max())
 
-    def take(self, places: Positions) -> Sent:
+    def take(self, places: Positions) -> SentRows:
         """Only these of the rows."""
         return replace(
             self,
@@ -93,7 +93,7 @@ class Transcript:
         self._begin()
 
     def _begin(self) -> None:
-        self.messages: dict[tuple[int, int | None], Message] = {}
+        self.messages: dict[tuple[int, int | None], SentResidual] = {}
         self.answers: dict[int, dict[str, Floats32]] = {}
         self.outputs: list[Floats] = []
         self.scales: list[float] = []
@@ -132,7 +132,7 @@ class Transcript:
             residual = residual[places]
             weight = None if weight is None else weight[places]
         key = (request.round, request.part)
-        self.messages[key] = Message(*key, np.array(residual), request.organizations, weight)
+        self.messages[key] = SentResidual(*key, np.array(residual), request.organizations, weight)
 
     def _usable(self, values: Any, request: FitRequest) -> bool:
         """Whether these are fitted values of all rows; what is not counts as no answer, as it does in learning."""
@@ -144,7 +144,7 @@ class Transcript:
     def _rows_of(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.kept is None else values[self.kept]
 
-    def sent(self, roles: Rows | None = None, label_holder: str | None = None) -> Sent:
+    def sent(self, roles: Rows | None = None, label_holder: str | None = None) -> SentRows:
         """What others than the label holder received, by row; ``roles`` are the task's (``model.task_rows_``)."""
         roles = self.roles if roles is None else roles
         if roles is None:
@@ -163,10 +163,10 @@ class Transcript:
 
 def _side_by_side(
     transcript: Transcript,
-    heard: Mapping[tuple[int, int | None], Message],
+    heard: Mapping[tuple[int, int | None], SentResidual],
     roles: Rows,
     label_holder: str | None,
-) -> Sent:
+) -> SentRows:
     first = next(iter(heard.values()))
     rounds, outputs = max(round for round, _ in heard), first.residual.shape[1]
     kept = np.arange(roles.n) if transcript.kept is None else transcript.kept
@@ -187,7 +187,7 @@ def _side_by_side(
     heard_of = np.flatnonzero(~np.isnan(everything).all(axis=(1, 2, 3)))
     noted = len(transcript.scales) >= rounds
     before = transcript.outputs[:rounds]
-    return Sent(
+    return SentRows(
         rows=kept[heard_of],
         residual=everything[heard_of],
         answers=_answers(transcript, (len(kept), rounds, outputs), heard_of, label_holder),

@@ -10,9 +10,9 @@ import pandas as pd
 import typer
 from rich.console import Console
 
+from gal.cli.evaluating.organizations import read_organizations
+from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.options import AsJson
-from gal.cli.organizations import read_organizations
-from gal.cli.tell import tell
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.evaluate import Simulation, simulate
 
@@ -34,7 +34,7 @@ def simulate_command(
 ) -> None:
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
     parts = read_organizations(organizations)
-    found = run(
+    found = run_simulation(
         read_table(table),
         target,
         parts.columns,
@@ -63,7 +63,7 @@ def read_table(path: Path) -> pd.DataFrame:
         raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
 
 
-def run(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:
+def run_simulation(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:
     """Simulate, with a spinner that says what it does."""
     console = Console(stderr=True)
     with console.status("starting", spinner="dots") as status:
@@ -76,4 +76,4 @@ def print_found(found: Simulation, as_json: bool, out: Console) -> None:
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
-        tell(found, out)
+        print_simulation(found, out)

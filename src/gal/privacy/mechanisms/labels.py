@@ -14,20 +14,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import SquaredError, classification_loss
+from gal.core.losses import Loss, SquaredError, classification_loss
 from gal.engine.labels import Labels, regression_labels
 from gal.engine.options import Options
 from gal.errors import InvalidLabelsError, InvalidOptionError
-from gal.privacy.accounting import Event, gaussian_multiplier
-from gal.privacy.corrected_loss import CorrectedLogLoss
-from gal.privacy.costs import Cost, check_bounds, check_delta, check_epsilon
+from gal.privacy.accounting import (
+    Cost,
+    Event,
+    check_bounds,
+    check_delta,
+    check_epsilon,
+    gaussian_multiplier,
+)
+from gal.privacy.mechanisms.contract import COMPARED_EPSILONS, LabelMechanism, Mark, MechanismKind
+from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
+from gal.privacy.mechanisms.likelihood import Insight, log_likelihood_as_sent, log_normal, noisy_labels
 from gal.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RandomisedResponse:
+class RandomisedResponse(LabelMechanism):
     """Each class label stays with probability e^epsilon / (e^epsilon + C - 1), and else becomes any other class.
 
     ``classes`` is the public set of classes: which ones occur must not be learned from the labels.
@@ -39,6 +47,7 @@ class RandomisedResponse:
     epsilon: float
     classes: Sequence[Any]
     source: NoiseSource | None = None
+    suits = ("classes",)
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -105,9 +114,20 @@ class RandomisedResponse:
     def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
         """The noisy copy, with a log loss that knows of the noise."""
         drawn = source.randomised_response(labels.y[:, 0].astype(np.intp), len(self.classes), self.keep)
-        one_output = labels.loss.n_outputs == 1
-        loss = CorrectedLogLoss(len(self.classes), self.keep, one_output=one_output)
-        return Labels(drawn.astype(np.float64)[:, None], loss, labels.classes)
+        return Labels(drawn.astype(np.float64)[:, None], self.public_loss(labels.loss), labels.classes)
+
+    def public_loss(self, loss: Loss) -> Loss:
+        """The log loss that knows of the noise."""
+        return CorrectedLogLoss(len(self.classes), self.keep, one_output=loss.n_outputs == 1)
+
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """The noisy label is read off the messages; how likely it is under each true one is public."""
+        codes = np.arange(len(self.classes), dtype=np.float64)
+        clear = log_likelihood_as_sent(insight, [np.array([code]) for code in codes])[:, :, 0]
+        drawn = clear.argmax(axis=1)
+        other = (1 - self.keep) / (len(codes) - 1)
+        same = np.array([[label[0] for label in labels]]) == drawn[:, None]
+        return np.log(np.where(same, self.keep, max(other, 1e-300)))[:, :, None]
 
     def describe(self) -> str:
         """The guarantee in plain words."""
@@ -119,13 +139,14 @@ class RandomisedResponse:
 
 
 @dataclass(frozen=True)
-class LaplaceLabels:
+class LaplaceLabels(LabelMechanism):
     """Numbers within public bounds, plus Laplace noise of scale (upper - lower) / epsilon."""
 
     epsilon: float
     lower: float
     upper: float
     source: NoiseSource | None = None
+    suits = ("numbers",)
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -153,13 +174,25 @@ class LaplaceLabels:
         """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
         return Labels(source.laplace(labels.y, self.scale(labels.y.shape[1])), labels.loss)
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The public bounds."""
+        return self.lower, self.upper
+
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Laplace noise around each label; the first residual gives the noisy one away."""
+        noisy = noisy_labels(insight)
+        scale = self.scale(noisy.shape[1])
+        within = [np.clip(label, self.lower, self.upper) for label in labels]
+        return np.stack([-np.abs(noisy - label) / scale for label in within], axis=1)
+
     def describe(self) -> str:
         """The guarantee in plain words."""
         return _described("Laplace", self.lower, self.upper, self.cost)
 
 
 @dataclass(frozen=True)
-class GaussianLabels:
+class GaussianLabels(LabelMechanism):
     """Numbers within public bounds, plus Gaussian noise for (epsilon, delta)."""
 
     epsilon: float
@@ -167,6 +200,7 @@ class GaussianLabels:
     lower: float
     upper: float
     source: NoiseSource | None = None
+    suits = ("numbers",)
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -195,13 +229,21 @@ class GaussianLabels:
         """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
         return Labels(source.gaussian(labels.y, self.scale(labels.y.shape[1])), labels.loss)
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The public bounds."""
+        return self.lower, self.upper
+
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Gaussian noise around each label; the first residual gives the noisy one away."""
+        noisy = noisy_labels(insight)
+        scale = self.scale(noisy.shape[1])
+        within = [np.clip(label, self.lower, self.upper) for label in labels]
+        return np.stack([log_normal(noisy, label, scale) for label in within], axis=1)
+
     def describe(self) -> str:
         """The guarantee in plain words."""
         return _described("Gaussian", self.lower, self.upper, self.cost)
-
-
-LabelMechanism = RandomisedResponse | LaplaceLabels | GaussianLabels
-"""Makes the noisy copy of labels: ``read`` takes the true ones, ``noisy`` draws, and ``cost`` is what all that follows costs."""
 
 
 def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
@@ -227,3 +269,35 @@ def _described(noise: str, lower: float, upper: float, cost: Cost) -> str:
         f"{noise} noise on labels between the public bounds {lower:g} and {upper:g} with {cost}, once for all rounds and "
         "all organizations together."
     )
+
+
+RESPONSE = MechanismKind(
+    name="randomised-response",
+    make=RandomisedResponse,
+    words="class labels, once, with a guarantee",
+    caption="randomised response (guarantee)",
+    mark=Mark("#08519c", "o", "solid"),
+    needs=("epsilon", "classes"),
+    promise="each class label was replaced at random with a known probability",
+    strengths={"epsilon": COMPARED_EPSILONS},
+)
+LAPLACE = MechanismKind(
+    name="laplace-labels",
+    make=LaplaceLabels,
+    words="numbers as labels, once, with a guarantee",
+    caption="Laplace labels (guarantee)",
+    mark=Mark("#08519c", "o", "solid"),
+    needs=("epsilon", "lower", "upper"),
+    promise="Laplace noise was added to each label",
+    strengths={"epsilon": COMPARED_EPSILONS},
+)
+GAUSSIAN = MechanismKind(
+    name="gaussian-labels",
+    make=GaussianLabels,
+    words="numbers as labels, once, with a guarantee",
+    caption="Gaussian labels (guarantee)",
+    mark=Mark("#3182bd", "P", "dashed"),
+    needs=("epsilon", "delta", "lower", "upper"),
+    promise="Gaussian noise was added to each label",
+    strengths={"epsilon": COMPARED_EPSILONS},
+)

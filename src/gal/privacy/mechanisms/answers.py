@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError
 from gal.privacy.accounting import Event, gaussian_multiplier, laplace_multiplier, spent
-from gal.privacy.costs import Cost, check_delta, check_epsilon
+from gal.privacy.accounting.costs import Cost, check_delta, check_epsilon
 from gal.privacy.ledger import ROUNDING
 from gal.privacy.noise import NoiseSource, SystemNoise
 

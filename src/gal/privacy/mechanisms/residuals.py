@@ -7,7 +7,7 @@ after, weights, rates and the next residual, follows from what was released; see
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.requests import Track
 from gal.errors import InvalidOptionError
-from gal.privacy.accounting import Event, gaussian_multiplier, laplace_multiplier
-from gal.privacy.costs import Cost, check_delta, check_epsilon
+from gal.privacy.accounting import (
+    Cost,
+    Event,
+    check_delta,
+    check_epsilon,
+    gaussian_multiplier,
+    laplace_multiplier,
+)
+from gal.privacy.mechanisms.contract import COMPARED_EPSILONS, Mark, MechanismKind, ResidualMechanism
+from gal.privacy.mechanisms.likelihood import Insight, in_pieces, log_laplace, log_normal
 from gal.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
@@ -51,7 +59,7 @@ class NoisyResiduals:
 
 
 @dataclass(frozen=True)
-class GaussianResiduals:
+class GaussianResiduals(ResidualMechanism):
     """Gaussian noise on every residual; all rounds together cost (epsilon, delta)."""
 
     epsilon: float
@@ -81,13 +89,19 @@ class GaussianResiduals:
         scale = self.event(rounds).parameter * sensitivities(loss, self.clip)[1]
         return NoisyResiduals("gaussian", scale, self.clip, rounds, source)
 
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Gaussian noise around the clipped residual of each label."""
+        nobody: Any = None  # draws nothing here: only the scale is asked for
+        scale = self.release(insight.loss, insight.rounds, nobody).scale
+        return _noised(insight, labels, self.clip, lambda sent, true: log_normal(sent, true, scale))
+
     def describe(self) -> str:
         """The guarantee in plain words."""
         return _described("Gaussian", self.clip, self.cost)
 
 
 @dataclass(frozen=True)
-class LaplaceResiduals:
+class LaplaceResiduals(ResidualMechanism):
     """Laplace noise on every residual; all rounds together cost epsilon (or less noise for (epsilon, delta))."""
 
     epsilon: float
@@ -118,13 +132,15 @@ class LaplaceResiduals:
         scale = self.event(rounds).parameter * sensitivities(loss, self.clip)[0]
         return NoisyResiduals("laplace", scale, self.clip, rounds, source)
 
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Laplace noise around the clipped residual of each label."""
+        nobody: Any = None  # draws nothing here: only the scale is asked for
+        scale = self.release(insight.loss, insight.rounds, nobody).scale
+        return _noised(insight, labels, self.clip, lambda sent, true: log_laplace(sent, true, scale))
+
     def describe(self) -> str:
         """The guarantee in plain words."""
         return _described("Laplace", self.clip, self.cost)
-
-
-ResidualMechanism = GaussianResiduals | LaplaceResiduals
-"""Noise on the residuals of a task: ``release`` makes it, and ``cost`` is what all rounds cost together."""
 
 
 def sensitivities(loss: Loss, clip: float) -> tuple[float, float]:
@@ -158,3 +174,37 @@ def check_clip(clip: Any) -> None:
 
 def _described(noise: str, clip: float, cost: Cost) -> str:
     return f"{noise} noise on every residual, clipped at +-{clip:g}: {cost} for all rounds and all organizations together."
+
+
+def _noised(
+    insight: Insight, labels: Sequence[Floats], clip: float, likely: Callable[[Floats, Floats], Floats]
+) -> Floats:
+    """Noise of one scale on residuals clipped at a public bound, in every round anew."""
+    messages = insight.unscaled()
+    expected = [np.clip(insight.expected(label), -clip, clip)[:, :, None] for label in labels]
+    return in_pieces(insight, [likely(messages, one) for one in expected])
+
+
+GAUSSIAN = MechanismKind(
+    name="gaussian-residuals",
+    make=GaussianResiduals,
+    words="every residual, all rounds together, with a guarantee",
+    caption="Gaussian residuals (guarantee)",
+    mark=Mark("#b35806", "s", "dashed", filled=False),
+    needs=("epsilon", "delta"),
+    may_have=("clip", "classes"),
+    promise="Gaussian noise is added to every residual",
+    strengths={"epsilon": COMPARED_EPSILONS},
+)
+LAPLACE = MechanismKind(
+    name="laplace-residuals",
+    make=LaplaceResiduals,
+    words="every residual, all rounds together, with a guarantee",
+    caption="Laplace residuals (guarantee)",
+    mark=Mark("#e08214", "D", "dash-dot", filled=False),
+    needs=("epsilon",),
+    may_have=("delta", "clip", "classes"),
+    promise="Laplace noise is added to every residual",
+    compared=("classes",),
+    strengths={"epsilon": COMPARED_EPSILONS},
+)

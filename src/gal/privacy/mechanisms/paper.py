@@ -7,30 +7,28 @@ added up over rounds, although every round's residual is about the same labels.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError
+from gal.privacy.mechanisms.contract import Mark, MechanismKind, PaperMechanism
+from gal.privacy.mechanisms.likelihood import Insight, in_pieces, log_laplace, log_normal
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 QUANTILES = (0.025, 0.975)
 """Of all entries of the residual together: what lies outside is clipped."""
-
-
-class Mechanism(Protocol):
-    """Turns a residual (n, K) into what may be sent instead of it."""
-
-    def __call__(self, residual: ArrayLike, rng: np.random.Generator) -> Floats32:
-        """The residual to send, same shape."""
+IMPOSSIBLE = -60.0
+"""The log-likelihood of an entry that cannot be: not minus infinity, because F^{t-1} of a cross-validation is not known
+exactly, and one entry must not outvote all others."""
 
 
 @dataclass(frozen=True)
-class PaperLaplace:
+class PaperLaplace(PaperMechanism):
     """Clip to [a, b], add Laplace noise of scale (b - a) / ``alpha`` to every entry.
 
     No differential privacy: a and b are quantiles of the private data, and ``alpha`` is spent again
@@ -48,13 +46,21 @@ class PaperLaplace:
             raise InvalidOptionError(f"alpha must be a number above 0, got {self.alpha!r}")
 
     def __call__(self, residual: ArrayLike, rng: np.random.Generator) -> Floats32:
+        """The residual to send, same shape."""
         values, low, high = _clipped(residual)
         noise = rng.laplace(scale=(high - low) / self.alpha, size=values.shape)
         return (values + noise).astype(np.float32)
 
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Laplace noise around the clipped residual of each label."""
+        low, high = _quantiles(insight)
+        sent, scale = insight.sent.residual, (high - low) / self.alpha
+        clipped = [np.clip(insight.scaled(label), low, high) for label in labels]
+        return in_pieces(insight, [log_laplace(sent, one, scale) for one in clipped])
+
 
 @dataclass(frozen=True)
-class PaperInterval:
+class PaperInterval(PaperMechanism):
     """Tell of every entry only on which side of a random threshold it lies, so that the mean is right.
 
     A threshold t is uniform in [a, b]; an entry below it is sent as 2t - b, any other as 2t - a. The
@@ -73,12 +79,23 @@ class PaperInterval:
             raise InvalidOptionError(f"intervals must be a whole number >= 1, got {self.intervals!r}")
 
     def __call__(self, residual: ArrayLike, rng: np.random.Generator) -> Floats32:
+        """The residual to send, same shape."""
         values, low, high = _clipped(residual)
         total = np.zeros_like(values)
         for _ in range(self.intervals):
             threshold = rng.uniform(low, high, size=values.shape)
             total += 2 * threshold - np.where(values < threshold, high, low)
         return (total / self.intervals).astype(np.float32)
+
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Which thresholds could have sent this; the mean of several is taken for normal."""
+        low, high = _quantiles(insight)
+        places = (insight.sent.residual - low) / (high - low)
+        expected = [np.clip((insight.scaled(label) - low) / (high - low), 0.0, 1.0) for label in labels]
+        likely: Callable[[Floats, Floats], Floats] = _one_threshold
+        if self.intervals > 1:
+            likely = lambda sent, true: log_normal(sent, true, np.sqrt(_spread(true) / self.intervals))  # noqa: E731
+        return in_pieces(insight, [likely(places, one) for one in expected])
 
 
 def _clipped(residual: ArrayLike) -> tuple[Floats, float, float]:
@@ -91,3 +108,47 @@ def _clipped(residual: ArrayLike) -> tuple[Floats, float, float]:
         )
     low, high = (float(bound) for bound in np.quantile(values, QUANTILES))
     return np.clip(values, low, high), low, high
+
+
+def _quantiles(insight: Insight) -> tuple[Floats, Floats]:
+    """Where the paper's mechanisms clipped in each round, shape (T, 1, 1)."""
+    true = insight.scaled(insight.y)
+    low, high = np.quantile(true, QUANTILES, axis=(0, 2, 3))
+    high = np.maximum(high, low + 1e-12)  # a residual that is the same everywhere
+    return low[:, None, None], high[:, None, None]
+
+
+def _one_threshold(sent: Floats, true: Floats) -> Floats:
+    """Of 2t - 1 where ``true`` < t and 2t otherwise, with t uniform in [0, 1]."""
+    above, below = (sent + 1) / 2, sent / 2  # the thresholds that would have sent this
+    density = 0.5 * ((true < above) & (above <= 1) & (above >= 0)) + 0.5 * (
+        (true >= below) & (below >= 0) & (below <= 1)
+    )
+    with np.errstate(divide="ignore"):
+        log = np.log(density)
+    return np.asarray(np.where(np.isnan(sent), np.nan, np.maximum(log, IMPOSSIBLE)))
+
+
+def _spread(true: Floats) -> Floats:
+    """The variance of what one threshold makes of a value in [0, 1]."""
+    return np.asarray(4 * true**3 / 3 + (1 - (2 * true - 1) ** 3) / 6 - true**2)
+
+
+GREY = "#6e6e6e"
+LAPLACE = MechanismKind(
+    name="paper-laplace",
+    make=PaperLaplace,
+    words="the paper's, without a guarantee",
+    caption="the paper's Laplace, α = 1",
+    mark=Mark(GREY, "v"),
+    may_have=("alpha",),
+    strengths={"alpha": (0.5, 1.0, 4.0)},
+)
+INTERVAL = MechanismKind(
+    name="paper-interval",
+    make=PaperInterval,
+    words="the paper's, without a guarantee",
+    caption="the paper's interval",
+    mark=Mark(GREY, "^", filled=False),
+    may_have=("intervals",),
+)

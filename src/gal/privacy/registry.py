@@ -1,61 +1,36 @@
-"""Mechanisms by name, as people write them in commands and files."""
+"""The one table of privacy mechanisms: by the names that people write in commands, files and invitations.
+
+A new mechanism has a class and a `MechanismKind` in a file of its own in ``mechanisms/``, and a line in ``KINDS``. The command
+line, nodes and their invitations, the leak meter, rehearsals, pictures and the bench's tables read it from here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gal.errors import InvalidOptionError
-from gal.privacy.labels import GaussianLabels, LaplaceLabels, RandomisedResponse
+from gal.privacy.mechanisms import labels, paper, residuals
+from gal.privacy.mechanisms.contract import Mark, Mechanism, MechanismKind
 from gal.privacy.noise import NoiseSource
-from gal.privacy.paper import PaperInterval, PaperLaplace
-from gal.privacy.protection import Privacy
-from gal.privacy.residuals import GaussianResiduals, LaplaceResiduals
+
+KINDS: dict[str, MechanismKind] = {
+    kind.name: kind
+    for kind in (
+        labels.RESPONSE,
+        labels.LAPLACE,
+        labels.GAUSSIAN,
+        residuals.GAUSSIAN,
+        residuals.LAPLACE,
+        paper.LAPLACE,
+        paper.INTERVAL,
+    )
+}
+"""In the order in which they are listed and compared."""
 
 NONE = "none"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a mechanism of this name needs, may have, and is for."""
-
-    make: Any
-    needs: tuple[str, ...]
-    may_have: tuple[str, ...]
-    words: str
-
-
-KINDS = {
-    "randomised-response": Kind(
-        RandomisedResponse, ("epsilon", "classes"), (), "class labels, once, with a guarantee"
-    ),
-    "laplace-labels": Kind(
-        LaplaceLabels, ("epsilon", "lower", "upper"), (), "numbers as labels, once, with a guarantee"
-    ),
-    "gaussian-labels": Kind(
-        GaussianLabels,
-        ("epsilon", "delta", "lower", "upper"),
-        (),
-        "numbers as labels, once, with a guarantee",
-    ),
-    "laplace-residuals": Kind(
-        LaplaceResiduals,
-        ("epsilon",),
-        ("delta", "clip", "classes"),
-        "every residual, all rounds together, with a guarantee",
-    ),
-    "gaussian-residuals": Kind(
-        GaussianResiduals,
-        ("epsilon", "delta"),
-        ("clip", "classes"),
-        "every residual, all rounds together, with a guarantee",
-    ),
-    "paper-laplace": Kind(PaperLaplace, (), ("alpha",), "the paper's, without a guarantee"),
-    "paper-interval": Kind(PaperInterval, (), ("intervals",), "the paper's, without a guarantee"),
-}
-
-NAMES = (NONE, *KINDS)
+"""Residuals are sent as they are."""
+NONE_CAPTION, NONE_MARK = "no mechanism", Mark("#000000", "X")
 
 MEANING = {
     "epsilon": "epsilon, such as 1: how much may be learned of a label",
@@ -67,6 +42,29 @@ MEANING = {
 
 ALWAYS_WELCOME = {"classes"}
 """Whoever knows the classes may say them, also where a mechanism has no use for them."""
+
+
+def names() -> tuple[str, ...]:
+    """All names, none first."""
+    return (NONE, *KINDS)
+
+
+def promised_names() -> tuple[str, ...]:
+    """Names of what a task over nodes can have: whatever has a guarantee to promise."""
+    return tuple(name for name, kind in KINDS.items() if kind.promise is not None)
+
+
+def kind_named(name: str) -> MechanismKind:
+    """What is known of the mechanism of this name; an error that lists all where there is none."""
+    if name not in KINDS:
+        there = "; ".join(f"{one} ({kind.words})" for one, kind in KINDS.items())
+        raise InvalidOptionError(f"there is no privacy mechanism {name!r}. There are: none; {there}")
+    return KINDS[name]
+
+
+def class_names() -> str:
+    """The classes of all mechanisms, for those who pass one to an estimator."""
+    return ", ".join(kind.make.__name__ for kind in KINDS.values())
 
 
 def mechanism_named(
@@ -81,7 +79,7 @@ def mechanism_named(
     alpha: float | None = None,
     intervals: int | None = None,
     source: NoiseSource | None = None,
-) -> Privacy | None:
+) -> Mechanism | None:
     """The mechanism of this name, or None for "none"; what it needs must be given, what it has no use for must not.
 
     >>> mechanism_named("randomised-response", epsilon=1.0, classes=["no", "yes"]).cost
@@ -101,21 +99,16 @@ def mechanism_named(
     if name == NONE:
         _refuse_unused(name, given, ())
         return None
-    if name not in KINDS:
-        there = "; ".join(f"{one} ({kind.words})" for one, kind in KINDS.items())
-        raise InvalidOptionError(f"there is no privacy mechanism {name!r}. There are: none; {there}")
-    kind = KINDS[name]
+    kind = kind_named(name)
     missing = [option for option in kind.needs if option not in given]
     if missing:
         wanted = "; ".join(MEANING[option] for option in missing)
         raise InvalidOptionError(f"the privacy mechanism {name} needs {wanted}. Nothing was sent.")
-    used = (*kind.needs, *kind.may_have)
-    _refuse_unused(name, given, used)
-    chosen: dict[str, Any] = {option: value for option, value in given.items() if option in used}
-    if "epsilon" in kind.needs and source is not None:
+    _refuse_unused(name, given, kind.options)
+    chosen: dict[str, Any] = {option: value for option, value in given.items() if option in kind.options}
+    if kind.promise is not None and source is not None:
         chosen["source"] = source
-    made: Privacy = kind.make(**chosen)
-    return made
+    return kind.make(**chosen)
 
 
 def _refuse_unused(name: str, given: dict[str, Any], used: Sequence[str]) -> None:

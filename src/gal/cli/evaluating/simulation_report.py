@@ -10,7 +10,7 @@ from gal.evaluate import Simulation
 from gal.evaluate.metrics import METRICS
 
 
-def tell(found: Simulation, out: Console) -> None:
+def print_simulation(found: Simulation, out: Console) -> None:
     """Print the table, the answer and who contributed."""
     title = escape(f"predicting {found.target!r} for {found.rows:,} rows")
     table = Table(title=title, title_justify="left")
@@ -69,4 +69,4 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
 
 
-__all__ = ["tell"]
+__all__ = ["print_simulation"]

@@ -1,0 +1,156 @@
+"""What a rehearsal found, in words and tables for people."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gal.evaluate.rehearsal import Rehearsal
+from gal.privacy.leakage import LeakReport, Share
+from gal.privacy.statements import REPEATABLE
+
+FEW = 100
+"""Canaries, below which intervals are wide."""
+WIDE = 110
+"""Columns of a window in which a mechanism and its strength have place side by side."""
+
+
+def print_rehearsals(found: list[Rehearsal], out: Console, explain: bool = False) -> None:
+    """Print what was found, the verdict first: one mechanism in detail, several side by side."""
+    first = found[0]
+    if len(found) == 1:
+        _detail(first, out)
+    else:
+        _side_by_side(found, out)
+    if explain:
+        for attack in first.leak.attacks:
+            out.print(f"[dim]{escape(attack.name)}: {escape(attack.sentence)}[/]")
+        out.print()
+    if first.pretended:
+        who = ", ".join(name for name in first.organizations if name != first.label_holder)
+        out.print(
+            f"No organizations were named, so your columns were divided among pretended ones ({escape(who)}). What leaks of the labels "
+            "is the same with real ones; how well rows are predicted is not.\n"
+        )
+    _footer(found, out)
+
+
+def _footer(found: list[Rehearsal], out: Console) -> None:
+    """How much was tested."""
+    first, leak = found[0], found[0].leak
+    told = leak.planted - leak.tested
+    canaries = f"{leak.tested} canaries" + (f" ({leak.planted} with those known)" if told else "")
+    repeatable = (
+        ""
+        if all(one.leak.secure for one in found)
+        else " Noise came from a seed, so that this can be repeated; a real task draws it from the operating system."
+    )
+    out.print(
+        f"[dim]{first.rows:,} rows, {first.rounds} rounds, up to {leak.messages} residuals about each row; {canaries} over "
+        f"{leak.runs} {'fit' if leak.runs == 1 else 'fits'}. Attackers knew {leak.known} labels, which do not count.{repeatable}[/]"
+    )
+    if leak.tested < FEW:
+        seeds = 10 if leak.runs < 10 else 2 * leak.runs
+        out.print(f"{leak.tested} canaries are few: --seeds {seeds} narrows the intervals")
+
+
+def _detail(one: Rehearsal, out: Console) -> None:
+    leak = one.leak
+    _verdict(leak, out)
+    out.print(f"{escape(leak.mechanism.removesuffix(REPEATABLE))}\n")
+    out.print(_attacks(leak))
+    if leak.reconstructions:
+        out.print(_columns(leak))
+    out.print(_utility(one))
+
+
+def _attacks(leak: LeakReport) -> Table:
+    bound = "" if leak.bound is None else f"; the guarantee allows {leak.bound:.1%} of the canaries"
+    what = "above the middle, or not" if leak.numbers else f"{leak.classes} classes"
+    table = Table(title=f"Labels guessed right ({what}), with 95 % intervals{bound}", title_justify="left")
+    table.add_column("attack")
+    for heading in ("canaries", "without the message", "ordinary rows", "without the message"):
+        table.add_column(heading, justify="right")
+    exceeding = leak.exceeding()
+    for attack in leak.attacks:
+        name = escape(attack.name) + (f" [dim]({attack.note})[/]" if attack.note else "")
+        style = "bold red" if attack in exceeding else "bold" if attack == leak.worst else ""
+        shares = (attack.canaries, attack.canaries_without, attack.ordinary, attack.ordinary_without)
+        table.add_row(name, *map(_share, shares), style=style)
+    return table
+
+
+def _columns(leak: LeakReport) -> Table:
+    table = Table(
+        title="Columns of others that their answers give away to the label holder", title_justify="left"
+    )
+    for heading in ("organization", "column"):
+        table.add_column(heading)
+    for heading in ("R2 with the answers", "without"):
+        table.add_column(heading, justify="right")
+    ranked = sorted(leak.reconstructions, key=lambda one: one.without.value - one.with_answers.value)
+    for one in ranked[:8]:
+        table.add_row(escape(one.organization), escape(one.column), str(one.with_answers), str(one.without))
+    return table
+
+
+def _utility(one: Rehearsal) -> str:
+    def said(scores: tuple[float, ...]) -> str:
+        return f"{np.mean(scores):.3f}"
+
+    return (
+        f"On rows that nobody learned from, {'R2' if one.metric == 'r2' else 'accuracy'} is [bold]{said(one.utility)}[/]; without a "
+        f"mechanism {said(one.unprotected)}, without any assistance {said(one.alone)}.\n"
+    )
+
+
+def _side_by_side(found: list[Rehearsal], out: Console) -> None:
+    first = found[0]
+    loud = [one for one in found if one.leak.exceeding() or (one.leak.knows_all and one.leak.cost is None)]
+    for one in loud:
+        out.print(f"[bold red]{escape(one.name)}:[/] {escape(one.leak.verdict())}")
+    if loud:
+        out.print()
+    table = Table(
+        title="What protection costs, and what still leaks",
+        title_justify="left",
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column("mechanism", no_wrap=True)
+    table.add_column("R2" if first.metric == "r2" else "accuracy", justify="right")
+    table.add_column("canaries guessed right", justify="right")
+    table.add_column("allowed", justify="right")
+    table.add_column("strongest attack", overflow="fold")
+    for one in found:
+        worst, bound = one.leak.worst, one.leak.bound
+        allowed = "none" if bound is None else f"{bound:.1%}"
+        style = "bold red" if one.leak.exceeding() or one.leak.knows_all else ""
+        table.add_row(
+            escape(one.name if out.width >= WIDE else f"{one.family}\n{one.strength}".strip()),
+            f"{one.score:.3f}",
+            _share(worst.canaries),
+            allowed,
+            escape(worst.name),
+            style=style,
+        )
+    out.print(table)
+    out.print(
+        f"Without any assistance: {np.mean(first.alone):.3f}. A blind guess: {first.leak.chance:.1%}. Allowed: what the guarantee "
+        "allows at most.\n"
+    )
+
+
+def _verdict(leak: LeakReport, out: Console) -> None:
+    alarming = bool(leak.exceeding()) or (leak.knows_all is not None and leak.cost is None)
+    style = "bold red" if alarming else "bold"
+    out.print(f"[{style}]{escape(leak.verdict())}[/]\n")
+
+
+def _share(share: Share) -> str:
+    return "-" if share.of == 0 else str(share)
+
+
+__all__ = ["print_rehearsals"]

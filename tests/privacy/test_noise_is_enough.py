@@ -1,0 +1,206 @@
+"""Whether the noise is as much as the guarantee needs, and no more, by arithmetic of these tests' own.
+
+What two neighbouring label vectors send without noise is compared by brute force, and the privacy loss of noise of the scale that
+was asked for is computed from that distance: exactly for Laplace, by the analytic Gaussian for Gaussian noise. Nothing of
+``accounting`` or of a mechanism's own sensitivity is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.engine.labels import Labels
+from gal.engine.options import Options
+from gal.privacy import (
+    GaussianLabels,
+    GaussianResiduals,
+    LaplaceLabels,
+    LaplaceResiduals,
+    RandomisedResponse,
+)
+from gal.privacy.mechanisms.answers import AnswerNoise
+
+Floats = NDArray[np.float64]
+LOOSE = 1.01
+"""So much more than it must be may epsilon or delta be: multipliers are found by bisection, rounded up."""
+
+
+class Recording:
+    """Draws nothing, and notes how much noise was asked for."""
+
+    secure = True
+
+    def __init__(self) -> None:
+        self.scales: set[float] = set()
+
+    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
+        self.scales.add(keep)
+        return codes
+
+    def laplace(self, values: Floats, scale: float) -> Floats:
+        self.scales.add(scale)
+        return values
+
+    gaussian = laplace
+
+    @property
+    def scale(self) -> float:
+        (one,) = self.scales
+        return one
+
+
+def gaussian_delta(distance: float, epsilon: float) -> float:
+    """delta at epsilon of unit noise on two values so far apart (Balle and Wang 2018, theorem 8)."""
+    upper = norm.cdf(distance / 2 - epsilon / distance)
+    return float(upper - math.exp(epsilon) * norm.cdf(-distance / 2 - epsilon / distance))
+
+
+def check_laplace(l1: float, scale: float, rounds: int, epsilon: float) -> None:
+    """All rounds together cost epsilon, no more and hardly less."""
+    assert rounds * l1 / scale <= epsilon * (1 + 1e-9)
+    assert rounds * l1 / scale >= epsilon / LOOSE
+
+
+def check_gaussian(l2: float, scale: float, rounds: int, epsilon: float, delta: float) -> None:
+    """All rounds together cost (epsilon, delta), no more and hardly less."""
+    distance = math.sqrt(rounds) * l2 / scale
+    assert gaussian_delta(distance, epsilon) <= delta * (1 + 1e-6)
+    assert gaussian_delta(LOOSE * distance, epsilon) >= delta
+
+
+def far_apart(messages: list[Floats]) -> tuple[float, float]:
+    """The largest L1 and L2 distance between any two."""
+    pairs = list(itertools.combinations(messages, 2))
+    return (
+        max(float(np.abs(one - other).sum()) for one, other in pairs),
+        max(float(np.linalg.norm(one - other)) for one, other in pairs),
+    )
+
+
+def possible(loss: Loss) -> list[Floats]:
+    """Labels (1, width) of one row that lie as far apart as any can."""
+    if isinstance(loss, SquaredError):
+        corners = itertools.product((-1e3, 1e3), repeat=loss.n_outputs)
+        return [np.array([corner]) for corner in corners]
+    return [np.array([[float(code)]]) for code in range(max(2, loss.n_outputs))]
+
+
+def residual_distance(mechanism: Any, loss: Loss, rounds: int) -> tuple[tuple[float, float], float]:
+    """The largest distance of what one round sends for one row, over labels and outputs; and the scale of the noise."""
+    source, farthest = Recording(), (0.0, 0.0)
+    rng = np.random.default_rng(0)
+    outputs = [np.zeros((1, loss.n_outputs)), *(size * np.eye(loss.n_outputs)[:1] for size in (-60, 60))]
+    outputs += [rng.normal(scale=4.0, size=(1, loss.n_outputs)) for _ in range(30)]
+    for output in outputs:
+        sent = [
+            mechanism.release(loss, rounds, source)(loss.pseudo_residual(y, output), 1, "assisted", None)
+            for y in possible(loss)
+        ]
+        found = far_apart(sent)
+        farthest = max(farthest[0], found[0]), max(farthest[1], found[1])
+    return farthest, source.scale
+
+
+LOSSES: list[Loss] = [
+    BinaryLogLoss(),
+    *(MultinomialLogLoss(n_classes) for n_classes in (2, 3, 7)),
+    *(SquaredError(n_outputs) for n_outputs in (1, 4)),
+]
+IDS = [f"{type(loss).__name__} {loss.n_outputs}" for loss in LOSSES]
+with_accounting = pytest.mark.usefixtures("accounting")
+
+
+@pytest.fixture
+def accounting() -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=IDS)
+@pytest.mark.parametrize("rounds", [1, 6])
+class TestResiduals:
+    def test_laplace(self, loss: Loss, rounds: int) -> None:
+        (l1, _), scale = residual_distance(LaplaceResiduals(0.7), loss, rounds)
+        check_laplace(l1, scale, rounds, 0.7)
+
+    @with_accounting
+    @pytest.mark.parametrize("epsilon", [0.5, 4.0])
+    def test_gaussian(self, loss: Loss, rounds: int, epsilon: float) -> None:
+        (_, l2), scale = residual_distance(GaussianResiduals(epsilon, 1e-5), loss, rounds)
+        check_gaussian(l2, scale, rounds, epsilon, 1e-5)
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.4, 3.0])
+@pytest.mark.parametrize("loss", [*LOSSES[:2], SquaredError(2)], ids=lambda one: type(one).__name__)
+class TestClipping:
+    """A smaller clip needs no more noise than it saves; at a larger one a log loss needs no more."""
+
+    def test_laplace(self, loss: Loss, clip: float) -> None:
+        (l1, _), scale = residual_distance(LaplaceResiduals(1.0, clip=clip), loss, 2)
+        check_laplace(l1, scale, 2, 1.0)
+
+    @with_accounting
+    def test_gaussian(self, loss: Loss, clip: float) -> None:
+        (_, l2), scale = residual_distance(GaussianResiduals(1.0, 1e-6, clip=clip), loss, 2)
+        check_gaussian(l2, scale, 2, 1.0, 1e-6)
+
+
+def label_distance(mechanism: Any, outputs: int) -> tuple[tuple[float, float], float]:
+    """The largest distance of the copies of one row's labels, over all corners of the bounds; and the scale."""
+    source = Recording()
+    corners = itertools.product((mechanism.lower, mechanism.upper), repeat=outputs)
+    given = [mechanism.read(np.array([corner, corner]), Options()) for corner in corners]
+    copies: list[Labels] = [mechanism.noisy(labels, source) for labels in given]
+    return far_apart([copy.y[:1] for copy in copies]), source.scale
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 5])
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-3.0, 9.0)])
+class TestLabels:
+    def test_laplace(self, outputs: int, bounds: tuple[float, float]) -> None:
+        (l1, _), scale = label_distance(LaplaceLabels(0.5, *bounds), outputs)
+        check_laplace(l1, scale, 1, 0.5)
+
+    @with_accounting
+    def test_gaussian(self, outputs: int, bounds: tuple[float, float]) -> None:
+        (_, l2), scale = label_distance(GaussianLabels(1.5, 1e-6, *bounds), outputs)
+        check_gaussian(l2, scale, 1, 1.5, 1e-6)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+class TestAnswers:
+    def distance(self, mechanism: AnswerNoise, source: Recording, outputs: int) -> tuple[float, float]:
+        corners = itertools.product((-1e6, 1e6), repeat=outputs)
+        return far_apart([mechanism(np.array([corner])) for corner in corners])
+
+    def test_laplace(self, outputs: int) -> None:
+        source = Recording()
+        l1, _ = self.distance(AnswerNoise("laplace", 3.0, 0.5, source=source), source, outputs)
+        check_laplace(l1, source.scale, 1, 0.5)
+
+    @with_accounting
+    def test_gaussian(self, outputs: int) -> None:
+        source = Recording()
+        _, l2 = self.distance(AnswerNoise("gaussian", 3.0, 0.5, 1e-6, source=source), source, outputs)
+        check_gaussian(l2, source.scale, 1, 0.5, 1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_randomised_response_is_as_likely_under_any_two_labels_as_epsilon_allows(
+    n_classes: int, epsilon: float
+) -> None:
+    source = Recording()
+    mechanism = RandomisedResponse(epsilon, range(n_classes))
+    labels = mechanism.read(np.arange(n_classes), Options())
+    mechanism.noisy(labels, source)
+    other = (1 - source.scale) / (n_classes - 1)
+    assert math.log(source.scale / other) == pytest.approx(epsilon, rel=1e-9)
+    assert mechanism.keep == source.scale
