@@ -39,13 +39,13 @@ import pyarrow.parquet as pq
 
 from gal.alignment import RowIds
 from gal.core.algorithm import learn
-from gal.node import learning
-from gal.node.endpoint import Endpoint
-from gal.node.founding import found_node
-from gal.node.label_holder import LabelHolder
-from gal.node.logs import open_log
-from gal.node.node import Node
-from gal.node.registering import invite, join, read_terms
+from gal.node.admin.init import found_node
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.holder import rounds as learning
+from gal.node.holder.endpoint import Endpoint
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.journal.logs import open_log
+from gal.node.runtime.node import Node
 from gal.transport import CardFolder, card_of
 
 OWN, OTHERS = "clinic", ("hospital", "insurer", "lab")

@@ -23,8 +23,8 @@ from gal import Organization, learn
 from gal.cli.app import COMMANDS, main
 from gal.core.state import plain
 from gal.models import LinearModel
-from gal.node.control import LONGEST_PATH
-from gal.node.state import State
+from gal.node.runtime.control import LONGEST_PATH
+from gal.node.store.state import State
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]
 

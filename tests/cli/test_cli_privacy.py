@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from gal.cli.app import app
 from gal.errors import GALError, TaskError
-from gal.node.founding import found_node
-from gal.node.state import Answer, State, TaskRecord
+from gal.node.admin.init import found_node
+from gal.node.store.state import Answer, State, TaskRecord
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
 

@@ -22,7 +22,7 @@ import gal
 from gal.cli.apart import can_reach
 from gal.cli.demo import tell
 from gal.errors import InvalidInputError, NodeError
-from gal.node.sandbox import landlock_version
+from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.checks import InOneProcess
 from gal_bench.demo.four_nodes import (
     HOLDER,

@@ -16,11 +16,11 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.errors import LinkLostError, NodeError
-from gal.node.audit import AuditLog
-from gal.node.configuration import read_configuration
-from gal.node.invitations import TaskTerms
-from gal.node.local_work import LocalWork
-from gal.node.registering import leave, remove
+from gal.node.admin.membership import leave, remove
+from gal.node.agreement.invitations import TaskTerms
+from gal.node.config.configuration import read_configuration
+from gal.node.store.audit import AuditLog
+from gal.node.work.local_work import LocalWork
 from gal.protocol import Message, decode, prepare
 from gal.transport import CardFolder, Stream, dial, load_identity
 from real_nodes import HOLDER, TASK, Network, Running, text_of, until

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 from gal.errors import IdentityError, InvalidInputError, LinkLostError, RefusedError
-from gal.node import registering
-from gal.node.invitations import Invited, TaskTerms, write_invitation
-from gal.node.links import Link
+from gal.node.admin import membership as registering
+from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
+from gal.node.assistant.links import Link
 from gal.protocol import Message, encode
 from gal.transport import Received
 from hostile import (

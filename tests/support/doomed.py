@@ -101,7 +101,7 @@ def in_fit(doom: Doom, role: str) -> None:
 
 def in_file(doom: Doom, role: str) -> None:
     """Half of a file is written."""
-    from gal.node import files
+    from gal.node.store import files
 
     class Half:
         def __init__(self, file: Any) -> None:
@@ -187,7 +187,7 @@ def in_send(doom: Doom, role: str) -> None:
 
 def before_record(doom: Doom, role: str) -> None:
     """A message is ready, and not in the audit log yet."""
-    from gal.node.records import Records
+    from gal.node.journal.records import Records
 
     around(Records, "send", lambda *_: doom.strike(), None)
 
@@ -213,7 +213,7 @@ def after_send(doom: Doom, role: str) -> None:
 
 def after_receive(doom: Doom, role: str) -> None:
     """A message came, and is in the audit log, and nothing was done with it."""
-    from gal.node.records import Records
+    from gal.node.journal.records import Records
 
     around(Records, "entered", None, lambda *_: doom.strike())
 
@@ -252,7 +252,7 @@ NODE_POINTS = tuple(point for point in HOLDER_POINTS if point not in WORKER_POIN
 
 def fill_disk(flag: Path) -> None:
     """Let nothing be written while the flag is there."""
-    from gal.node import files
+    from gal.node.store import files
 
     def opened(*args: Any, **kwargs: Any) -> Any:
         if flag.exists():
@@ -285,7 +285,8 @@ def shift_clock(seconds: float) -> None:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) + timedelta(seconds=seconds)
 
-    from gal.node import audit, logs
+    from gal.node.journal import logs
+    from gal.node.store import audit
 
     vars(audit)["datetime"] = Shifted
     vars(logs)["datetime"] = Shifted
@@ -392,7 +393,7 @@ class Nursery:
 
 def import_everything() -> None:
     """What nodes need, before the first of them is made."""
-    from gal.node.worker_process import import_storage
+    from gal.node.work.worker_process import import_storage
 
     import_storage()  # without torch, which is not made to be forked
     assert "torch" not in sys.modules
@@ -401,7 +402,7 @@ def import_everything() -> None:
 
 def adopt_worker() -> None:
     """Have the process that computes made by the nursery, too."""
-    from gal.node import worker
+    from gal.node.work import worker
 
     def started(command: list[str], *, pass_fds: list[int], **_: Any) -> Child:
         request = {
@@ -444,7 +445,7 @@ def main() -> None:
         adopt_worker()
         gal_main()
     else:
-        from gal.node.worker_process import main as worker_main
+        from gal.node.work.worker_process import main as worker_main
 
         worker_main(*arguments)
 

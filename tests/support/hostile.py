@@ -31,13 +31,13 @@ from gal.alignment import row_digest
 from gal.core.state import Ensemble, ensemble_of
 from gal.errors import InvalidMessageError, NodeError
 from gal.models import LinearModel
-from gal.node import registering
-from gal.node.audit import Entry
-from gal.node.invitations import Invited, TaskTerms, write_invitation
-from gal.node.label_holder import LabelHolder
-from gal.node.learning import Patience
-from gal.node.logs import Log
-from gal.node.node import Node
+from gal.node.admin import membership as registering
+from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.rounds import Patience
+from gal.node.journal.logs import Log
+from gal.node.runtime.node import Node
+from gal.node.store.audit import Entry
 from gal.protocol import Message, encode, prepare, split
 from gal.protocol.codec import HEADER
 from gal.transport import (

@@ -32,14 +32,14 @@ from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import NodeError
 from gal.models import LinearModel
-from gal.node.audit import AuditLog
-from gal.node.control import running_node
-from gal.node.founding import found_node
-from gal.node.learning import Patience
-from gal.node.logs import open_log
-from gal.node.operations import do
-from gal.node.registering import invite, join, read_terms
-from gal.node.state import State
+from gal.node.admin.init import found_node
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.holder.rounds import Patience
+from gal.node.journal.logs import open_log
+from gal.node.runtime.commands import do
+from gal.node.runtime.control import running_node
+from gal.node.store.audit import AuditLog
+from gal.node.store.state import State
 from gal.transport import CardFolder, read_card
 
 HOLDER, TASK = "clinic", "risk"

@@ -20,21 +20,21 @@ import pandas as pd
 import pytest
 
 import gal
-import gal.node.node
+import gal.node.runtime.node
 from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.models.registry import make_model
-from gal.node.configuration import NodeConfiguration
-from gal.node.failures import describe
-from gal.node.invitations import read_invitation, write_invitation
-from gal.node.label_holder import LabelHolder
-from gal.node.learning import Patience
-from gal.node.logs import Log
-from gal.node.node import Node
-from gal.node.state import TaskRecord
-from gal.node.tasks import new_task
-from gal.node.worker import Result, WorkFailedError
-from gal.node.worker_process import ONE_AT_A_TIME, Commands
+from gal.node.agreement.invitations import read_invitation, write_invitation
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.labelled_tasks import new_task
+from gal.node.holder.rounds import Patience
+from gal.node.journal.failures import describe
+from gal.node.journal.logs import Log
+from gal.node.runtime.node import Node
+from gal.node.store.state import TaskRecord
+from gal.node.work.worker import Result, WorkFailedError
+from gal.node.work.worker_process import ONE_AT_A_TIME, Commands
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 
 ROW_ID, LABEL = "id", "y"
@@ -241,7 +241,7 @@ def running(network: Network, *, own_processes: bool = False) -> Iterator[Networ
     """All nodes of a network, until the end of the block."""
     with pytest.MonkeyPatch.context() as patch:
         if not own_processes:
-            patch.setattr(gal.node.node, "Worker", WorkerHere)
+            patch.setattr(gal.node.runtime.node, "Worker", WorkerHere)
         try:
             network.start()
             yield network

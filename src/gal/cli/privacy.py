@@ -34,8 +34,8 @@ def privacy(
     as_json: AsJson = False,
 ) -> None:
     """Who could learn what from what this node has sent: mechanism, epsilon and delta spent and left, by peer and task."""
-    from gal.node.configuration import home_of
-    from gal.node.overview import privacy_facts
+    from gal.node.admin.status import privacy_facts
+    from gal.node.config.configuration import home_of
 
     facts = privacy_facts(home_of(home), task)
     if as_json:

@@ -68,8 +68,8 @@ def invite(
 
     For a task that is there already: invites more organizations, or again, under the terms it has.
     """
-    from gal.node.configuration import home_of
-    from gal.node.registering import invite as register
+    from gal.node.admin.membership import invite as register
+    from gal.node.config.configuration import home_of
 
     if align not in {"plain", "hashed", "psi"}:
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {align!r}")
@@ -113,15 +113,15 @@ def _privacy(
     rounds: int,
 ) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
-    from gal.node.configuration import LEDGER
-    from gal.node.label_privacy import (
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import LEDGER
+    from gal.node.holder.label_privacy import (
         LabelPrivacy,
         check_affordable,
         check_installed,
         classes_from,
         privacy_of,
     )
-    from gal.node.registering import opened
 
     listed = None if classes is None else classes_from(classes)
     chosen = LabelPrivacy("none" if mechanism is None else mechanism, classes=listed, **given)
@@ -142,9 +142,9 @@ def _privacy(
 
 def privacy_now(home: Path, task: str) -> dict[str, Any]:
     """What protects the labels of a task, what it costs, and what is left today."""
-    from gal.node.configuration import LEDGER
-    from gal.node.label_privacy import privacy_facts, privacy_of
-    from gal.node.registering import opened
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import LEDGER
+    from gal.node.holder.label_privacy import privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
@@ -154,7 +154,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
 
 def tell_privacy(facts: Mapping[str, Any], screen: Console) -> None:
     """What protects the labels, what it costs and what is left, in plain words."""
-    from gal.node.label_privacy import in_words
+    from gal.node.holder.label_privacy import in_words
 
     colour = "yellow" if facts["mechanism"] == "none" else "green"
     screen.print(f"[{colour}]Privacy: {escape(facts['words'])}[/] {escape(in_words(facts))}")
@@ -177,9 +177,9 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Read the terms of a task, and take part if you accept them."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import join as register
-    from gal.node.registering import read_terms
+    from gal.node.admin.membership import join as register
+    from gal.node.admin.membership import read_terms
+    from gal.node.config.configuration import home_of
 
     folder = home_of(home)
     terms, peer = read_terms(folder, invitation)
@@ -200,8 +200,8 @@ def join(
 
 def leave(task: TaskName, home: Home = None) -> None:
     """Take part in a task no more; the label holder is told. What is held of it stays until gal forget."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import leave as register
+    from gal.node.admin.membership import leave as register
+    from gal.node.config.configuration import home_of
 
     register(home_of(home), task)
     Console(soft_wrap=True).print(
@@ -215,8 +215,8 @@ def remove(
     home: Home = None,
 ) -> None:
     """Go on without organizations that are gone for good; what they taught stays, with their mean answers in its place."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import remove as register
+    from gal.node.admin.membership import remove as register
+    from gal.node.config.configuration import home_of
 
     register(home_of(home), task, organizations)
     Console(soft_wrap=True).print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
@@ -228,8 +228,8 @@ def forget(
     home: Home = None,
 ) -> None:
     """Delete everything this node holds of a task: models, views, answers. The audit log keeps that it was there."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import forget as register
+    from gal.node.admin.membership import forget as register
+    from gal.node.config.configuration import home_of
 
     if not yes and not typer.confirm(f"Delete all models and files of {task}? This cannot be undone"):
         raise typer.Exit(1)

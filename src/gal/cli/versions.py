@@ -19,9 +19,9 @@ from gal.errors import TaskError
 def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
     from gal.cli.tasks import privacy_now, tell_privacy
-    from gal.node.configuration import home_of
-    from gal.node.registering import opened
-    from gal.node.version_facts import version_facts
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import home_of
+    from gal.node.holder.version_facts import version_facts
 
     with opened(home_of(home)) as records:
         labelled = records.configuration.data is not None and records.configuration.data.label is not None
@@ -82,8 +82,8 @@ def compare(
 ) -> None:
     """How well versions predict labelled rows of your choice, new ones for example."""
     from gal.cli.predicting import run
-    from gal.node.configuration import home_of
-    from gal.node.registering import opened
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import home_of
 
     folder = home_of(home)
     with opened(folder) as records:
@@ -122,8 +122,8 @@ def rollback(
     home: Home = None,
 ) -> None:
     """Predict with another finished version from now on; a running node does so at once."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import opened
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import home_of
 
     with opened(home_of(home)) as records:
         record = records.state.find_task(task, "label holder")

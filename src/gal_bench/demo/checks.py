@@ -17,8 +17,8 @@ from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.options import Options, make_task, regression_labels
 from gal.engine.organization import Organization
-from gal.node.requests import role_arrays, shared_rows
-from gal.node.rows import SharedRows, fill_unknown
+from gal.node.agreement.request_arrays import role_arrays, shared_rows
+from gal.node.holder.shared_rows import SharedRows, fill_unknown
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

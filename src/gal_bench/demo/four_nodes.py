@@ -420,7 +420,7 @@ def _judge(patients: Patients, home: Path, predictions: Mapping[int, float]) -> 
 
 def _learned_ensemble(home: Path) -> Any:
     from gal.core.state import ensemble_of
-    from gal.node.state import State
+    from gal.node.store.state import State
 
     state = State(home)
     try:
