@@ -41,7 +41,7 @@ from gal.alignment import RowIds
 from gal.core.algorithm import learn
 from gal.node.admin.init import found_node
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.holder import rounds as learning
+from gal.node.holder import learning
 from gal.node.holder.endpoint import Endpoint
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.journal.logs import open_log

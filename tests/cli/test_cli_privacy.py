@@ -17,6 +17,7 @@ from gal.node.admin.init import found_node
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
+from small_terms import small_terms
 
 ROWS = row_keys(range(100))
 RESPONSE = Event("randomised-response", 1.0)
@@ -43,7 +44,13 @@ def add_task(home: Path, name: str, *, version: bool = True, own: bool = True, *
     role: Any = "label holder" if own else "organization"
     state = State(home)
     state.add_task(
-        TaskRecord(task, name, role, "clinic" if own else "shop", facts.pop("terms", {})),
+        TaskRecord(
+            task,
+            name,
+            role,
+            "clinic" if own else "shop",
+            small_terms(task, name, privacy=facts.pop("privacy", "none")),
+        ),
         dict.fromkeys(("lab", "ward"), "invited") if own else None,
     )
     if version:
@@ -139,10 +146,10 @@ def test_a_task_from_before_the_ledger_is_as_loud(home: Path) -> None:
 def test_gaussian_noise_is_told_at_the_delta_that_was_promised(home: Path) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
     promised = {"mechanism": "gaussian-labels", "epsilon": 1.0, "delta": 1e-5}
-    add_task(home, "risk", terms={"privacy": promised})
+    add_task(home, "risk", privacy=promised)
     charge(home, "risk", Event("gaussian", 4.0), "lab")
     assert facts(home)["labels"][0]["delta"] == 1e-5
-    add_task(home, "risk", terms={"privacy": "none"})
+    add_task(home, "risk", privacy="none")
     assert facts(home)["labels"][0]["delta"] == 1e-6
     assert ", delta 1e-06; received by lab" in said(home)
 
@@ -205,7 +212,7 @@ def set_privacy_anew(home: Path, section: str) -> None:
 
 def test_what_noise_was_put_on_where_it_is_known(home: Path) -> None:
     promised = {"mechanism": "laplace-labels", "epsilon": 0.5, "delta": 0.0}
-    add_task(home, "once", terms={"privacy": promised})
+    add_task(home, "once", privacy=promised)
     charge(home, "once", LAPLACE, "lab")
     add_task(home, "often")
     charge(home, "often", Event("laplace", 10.0, count=5), "lab")

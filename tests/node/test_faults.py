@@ -17,7 +17,6 @@ pytest.importorskip("grpc")
 
 from gal.errors import LinkLostError, NodeError
 from gal.node.admin.membership import leave, remove
-from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import read_configuration
 from gal.node.store.audit import AuditLog
 from gal.node.work.local_work import LocalWork
@@ -223,7 +222,7 @@ class HandMade:
             card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=10
         )
         [task] = network.state(name).tasks()
-        terms = TaskTerms.model_validate(task.terms).digest
+        terms = task.terms.digest
         self.send(Message("joined", fields={"tasks": [{"task": task.id, "terms": terms, "moving": False}]}))
 
     def send(self, message: Message) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from gal.errors import RefusedError
 from gal.models import LinearModel
+from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.assistant.service import Asked, Service
+from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
 from gal.node.journal.metrics import start_metrics
 from gal.node.store.state import State, TaskRecord
@@ -74,13 +75,13 @@ class Lab:
             self.metrics,
             lambda: self.today,
         )
-        self.state.add_task(
-            TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS.model_dump(mode="json"))
-        )
+        self.state.add_task(TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS))
 
     def ask(self, message: Message, peer: str = "clinic", own: bool = False) -> Message:
         encoded = prepare(message)
-        return self.service.answer(Asked(peer, encoded.message, encoded.data, encoded.digest, own)).message
+        return self.service.answer(
+            IncomingRequest(peer, encoded.message, encoded.data, encoded.digest, own)
+        ).message
 
     def refusal(self, message: Message, peer: str = "clinic", own: bool = False) -> str:
         with pytest.raises(RefusedError) as error:

@@ -28,7 +28,6 @@ from gal.errors import (
 )
 from gal.models import LinearModel
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import Privacy as NodePrivacy
 from gal.node.holder.label_guard import Drawn
 from gal.node.holder.label_privacy import LabelPrivacy, classes_from
@@ -153,8 +152,12 @@ def traffic(
     net.tables["clinic"][[ROW_ID]].to_csv(net.root / "all.csv", index=False)
     net.holder.predictor._numbers = count(1)
     net.holder.predict_file(task, net.root / "all.csv")
-    named = record.id.encode(), TaskTerms.model_validate(record.terms).digest.encode()
-    told = {key: value for key, value in record.terms.items() if key not in {"task", "name"}}
+    named = record.id.encode(), record.terms.digest.encode()
+    told = {
+        key: value
+        for key, value in record.terms.model_dump(mode="json").items()
+        if key not in {"task", "name"}
+    }
     heard = [
         (name, kind, data.replace(named[0], b"T" * 32).replace(named[1], b"D" * len(named[1])))
         for name, kind, data in sent
@@ -439,7 +442,7 @@ def test_a_crash_around_the_charge_neither_draws_twice_nor_sends(net: Network, s
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "charge", dies)
-        patch.setattr(net.holder, "_drop_files", lambda *_: None)  # nobody tidies up after a crash
+        patch.setattr(net.holder._versions, "drop_files", lambda *_: None)  # nobody tidies up after a crash
         with pytest.raises(SystemError):
             net.learn(task)
     assert sent == []
@@ -551,7 +554,7 @@ def test_labels_are_read_as_the_public_classes(written: str, labels: list[Any]) 
 
 def test_terms_say_what_protects_the_labels(net: Network) -> None:
     record = net.invite("told", rounds=1, privacy=RESPONSE)
-    terms = TaskTerms.model_validate(record.terms)
+    terms = record.terms
     plain = terms.model_copy(update={"privacy": "none"})
     assert "randomised-response (epsilon 1, once" in " ".join(terms.sentences())
     assert "none is promised" in " ".join(plain.sentences())

@@ -17,8 +17,9 @@ from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import ByName, Ensemble, Round
 from gal.engine.options import Options, make_task, regression_labels
 from gal.errors import AlignmentError
+from gal.node.agreement.request_arrays import secret_of
 from gal.node.config.configuration import NodeConfiguration, read_configuration
-from gal.node.holder.shared_rows import Asking, SharedRows, expected_shape, fill_unknown, secret_of
+from gal.node.holder.shared_rows import Asking, SharedRows, expected_shape, fill_unknown
 from gal.protocol import Message, decode, prepare
 
 TASK = "0" * 32

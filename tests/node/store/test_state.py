@@ -13,9 +13,20 @@ import pytest
 
 from gal.errors import NodeError, TaskError
 from gal.node.store.state import Answer, State, StoredReply, TaskRecord
+from small_terms import small_terms
 
-RISK = TaskRecord("a" * 32, "risk", "label holder", "bank", {"rounds": 3}, {"seed": 1}, made="2026-01-01")
-HELP = TaskRecord("b" * 32, "stay", "organization", "clinic", {"rounds": 2}, made="2026-01-02")
+RISK = TaskRecord(
+    "a" * 32,
+    "risk",
+    "label holder",
+    "bank",
+    small_terms("a" * 32, "risk", "bank"),
+    {"seed": 1},
+    made="2026-01-01",
+)
+HELP = TaskRecord(
+    "b" * 32, "stay", "organization", "clinic", small_terms("b" * 32, "stay"), made="2026-01-02"
+)
 DIGEST, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
@@ -76,9 +87,10 @@ def test_joining_again_renews(state: State) -> None:
     state.add_task(HELP)
     state.set_status(HELP.id, "left")
     state.set_active(HELP.id, 4)
-    state.add_task(replace(HELP, terms={"rounds": 9}))
+    more = small_terms(HELP.id, "stay", rounds=9)
+    state.add_task(replace(HELP, terms=more))
     found = state.find_task("stay")
-    assert (found.status, found.terms, found.active) == ("open", {"rounds": 9}, 4)
+    assert (found.status, found.terms, found.active) == ("open", more, 4)
 
 
 def test_names_that_do_not_say_enough(state: State) -> None:

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import gal
 from gal.errors import NodeError
 from gal.node.work import sandbox
 from gal.node.work.sandbox import landlock_version, shut_in
@@ -178,7 +179,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONPATH": str(above),
+        "PYTHONPATH": os.pathsep.join([str(above), str(Path(gal.__file__).parents[1])]),
     }
     command = [sys.executable, "-W", "error", __file__, *map(str, folders)]
     done = subprocess.run(command, cwd=above, env=environment, capture_output=True, text=True, timeout=120)

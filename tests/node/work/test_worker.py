@@ -22,7 +22,7 @@ from gal.errors import (
     RefusedError,
 )
 from gal.node.config.configuration import read_configuration
-from gal.node.holder.rounds import Patience
+from gal.node.holder.gathering import Patience
 from gal.node.journal.failures import describe
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from small_network import Network, numbers, running

@@ -242,7 +242,7 @@ def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
     """Whether the noise that is asked for can be had, what the budgets allow, and whether there is one for labels."""
-    from gal.node.work.answer_privacy import check_installed
+    from gal.node.work.answer_noise import check_installed
 
     chosen = configuration.privacy
     has_label = configuration.data is not None and configuration.data.label is not None
@@ -266,7 +266,7 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 def _answers_found(configuration: NodeConfiguration) -> Finding:
     """How much noise there is on an answer, whether it drowns it, and how many answers about a row the budget allows."""
-    from gal.node.work.answer_privacy import answer_noise, noise_facts
+    from gal.node.work.answer_noise import answer_noise, noise_facts
 
     facts = noise_facts(configuration)
     assert facts is not None

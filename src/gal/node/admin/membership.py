@@ -83,10 +83,11 @@ def _invite_again(records: Records, name: str, organizations: Sequence[str], pat
     members = records.state.members(task.id)
     still = [one for one, status in members.items() if status == "invited"]
     everybody = invited(records.configuration.name, records.cards, [*dict.fromkeys([*still, *organizations])])
-    old = TaskTerms.model_validate(task.terms)
-    terms = old.model_copy(update={"organizations": everybody, "fingerprint": records.identity.fingerprint})
+    terms = task.terms.model_copy(
+        update={"organizations": everybody, "fingerprint": records.identity.fingerprint}
+    )
     write_invitation(terms, records.identity, path)
-    again = replace(task, terms=terms.model_dump(mode="json"))
+    again = replace(task, terms=terms)
     records.state.add_task(again, dict.fromkeys(organizations, "invited"))
     records.audit.append("own", "invited", task=task.id, note=f"{name}, again: {', '.join(organizations)}")
     return terms
@@ -113,9 +114,7 @@ def join(home: Path, terms: TaskTerms, peer: str) -> None:
                 f"terms. Ask {peer} for a new invitation",
             )
         made = utc_now().isoformat(timespec="seconds")
-        record = TaskRecord(
-            terms.task, terms.name, "organization", peer, terms.model_dump(mode="json"), made=made
-        )
+        record = TaskRecord(terms.task, terms.name, "organization", peer, terms, made=made)
         records.state.add_task(record)
         records.audit.append(
             "own", "joined", peer=peer, task=terms.task, digest=terms.digest, note=terms.name

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.errors import GALError
+from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.runtime.control import ask_node, running_node
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.answer_privacy import SUBJECT as ANSWERS
-from gal.node.work.answer_privacy import answer_noise, noise_facts
+from gal.node.work.answer_noise import answer_noise, noise_facts
 from gal.transport import load_identity
 
 if TYPE_CHECKING:
@@ -232,8 +232,8 @@ def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRec
 
 def _promise(task: TaskRecord) -> tuple[str, float]:
     """The mechanism and the delta that a task's organizations were told; ("", 0) where there is none."""
-    promised = task.terms.get("privacy", "none")
-    return ("", 0.0) if isinstance(promised, str) else (promised["mechanism"], promised.get("delta") or 0.0)
+    promised = task.terms.privacy
+    return ("", 0.0) if promised == "none" else (promised.mechanism, promised.delta)
 
 
 def _noised(entry: Entry, promised: str) -> str | None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import RowIds, check_tokens, tokens
+from gal.alignment import RowIds, check_tokens, read_secret, tokens
 from gal.core.requests import FitRequest, PredictRequest
 from gal.core.rows import Rows
 from gal.errors import AlignmentError
+from gal.node.config.configuration import NodeConfiguration
 from gal.protocol import Message
 
 Bools = NDArray[np.bool_]
@@ -31,6 +32,17 @@ def token_arrays(ids: RowIds, method: str, secret: bytes | None) -> dict[str, ND
     made = tokens(ids, method, secret)
     name = "hashes" if method == "hashed" else "integers" if ids.kind == "integer" else "texts"
     return {name: made}
+
+
+def secret_of(configuration: NodeConfiguration) -> bytes:
+    """The secret for keyed hashes that the parties share."""
+    data = configuration.data
+    if data is None or data.secret_file is None:
+        raise AlignmentError(
+            f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the parties share into a file "
+            "and name it in node.toml: data.secret_file"
+        )
+    return read_secret(configuration.home / data.secret_file, configuration.name)
 
 
 def shared_rows(arrays: Arrays, known: Bools) -> Rows:

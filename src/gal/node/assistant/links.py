@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.node.agreement.invitations import TaskTerms
-from gal.node.assistant.service import Asked, Service
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.service import Service
 from gal.node.journal.failures import Failure, describe
 from gal.node.journal.records import Records
 from gal.node.store.state import State
@@ -89,11 +89,7 @@ class Link:
             tasks = [
                 task for task in self._service.state.tasks("organization") if task.label_holder == self.peer
             ]
-            joined = tuple(
-                (task.id, TaskTerms.model_validate(task.terms).digest)
-                for task in tasks
-                if task.status == "open"
-            )
+            joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
             if joined == self._told:
                 return
             here = {task for task, _ in joined}
@@ -174,7 +170,9 @@ class Link:
         message = received.message
         try:
             try:
-                encoded = self._service.answer(Asked(self.peer, message, received.data, received.digest))
+                encoded = self._service.answer(
+                    IncomingRequest(self.peer, message, received.data, received.digest)
+                )
             except LinkLostError:
                 return
             except WorkFailedError as error:

@@ -12,12 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gal.errors import RefusedError
-from gal.node.agreement.invitations import TaskTerms
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Limits
 from gal.node.journal.logs import Log
@@ -25,7 +26,7 @@ from gal.node.journal.metrics import Metrics
 from gal.node.store.audit import utc_now
 from gal.node.store.files import read_whole
 from gal.node.store.state import Answer, State, TaskRecord
-from gal.node.work.answer_privacy import AnswerGuard, keys_of
+from gal.node.work.answer_noise import keys_of
 from gal.node.work.worker import Result, Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
@@ -37,18 +38,6 @@ EXCHANGES = 20
 
 LEAST_WEIGHT = 1e-6
 """A row with a smaller share of the largest weight counts as not fitted."""
-
-
-class Asked(NamedTuple):
-    """A request as it arrived."""
-
-    peer: str
-    message: Message
-    data: Any
-    digest: str
-    own: bool = False
-    rows: str | None = None
-    """Only for own predictions: a file with the own columns of the rows."""
 
 
 class Service:
@@ -72,7 +61,7 @@ class Service:
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def answer(self, asked: Asked) -> Encoded:
+    def answer(self, asked: IncomingRequest) -> Encoded:
         """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
         handlers = {
             "begin": self._begin,
@@ -90,7 +79,7 @@ class Service:
         with self._locks[task.id]:
             return handlers[asked.message.kind](asked, task)
 
-    def _task(self, asked: Asked) -> TaskRecord:
+    def _task(self, asked: IncomingRequest) -> TaskRecord:
         """The task asked about, if this peer is its label holder."""
         task = self.state.get_task(asked.message.task)
         mine = task is not None and task.role == "label holder"
@@ -108,7 +97,7 @@ class Service:
 
     # Beginning
 
-    def _begin(self, asked: Asked, task: TaskRecord) -> Encoded:
+    def _begin(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         message = asked.message
         known = self.state.version(task.id, message.version)
         if known is not None:
@@ -139,7 +128,9 @@ class Service:
                 self.state.put_version(task.id, number, "finished", facts)
                 self.clean(task.id, number)
 
-    def _begun_before(self, asked: Asked, task: TaskRecord, known: dict[str, Any], folder: Path) -> Encoded:
+    def _begun_before(
+        self, asked: IncomingRequest, task: TaskRecord, known: dict[str, Any], folder: Path
+    ) -> Encoded:
         if known["status"] == "begun" and known.get("request") == asked.digest:
             return restore((folder / "begun.arrow").read_bytes())
         raise RefusedError(
@@ -148,10 +139,10 @@ class Service:
             "learn a new version",
         )
 
-    def _check_begin(self, asked: Asked, task: TaskRecord) -> None:
+    def _check_begin(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """Whether this is what the operator agreed to."""
         terms, fields, arrays = (
-            TaskTerms.model_validate(task.terms),
+            task.terms,
             asked.message.fields,
             asked.message.arrays,
         )
@@ -176,7 +167,7 @@ class Service:
             version = max(asked.message.version, len(self.state.versions(task.id)) + 1)
             self.limits.check_begin(self.configuration.policy.min_rows, version)
 
-    def _facts(self, asked: Asked, begun: Message) -> dict[str, Any]:
+    def _facts(self, asked: IncomingRequest, begun: Message) -> dict[str, Any]:
         """What is remembered of a version: all that later requests are checked against."""
         fields, arrays = asked.message.fields, asked.message.arrays
         known = begun.arrays["known"] == 1
@@ -194,9 +185,9 @@ class Service:
             "begun": self._clock().isoformat(timespec="seconds"),
         }
 
-    def _blind(self, asked: Asked, task: TaskRecord) -> Encoded:
+    def _blind(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection: before a version begins, or (charged as predictions) after its end."""
-        if TaskTerms.model_validate(task.terms).alignment != "psi":
+        if task.terms.alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         facts = self.state.version(task.id, asked.message.version)
         if facts is None:
@@ -206,7 +197,7 @@ class Service:
             self._charge(asked, asked.message.fields["n_rows"])
         return restore(self.worker("blind", asked.data, peer=asked.peer)[1])
 
-    def _count_exchange(self, asked: Asked, task: TaskRecord) -> None:
+    def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
         if asked.message.fields["step"] != "response":
             return
@@ -218,7 +209,7 @@ class Service:
                 "begins: try again tomorrow",
             )
 
-    def _charge(self, asked: Asked, n_rows: int) -> None:
+    def _charge(self, asked: IncomingRequest, n_rows: int) -> None:
         """Charge rows to the label holder's budget of the day; refused where it is spent."""
         if asked.own:
             return
@@ -226,13 +217,13 @@ class Service:
         before = self.state.spend_predictions(asked.peer, day, n_rows, limit)
         self.limits.check_predict(n_rows, before)
 
-    def _noise(self, asked: Asked) -> dict[str, Any] | None:
+    def _noise(self, asked: IncomingRequest) -> dict[str, Any] | None:
         """The noise on this answer; none on those to oneself."""
         return None if asked.own else self.guard.facts
 
     # Rounds
 
-    def _fit(self, asked: Asked, task: TaskRecord) -> Encoded:
+    def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         message, fields = asked.message, asked.message.fields
         facts = self._version(asked, task, "begun")
         track, round, part = (
@@ -285,7 +276,9 @@ class Service:
         self.metrics.fitted(result["seconds"])
         return self._stored(folder, record)
 
-    def _answered_before(self, asked: Asked, task: TaskRecord, known: Answer, folder: Path) -> Encoded | None:
+    def _answered_before(
+        self, asked: IncomingRequest, task: TaskRecord, known: Answer, folder: Path
+    ) -> Encoded | None:
         """The stored answer; None where its file was lost, and it has to be computed again."""
         if known.request != asked.digest:
             raise RefusedError(
@@ -316,7 +309,7 @@ class Service:
             return None
         return earlier[-1].model, earlier[-1].model_digest
 
-    def _version(self, asked: Asked, task: TaskRecord, *allowed: str) -> dict[str, Any]:
+    def _version(self, asked: IncomingRequest, task: TaskRecord, *allowed: str) -> dict[str, Any]:
         """Facts of the version asked about, if it is in a state in which this can be asked."""
         facts = self.state.version(task.id, asked.message.version)
         name, version = self.configuration.name, asked.message.version
@@ -336,7 +329,7 @@ class Service:
             )
         return facts
 
-    def _check_fit(self, asked: Asked, facts: dict[str, Any]) -> None:
+    def _check_fit(self, asked: IncomingRequest, facts: dict[str, Any]) -> None:
         name, fields, arrays = self.configuration.name, asked.message.fields, asked.message.arrays
         round, part = fields["round"], fields["part"]
         if round > facts["rounds"]:
@@ -369,7 +362,7 @@ class Service:
             counted = n_fit if weight is None else int((weight > LEAST_WEIGHT * weight.max()).sum())
             self.limits.check_fit(min(counted, facts["fewest"]) if part is None else counted, round)
 
-    def _models(self, asked: Asked, task: TaskRecord) -> list[tuple[str, str]]:
+    def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
         wanted = set(asked.message.fields["rounds"])
         found = self.state.answers(
@@ -381,7 +374,7 @@ class Service:
             if one.round in wanted and one.model is not None and one.model_digest is not None
         ]
 
-    def _check_rounds(self, asked: Asked, task: TaskRecord, facts: dict[str, Any]) -> None:
+    def _check_rounds(self, asked: IncomingRequest, task: TaskRecord, facts: dict[str, Any]) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""
         rounds = asked.message.fields["rounds"]
         if max(rounds) > facts["rounds"]:
@@ -391,7 +384,7 @@ class Service:
         if len(set(rounds)) < len(rounds):
             raise RefusedError("repeated-rounds", "the same round is asked for more than once")
 
-    def _revisit(self, asked: Asked, task: TaskRecord) -> Encoded:
+    def _revisit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         facts = self._version(asked, task, "begun")
         self._check_rounds(asked, task, facts)
         folder, noise = self.state.folder(task.id, asked.message.version), self._noise(asked)
@@ -407,7 +400,7 @@ class Service:
 
     # Prediction and end
 
-    def _predict(self, asked: Asked, task: TaskRecord) -> Encoded:
+    def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         facts = self._version(asked, task, "begun", "finished")
         if self._noise(asked) is None:
             return restore(self._predicted(asked, task, facts)[1])
@@ -421,7 +414,7 @@ class Service:
             self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, answer)
 
-    def _predicted(self, asked: Asked, task: TaskRecord, facts: dict[str, Any]) -> Result:
+    def _predicted(self, asked: IncomingRequest, task: TaskRecord, facts: dict[str, Any]) -> Result:
         """What the models say, with noise on what is for others; not yet charged to the ledger."""
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
         self._check_rounds(asked, task, facts)
@@ -442,15 +435,15 @@ class Service:
         self.metrics.predicted(asked.peer, n_rows)
         return found
 
-    def _check_predicted_rows(self, asked: Asked, task: TaskRecord, n_rows: int) -> None:
-        agreed, came = TaskTerms.model_validate(task.terms).alignment, asked.message.fields["method"]
+    def _check_predicted_rows(self, asked: IncomingRequest, task: TaskRecord, n_rows: int) -> None:
+        agreed, came = task.terms.alignment, asked.message.fields["method"]
         name, most = self.configuration.name, self.configuration.policy.max_rows
         if came != agreed:
             raise RefusedError("other-terms", f"{name} agreed to match rows by {agreed}, not by {came}")
         if n_rows > most and not asked.own:
             raise RefusedError("too-many-rows", f"{name} predicts at most {most} rows at once: send fewer")
 
-    def _end(self, asked: Asked, task: TaskRecord) -> Encoded:
+    def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
         message, kept = asked.message, asked.message.fields["kept"]
         facts = self.state.version(task.id, message.version)

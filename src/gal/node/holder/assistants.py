@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.node.agreement.invitations import TaskTerms
 from gal.node.journal.records import Records
 from gal.node.store.state import State
 from gal.protocol import Encoded, Message, prepare
@@ -212,7 +211,7 @@ class Assistants:
                 self._refuse(
                     stream, message, "not-invited", f"{stream.peer} is not invited to the task {one['task']}"
                 )
-            elif TaskTerms.model_validate(task.terms).digest != one["terms"]:
+            elif task.terms.digest != one["terms"]:
                 why = f"{stream.peer} joined other terms of {task.name!r} than those of today: join the newest invitation"
                 self._refuse(stream, message, "other-terms", why)
             elif self._state.members(task.id)[stream.peer].startswith("left"):

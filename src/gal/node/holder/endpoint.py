@@ -18,7 +18,8 @@ from typing import Any
 from gal.alignment import RowIds, row_ids
 from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.config.configuration import split_address
-from gal.node.holder.label_holder import LabelHolder, prediction_facts, prediction_rows
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.prediction_files import prediction_facts, prediction_rows
 from gal.node.store.state import TaskRecord
 
 LARGEST = 64 << 20

@@ -24,6 +24,7 @@ from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.options import Labels, Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError
+from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.label_privacy import LabelPrivacy, check_allowed, label_budget, privacy_of, subject_of
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
@@ -35,7 +36,6 @@ from gal.privacy.protection import Protected, protect
 from gal.privacy.refit import refit_privately
 
 if TYPE_CHECKING:
-    from gal.node.runtime.node import Node
     from gal.privacy.leakage import Transcript
 
 Integers = NDArray[np.int64]
@@ -252,7 +252,7 @@ class LabelGuard:
     ``noise`` makes the source of noise; default: the operating system's entropy. One that is not secure is refused.
     """
 
-    def __init__(self, node: Node, noise: Callable[[], NoiseSource] | None = None) -> None:
+    def __init__(self, node: HolderNode, noise: Callable[[], NoiseSource] | None = None) -> None:
         self.node = node
         self.noise: Callable[[], NoiseSource] = SystemNoise if noise is None else noise
 
@@ -266,42 +266,46 @@ class LabelGuard:
     ) -> Protected:
         """What learning may see of these true labels; charged when this returns, and the same however often it is called."""
         privacy, options = privacy_of(record.options), Options(**record.options["options"])
-        told = _Told(self.node, record, version, tuple(sorted(peers)), row_keys(ids.values))
+        disclosure = _Disclosure(self.node, record, version, tuple(sorted(peers)), row_keys(ids.values))
         made = privacy.made()
         try:
             check_allowed(self.node.configuration, privacy, record.name)
             if isinstance(made, LabelMechanism):
-                noisy = self._noisy(made, told, labels)
+                noisy = self._noisy(made, disclosure, labels)
                 return protect(replace(made, source=Recalled(noisy)), labels, options, seed=0)
             if made is None:
-                told.charge(version, "as they are", Event("none", 0.0), told.keys)
+                disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
                 return protect(None, labels, options, seed=0)
             seen = protect(replace(made, source=self._source()), labels, options, seed=0)
-            told.charge(version, told.releases(), made.event(int(options.rounds)), told.keys)
+            disclosure.charge(
+                version, disclosure.releases(), made.event(int(options.rounds)), disclosure.keys
+            )
             assert seen.release is not None
-            return replace(seen, release=KeptRelease(told.folder, seen.release))
+            return replace(seen, release=KeptRelease(disclosure.folder, seen.release))
         except PrivacyError as error:
-            told.refused(error)
+            disclosure.refused(error)
             raise
 
-    def _noisy(self, made: LabelMechanism, told: _Told, labels: Labels) -> Floats:
+    def _noisy(self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels) -> Floats:
         """The noisy copy (n,) of the labels: as drawn before for rows that were there, drawn now and kept for others."""
         noisy, since = np.empty(len(labels.y)), np.zeros(len(labels.y), dtype=np.int64)
-        earlier = told.drawn()
+        earlier = disclosure.drawn()
         draws = {version: drawn.draw for version, drawn in earlier.items()}
         for version, drawn in sorted(earlier.items(), reverse=True):
-            there, at = drawn.places_of(told.keys)
+            there, at = drawn.places_of(disclosure.keys)
             there &= since == 0
             noisy[there], since[there] = drawn.noisy[at[there]], version
         new = since == 0
         if new.any():
             part = Labels(labels.y[new], labels.loss, labels.classes)
-            noisy[new], since[new] = made.noisy(part, self._source()).y[:, 0], told.version
-            mine = since == told.version
-            draw = draws.setdefault(told.version, uuid4().hex)
-            Drawn(told.keys[mine], noisy[mine], draw).write(told.home / str(told.version) / DRAWN)
+            noisy[new], since[new] = made.noisy(part, self._source()).y[:, 0], disclosure.version
+            mine = since == disclosure.version
+            draw = draws.setdefault(disclosure.version, uuid4().hex)
+            Drawn(disclosure.keys[mine], noisy[mine], draw).write(
+                disclosure.home / str(disclosure.version) / DRAWN
+            )
         for version in np.unique(since).tolist():
-            told.charge(version, draws[version], made.event, told.keys[since == version])
+            disclosure.charge(version, draws[version], made.event, disclosure.keys[since == version])
         return noisy
 
     def _source(self) -> NoiseSource:
@@ -315,10 +319,10 @@ class LabelGuard:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Disclosure:
     """To whom a version of a task tells of which rows."""
 
-    node: Node
+    node: HolderNode
     record: TaskRecord
     version: int
     peers: tuple[str, ...]

@@ -136,9 +136,7 @@ def new_task(
         privacy=privacy.promised,
         made=made,
     )
-    record = TaskRecord(
-        terms.task, name, "label holder", configuration.name, terms.model_dump(mode="json"), kept, made=made
-    )
+    record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
 
 
@@ -215,7 +213,7 @@ def check_terms(
     """Whether the rows of today can be learned under the terms that everybody agreed to."""
     names = sorted({record.label_holder, *moving})
     task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
-    terms = TaskTerms.model_validate(record.terms)
+    terms = record.terms
     needed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
         "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),

@@ -31,9 +31,9 @@ from gal.errors import (
     RefusedError,
     TaskError,
 )
-from gal.node.agreement.invitations import TaskTerms
-from gal.node.assistant.service import Asked, Service
-from gal.node.holder.assistants import Assistants, Pending
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.holder.assistants import Pending
+from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
 from gal.node.journal.failures import describe
 from gal.node.store.state import State, TaskRecord
@@ -73,8 +73,8 @@ class NodePrediction:
 class Predictor:
     """Predicts with a finished version of a task."""
 
-    def __init__(self, state: State, service: Service, assistants: Assistants) -> None:
-        self._state, self._service, self._assistants = state, service, assistants
+    def __init__(self, node: HolderNode) -> None:
+        self._node, self._state, self._assistants = node, node.state, node.assistants
         self._session, self._numbers = uuid4().hex, count(1)
         self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
 
@@ -151,14 +151,14 @@ class Predictor:
         join: float,
     ) -> dict[str, Any]:
         """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
-        own = self._service.configuration.name
+        own = self._node.name
         others = [name for name in request.organizations if name != own]
         members = self._state.members(record.id)
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
         self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
         here = self._assistants.present(record.id)
         everything = Asking(np.arange(len(ids)))
-        shape = len(request.rounds), len(ids), int(record.terms["outputs"])
+        shape = len(request.rounds), len(ids), record.terms.outputs
         replies: dict[str, Any] = {
             name: _absent(self._state, record, name) for name in others if name not in here
         }
@@ -209,7 +209,7 @@ class Predictor:
     def _asking(
         self, record: TaskRecord, version: int, name: str, ids: RowIds, everything: Asking, seconds: float
     ) -> Asking | Exception:
-        if TaskTerms.model_validate(record.terms).alignment != "psi":
+        if record.terms.alignment != "psi":
             return everything
         from gal.node.holder.intersection import shared_positions
 
@@ -224,8 +224,8 @@ class Predictor:
     def _message(
         self, record: TaskRecord, version: int, request: PredictRequest, ids: RowIds, asking: Asking
     ) -> Encoded:
-        method = TaskTerms.model_validate(record.terms).alignment
-        fields, arrays = asking.ids(ids, method, self._service.configuration)
+        method = record.terms.alignment
+        fields, arrays = asking.ids(ids, method, self._node.configuration)
         fields |= {"track": request.track, "rounds": list(request.rounds)}
         return prepare(
             Message(
@@ -240,11 +240,9 @@ class Predictor:
 
     def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
         """What the label holder's own organization says."""
-        name, rows = self._service.configuration.name, None if own_rows is None else str(own_rows)
+        name, rows = self._node.name, None if own_rows is None else str(own_rows)
         try:
-            message = self._service.answer(
-                Asked(name, encoded.message, encoded.data, encoded.digest, True, rows)
-            ).message
+            message = self._node.service.answer(IncomingRequest.to_oneself(name, encoded, rows)).message
         except WorkFailedError as error:
             return LocalModelError(error.failure.inside)
         except Exception as error:

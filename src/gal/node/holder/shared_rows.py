@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import RowIds, read_secret, row_digest, secret_digest
+from gal.alignment import RowIds, row_digest, secret_digest
 from gal.core.requests import FitRequest, Request
 from gal.core.rows import Rows
 from gal.core.task import Task
 from gal.errors import AlignmentError
-from gal.node.agreement.request_arrays import token_arrays
+from gal.node.agreement.request_arrays import secret_of, token_arrays
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.store.files import write_whole
 from gal.protocol import Message
@@ -111,17 +111,6 @@ class Asking:
     def load(path: Path) -> Asking:
         """Read them back."""
         return Asking(np.fromfile(path, dtype=np.int64).astype(np.intp))
-
-
-def secret_of(configuration: NodeConfiguration) -> bytes:
-    """The secret for keyed hashes that the parties share."""
-    data = configuration.data
-    if data is None or data.secret_file is None:
-        raise AlignmentError(
-            f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the parties share into a file "
-            "and name it in node.toml: data.secret_file"
-        )
-    return read_secret(configuration.home / data.secret_file, configuration.name)
 
 
 def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, ...]:

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from gal.node.holder.label_holder import LabelHolder
 
 
-def operations(holder: LabelHolder) -> dict[str, Operation]:
+def operations(node: Node, holder: LabelHolder) -> dict[str, Operation]:
     """By name: what a label holder's running node does for commands on its machine."""
     from gal.node.holder.endpoint import Endpoint
-    from gal.node.holder.rounds import Patience
-
-    node = holder.node
+    from gal.node.holder.gathering import Patience
 
     def learn(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
         either = _either(stopping, node.stopping)
@@ -95,7 +93,7 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
 
             holder = LabelHolder(node)
             stack.callback(holder.close)
-            known |= operations(holder)
+            known |= operations(node, holder)
         else:
             known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         stack.enter_context(ControlServer(node.home, known))

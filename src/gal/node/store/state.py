@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gal.errors import NodeError, TaskError
+from gal.node.agreement.invitations import TaskTerms
 
 FORMAT = 1
 Role = Literal["label holder", "organization"]
@@ -60,7 +61,7 @@ class TaskRecord:
     role: Role
     label_holder: str
     """Her name among the cards here; the node's own name for its own tasks."""
-    terms: Mapping[str, Any]
+    terms: TaskTerms
     """As in the invitation."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """How the label holder learns; nobody else is told."""
@@ -181,7 +182,7 @@ class State:
                     task.name,
                     task.role,
                     task.label_holder,
-                    json.dumps(dict(task.terms), sort_keys=True),
+                    json.dumps(task.terms.model_dump(mode="json"), sort_keys=True),
                     json.dumps(dict(task.options), sort_keys=True),
                     task.status,
                     task.made,
@@ -420,6 +421,5 @@ class State:
 
 def _task(row: sqlite3.Row) -> TaskRecord:
     values = dict(row)
-    return TaskRecord(
-        **values | {"terms": json.loads(values["terms"]), "options": json.loads(values["options"])}
-    )
+    terms = TaskTerms.model_validate_json(values["terms"])
+    return TaskRecord(**values | {"terms": terms, "options": json.loads(values["options"])})

@@ -34,15 +34,15 @@ from gal.node.agreement.request_arrays import (
     check_roles,
     fit_request,
     predict_request,
+    secret_of,
     shared_rows,
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Limits
-from gal.node.holder.shared_rows import secret_of
 from gal.node.source.data import Table, check_kinds, read_like, read_source, stamp_of, view_in_blocks, view_of
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.views import load_view, save_view
-from gal.node.work.answer_privacy import ROWS, answer_noise, key_bytes
+from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import load_models, save_models
 

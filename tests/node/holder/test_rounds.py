@@ -15,8 +15,7 @@ import pytest
 import gal
 from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
 from gal.node.admin.membership import forget, invite, join, leave, read_terms
-from gal.node.agreement.invitations import TaskTerms
-from gal.node.holder.rounds import Patience
+from gal.node.holder.gathering import Patience
 from gal.node.store.state import TaskRecord
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
@@ -160,7 +159,7 @@ def test_out_of_fold_with_a_moving_model(mixed: Network) -> None:
 def test_many_rows_hold_some_out(tmp_path: Path) -> None:
     with running(Network(tmp_path, numbers(2100, organizations=("clinic", "lab")))) as network:
         record = same_as_in_process(network, "large", rounds=2)
-        assert record.terms["fitted"] == "held-out"
+        assert record.terms.fitted == "held-out"
 
 
 # Rows that somebody does not know, and organizations that are not there
@@ -228,7 +227,7 @@ def test_one_that_never_comes_is_missed(tmp_path: Path) -> None:
 
 def joined_by_hand(network: Network, task: str) -> TaskRecord:
     terms = network.nodes["clinic"].state.find_task(task).terms
-    return TaskRecord(terms["task"], task, "organization", "clinic", terms)
+    return TaskRecord(terms.task, task, "organization", "clinic", terms)
 
 
 # Stopping, resuming, versions
@@ -451,7 +450,7 @@ def test_who_had_left_is_invited_again_and_takes_part_in_the_next_version(tmp_pa
         assert network.learn("risk")["version"] == 2
         path = tmp_path / "again.invitation"
         terms = invite(tmp_path / "clinic", "risk", ["lab"], path, options={})
-        assert (terms.task, terms.digest) == (record.id, TaskTerms.model_validate(record.terms).digest)
+        assert (terms.task, terms.digest) == (record.id, record.terms.digest)
         join(tmp_path / "lab", *read_terms(tmp_path / "lab", path))
         network.wait_until_joined(record)
         network.learn("risk")

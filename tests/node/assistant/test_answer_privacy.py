@@ -15,7 +15,8 @@ from test_service import RESIDUAL, TERMS, N, X, begin, end, fit, predict
 
 from gal.errors import PrivacyError, RefusedError
 from gal.models import LinearModel
-from gal.node.assistant.service import Asked, Service
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.service import Service
 from gal.node.config.configuration import Privacy, read_configuration
 from gal.node.journal.metrics import start_metrics
 from gal.node.store.state import State, TaskRecord
@@ -90,9 +91,7 @@ class Lab:
             self.metrics,
             ledger=self.ledger,
         )
-        self.state.add_task(
-            TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS.model_dump(mode="json"))
-        )
+        self.state.add_task(TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS))
 
     def ledger(self) -> Ledger:
         if self._ledger is None:
@@ -105,7 +104,9 @@ class Lab:
 
     def ask(self, message: Message, peer: str = "clinic", own: bool = False) -> Message:
         encoded = prepare(message)
-        return self.service.answer(Asked(peer, encoded.message, encoded.data, encoded.digest, own)).message
+        return self.service.answer(
+            IncomingRequest(peer, encoded.message, encoded.data, encoded.digest, own)
+        ).message
 
     def fitted(self, round: int = 1) -> Message:
         """Begin, and fit so many rounds; the last answer."""
@@ -263,12 +264,12 @@ def test_a_kept_answer_that_is_damaged_is_drawn_and_paid_for_anew(lab: Lab) -> N
 
 
 def test_only_so_many_answers_are_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.node.work.answer_privacy.KEPT", 2)
+    monkeypatch.setattr("gal.node.assistant.answer_guard.KEPT", 2)
     lab.fitted()
     for row in range(4):
         lab.ask(predict([row], 1))
     assert len([*lab.state.folder(TERMS.task, 1).glob("kept-*")]) == 2
-    monkeypatch.setattr("gal.node.work.answer_privacy.KEPT_BYTES", 0)
+    monkeypatch.setattr("gal.node.assistant.answer_guard.KEPT_BYTES", 0)
     last = lab.ask(predict([4], 1))
     assert len([*lab.state.folder(TERMS.task, 1).glob("kept-*")]) == 1
     assert same(lab.ask(predict([4], 1)), last)
@@ -311,7 +312,7 @@ def of_shop(message: Message, **fields: Any) -> Message:
 def test_all_label_holders_draw_on_one_budget(tmp_path: Path) -> None:
     with opened(tmp_path, NOISE + "answer_budget_epsilon = 1.5\n") as lab:
         lab.fitted(2)
-        record = TaskRecord(SHOP.task, "sales", "organization", "shop", SHOP.model_dump(mode="json"))
+        record = TaskRecord(SHOP.task, "sales", "organization", "shop", SHOP)
         lab.state.add_task(record)
         rows = lab.ask(of_shop(begin(), terms=SHOP.digest), "shop").fields["rows"]
         assert lab.ask(of_shop(fit(rows)), "shop").kind == "fitted"
@@ -338,7 +339,7 @@ def test_without_noise_there_is_no_ledger(tmp_path: Path) -> None:
 def test_own_tasks_get_answers_without_noise(lab: Lab) -> None:
     own = TERMS.model_copy(update={"label_holder": "lab"})
     lab.state.forget(TERMS.task)
-    lab.state.add_task(TaskRecord(TERMS.task, "risk", "label holder", "lab", own.model_dump(mode="json")))
+    lab.state.add_task(TaskRecord(TERMS.task, "risk", "label holder", "lab", own))
     rows = lab.ask(begin(terms=own.digest), "lab", own=True).fields["rows"]
     lab.ask(fit(rows), "lab", own=True)
     lab.ask(predict([1], 1), "lab", own=True)

@@ -1,4 +1,4 @@
-"""Privacy of an organization's answers to others: noise where they are computed, and a guard that charges them before they leave.
+"""A guard that charges an organization's noisy answers before they leave, and keeps them.
 
 A request that comes again gets the same answer, which costs nothing more: a second draw of noise would, and two of them
 averaged tell more than one.
@@ -6,86 +6,29 @@ averaged tell more than one.
 
 from __future__ import annotations
 
-import io
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gal.errors import BudgetSpentError, MissingExtraError, PrivacyError, RefusedError
+from gal.errors import BudgetSpentError, PrivacyError, RefusedError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.state import TaskRecord
+from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_installed, keys_of, noise_facts
 from gal.protocol import Encoded, restore
 
 if TYPE_CHECKING:
-    from gal.privacy.answers import AnswerNoise
     from gal.privacy.ledger import Ledger
-    from gal.privacy.noise import NoiseSource
-
-Keys = NDArray[np.int64]
 
 SUBJECT = "answers"
 """What the ledger calls this organization's answers about its rows."""
-ROWS = "rows.npy"
-"""In a version's folder: the ledger's keys of the rows that answers cover, in their order."""
 KEPT = 32
 KEPT_BYTES = 10**9
 """So many noisy predictions, and of all but the newest so many bytes, are kept of a version, for who asks again."""
 STRIPES = 16
-
-
-def noise_facts(configuration: NodeConfiguration) -> dict[str, Any] | None:
-    """The noise on answers that node.toml asks for, as plain data; None where it asks for none."""
-    chosen = configuration.privacy
-    if chosen.answer_noise == "none":
-        return None
-    return {
-        "noise": chosen.answer_noise,
-        "clip": chosen.answer_clip,
-        "epsilon": chosen.answer_epsilon,
-        "delta": chosen.answer_delta,
-    }
-
-
-def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) -> AnswerNoise:
-    """The noise of these facts, from the operating system's entropy; a source that can be repeated is refused."""
-    from gal.privacy.answers import AnswerNoise
-
-    if source is not None and not source.secure:
-        raise PrivacyError(
-            f"a node takes no noise from {type(source).__name__}: whoever can repeat the draws can take the noise off again. "
-            "Use the operating system's (SystemNoise)"
-        )
-    return AnswerNoise(facts["noise"], facts["clip"], facts["epsilon"], facts["delta"], source)
-
-
-def check_installed() -> None:
-    """An error where noise cannot be drawn or added up here; without importing what takes seconds."""
-    for package in ("opendp", "dp_accounting"):
-        if find_spec(package) is None:
-            raise MissingExtraError("privacy", package, "noise on answers")
-
-
-def key_bytes(ids: NDArray[Any]) -> bytes:
-    """The ledger's keys of these row ids, as a file."""
-    from gal.privacy.ledger import row_keys
-
-    file = io.BytesIO()
-    np.save(file, row_keys(ids), allow_pickle=False)
-    return file.getvalue()
-
-
-def keys_of(file: bytes) -> Keys:
-    """The keys in such a file."""
-    found: Keys = np.load(io.BytesIO(file), allow_pickle=False)
-    return found
 
 
 class AnswerGuard:
