@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -15,6 +16,7 @@ from gal.cli.app import app
 from gal.errors import GALError, TaskError
 from gal.node.admin.init import found_node
 from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.versions import AssistedVersion, LearnedVersion
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
 from small_terms import small_terms
@@ -23,6 +25,20 @@ ROWS = row_keys(range(100))
 RESPONSE = Event("randomised-response", 1.0)
 LAPLACE = Event("laplace", 2.0)
 LOUD = "every organization of this task can know every training label"
+
+
+LEARNED = LearnedVersion(status="finished", n_rows=9, n_without_label=0, started="", privacy={})
+ASSISTED = AssistedVersion(
+    status="finished",
+    request="",
+    rows="",
+    n_rows=9,
+    n_fit=9,
+    fewest=9,
+    n_outputs=1,
+    rounds=1,
+    organization="clinic",
+)
 
 
 @pytest.fixture
@@ -54,7 +70,7 @@ def add_task(home: Path, name: str, *, version: bool = True, own: bool = True, *
         dict.fromkeys(("lab", "ward"), "invited") if own else None,
     )
     if version:
-        state.put_version(task, 1, "finished", facts, role)
+        state.put_version(task, 1, LEARNED if own else replace(ASSISTED, **facts))
     if not own:
         state.put_answer(task, 1, Answer("assisted", 1, -1, "sha256:0", "answer", "sha256:0"), moving=False)
     state.close()

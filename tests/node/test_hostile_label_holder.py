@@ -372,7 +372,7 @@ def test_no_failure_tells_what_the_data_say(
 ) -> None:
     """The local model fails and quotes rows; then the source is broken in ways whose errors quote cells."""
     (tmp_path / "leaky.py").write_text(LEAKY, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with (
         network(tmp_path / "net", lab={"model": 'use = "leaky:Model"'}) as net,
         listening(net.mallory) as came,

@@ -143,12 +143,16 @@ def after_rename(doom: Doom, role: str) -> None:
     around(Path, "replace", None, lambda *_: doom.strike())
 
 
-def on_statement(word: str, doom: Doom, *, after: bool) -> None:
-    """At a statement of the database."""
+def on_statement(word: str, doom: Doom, *, after: bool, audit: bool = False) -> None:
+    """At a statement of the database; of transactions that add to the audit log (``audit``), or of the others."""
 
     class Doomed(sqlite3.Connection):
+        adds_to_audit = False
+
         def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-            hit = sql.startswith(word)
+            if sql.startswith(("BEGIN", "insert into audit")):
+                self.adds_to_audit = sql.startswith("insert into audit")
+            hit = sql.startswith(word) and self.adds_to_audit == audit
             if hit and not after:
                 doom.strike()
             found = super().execute(sql, *args)
@@ -227,8 +231,8 @@ POINTS: dict[str, Callable[[Doom, str], None]] = {
     "insert": lambda doom, role: on_statement("INSERT", doom, after=True),
     "commit-before": lambda doom, role: on_statement("COMMIT", doom, after=False),
     "commit-after": lambda doom, role: on_statement("COMMIT", doom, after=True),
-    "audit-before": lambda doom, role: on_statement("commit", doom, after=False),
-    "audit-after": lambda doom, role: on_statement("commit", doom, after=True),
+    "audit-before": lambda doom, role: on_statement("COMMIT", doom, after=False, audit=True),
+    "audit-after": lambda doom, role: on_statement("COMMIT", doom, after=True, audit=True),
     "send": in_send,
     "record-before": before_record,
     "record-after": after_record,

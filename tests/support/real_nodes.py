@@ -359,10 +359,11 @@ class Network:
 
     def ensemble(self, version: int = 1) -> Ensemble:
         """What the label holder has learned."""
-        facts = self.state(HOLDER).version(self.task_id(), version, "label holder")
-        assert facts is not None
-        assert facts["status"] == "finished"
-        return ensemble_of(facts["ensemble"])
+        learned = self.state(HOLDER).learned_version(self.task_id(), version)
+        assert learned is not None
+        assert learned.outcome is not None
+        assert learned.status == "finished"
+        return ensemble_of(learned.outcome.ensemble)
 
     def members(self) -> list[Organization]:
         """The same organizations in this process."""

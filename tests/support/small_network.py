@@ -165,9 +165,7 @@ class Network:
         for name in others if join is None else join:
             joining = self.nodes[name]
             read, peer = read_invitation(path, joining.cards, joining.identity.fingerprint)
-            joining.state.add_task(
-                TaskRecord(read.task, read.name, "organization", peer, read)
-            )
+            joining.state.add_task(TaskRecord(read.task, read.name, "organization", peer, read))
         return record
 
     def wait_until_joined(self, record: TaskRecord, *names: str) -> None:
@@ -188,9 +186,10 @@ class Network:
 
     def ensemble(self, record: TaskRecord, version: int = 1) -> Ensemble:
         """What was learned over the network."""
-        facts = self.nodes[record.label_holder].state.version(record.id, version, "label holder")
-        assert facts is not None
-        return ensemble_of(facts["ensemble"])
+        learned = self.nodes[record.label_holder].state.learned_version(record.id, version)
+        assert learned is not None
+        assert learned.outcome is not None
+        return ensemble_of(learned.outcome.ensemble)
 
     # Without a network
 

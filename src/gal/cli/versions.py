@@ -27,8 +27,8 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
         labelled = records.configuration.data is not None and records.configuration.data.label is not None
         record = records.state.find_task(task, "label holder")
         found = {
-            number: version_facts(record, number, facts)
-            for number, facts in records.state.versions(record.id, "label holder").items()
+            number: version_facts(record, number, learned)
+            for number, learned in records.state.learned_versions(record.id).items()
         }
     privacy = privacy_now(home_of(home), task) if labelled else None
     if as_json:
@@ -88,8 +88,8 @@ def compare(
     folder = home_of(home)
     with opened(folder) as records:
         record = records.state.find_task(task, "label holder")
-        known = records.state.versions(record.id, "label holder")
-    finished = [number for number, facts in known.items() if facts["status"] == "finished"]
+        known = records.state.statuses(record.id, "label holder")
+    finished = [number for number, status in known.items() if status == "finished"]
     chosen = version or finished[-2:]
     if not finished:
         raise TaskError(f"{task!r} has no finished version yet: gal learn {task}")
@@ -127,8 +127,7 @@ def rollback(
 
     with opened(home_of(home)) as records:
         record = records.state.find_task(task, "label holder")
-        facts = records.state.version(record.id, version, "label holder")
-        if facts is None or facts["status"] != "finished":
+        if records.state.statuses(record.id, "label holder").get(version) != "finished":
             raise TaskError(f"{task!r} has no finished version {version}: gal versions {task} shows them")
         records.state.set_active(record.id, version)
         records.audit.append(

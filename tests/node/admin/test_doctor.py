@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -318,7 +319,7 @@ def test_a_model_that_ends_its_process_is_a_finding(home: Path, monkeypatch: pyt
         "import os\nfrom sklearn.linear_model import Ridge\n\n"
         "class Brutal(Ridge):\n    def fit(self, X, y):\n        print('going')\n        os._exit(7)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     text = (home / "node.toml").read_text()
     (home / "node.toml").write_text(text.replace('use = "tabular"', 'use = "brutal:Brutal"'))
     [finding] = [one for one in examine(home) if one.what == "model"]

@@ -319,7 +319,7 @@ def test_what_is_abandoned_is_deleted(lab: Lab) -> None:
 def test_a_new_version_ends_the_one_before(lab: Lab) -> None:
     lab.ask(fit(lab.ask(begin()).fields["rows"]))
     lab.ask(begin(version=2))
-    assert lab.state.versions(TERMS.task)[1]["status"] == "finished"
+    assert lab.state.versions(TERMS.task)[1].status == "finished"
 
 
 def test_what_is_forgotten_is_gone(lab: Lab) -> None:

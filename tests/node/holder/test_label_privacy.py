@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import count
@@ -33,6 +33,7 @@ from gal.node.holder.label_guard import Drawn
 from gal.node.holder.label_privacy import LabelPrivacy, classes_from
 from gal.node.holder.labelled_tasks import read_labelled, true_labels
 from gal.node.store.audit import AuditLog
+from gal.node.store.versions import LearnedVersion
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Ledger, row_keys
@@ -126,9 +127,9 @@ def spied(network: Network, patch: pytest.MonkeyPatch) -> list[tuple[str, str, b
     return sent
 
 
-def versions(network: Network, task: str) -> dict[int, dict[str, Any]]:
+def versions(network: Network, task: str) -> dict[int, LearnedVersion]:
     state = network.nodes["clinic"].state
-    return state.versions(state.find_task(task).id, "label holder")
+    return state.learned_versions(state.find_task(task).id)
 
 
 def audited(network: Network, kind: str) -> list[str]:
@@ -237,11 +238,10 @@ def test_predictions_of_every_version_use_its_refit(net: Network, tmp_path: Path
     assert scores[1]["accuracy"] > 0.7  # its noise knows nothing of the labels; the refit does
     state = net.nodes["clinic"].state
     record = state.find_task("versions")
-    facts = state.version(record.id, 1, "label holder")
-    assert facts is not None
-    assert set(facts["private_refit"]) >= {"intercept", "coefficients"}
-    old = {key: value for key, value in facts.items() if key != "private_refit"}
-    state.put_version(record.id, 1, "finished", old, "label holder")  # as a version of before would be
+    learned = state.learned_version(record.id, 1)
+    assert learned is not None
+    assert set(learned.refit["private_refit"]) >= {"intercept", "coefficients"}
+    state.put_version(record.id, 1, replace(learned, refit={}))  # what others know of it
     net.holder.predictor.close()
     again = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
     assert again[2] == scores[2]
@@ -597,7 +597,7 @@ def test_the_leak_is_measured_on_what_was_sent(
     net.write("clinic", labelled(privacy.classes is not None)["clinic"])
     net.invite(task, rounds=2, privacy=privacy)
     facts = net.learn(task, measure_leak=True)
-    assert facts["leak"] == versions(net, task)[1]["leak"] == {"verdict": "measured", "attacks": []}
+    assert facts["leak"] == versions(net, task)[1].leak == {"verdict": "measured", "attacks": []}
     residuals = [decode(data).arrays["residual"] for _, kind, data in sent if kind == "fit"]
     assert len(meter.sent.rows) == 20
     for round, residual in enumerate(residuals):
@@ -647,18 +647,18 @@ def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labe
         network.serve(*network.organizations)
         state, deaths = network.state(real_nodes.HOLDER), 0
         for doom in [f"node.{point}:{at}" for at in (2, 3, 4, 6) for point in POINTS] + [""]:
-            known = state.versions(network.task_id(), "label holder")
-            resume = ["--resume"] if any(one["status"] == "begun" for one in known.values()) else []
+            known = state.statuses(network.task_id(), "label holder")
+            resume = ["--resume"] if "begun" in known.values() else []
             one = network.start(real_nodes.HOLDER, "learn", real_nodes.TASK, *resume, doom=doom)
             assert one.end() == (-9 if one.died else 0), one.said()
             deaths += one.died
         assert deaths > 12
-        versions = state.versions(network.task_id(), "label holder")
-        assert {one["status"] for one in versions.values()} == {"finished"}
+        statuses = state.statuses(network.task_id(), "label holder")
+        assert set(statuses.values()) == {"finished"}
         check_paid_before_sent(network)
         with Ledger(network.home(real_nodes.HOLDER) / "ledger.sqlite") as ledger:
             # Noisy labels are drawn and paid for once; releases in every version, however often it was killed.
-            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(versions))
+            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(statuses))
 
 
 def check_paid_before_sent(network: Protected) -> None:

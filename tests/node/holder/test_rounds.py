@@ -143,13 +143,16 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 def test_classes_text_and_missing_values(mixed: Network, kind: str) -> None:
     mixed.write("clinic", classes(kind)["clinic"])
     record = same_as_in_process(mixed, f"of-{kind}", rounds=2, seed=2)
-    facts = mixed.nodes["clinic"].state.version(record.id, 1, "label holder")
-    assert facts is not None
-    assert facts["classes"] == sorted({*mixed.tables["clinic"][LABEL]})
+    learned = mixed.nodes["clinic"].state.learned_version(record.id, 1)
+    assert learned is not None
+    assert learned.outcome is not None
+    known = learned.outcome.classes
+    assert known is not None
+    assert known == sorted({*mixed.tables["clinic"][LABEL]})
     rows = pd.read_csv(mixed.root / f"of-{kind}-out.csv")
-    names = [f"probability_{one}" for one in facts["classes"]]
+    names = [f"probability_{one}" for one in known]
     np.testing.assert_allclose(rows[names].sum(axis=1), 1)
-    assert {*rows["prediction"]} <= {*facts["classes"]}
+    assert {*rows["prediction"]} <= {*known}
 
 
 def test_out_of_fold_with_a_moving_model(mixed: Network) -> None:
@@ -271,8 +274,7 @@ def test_given_up_and_learned_anew(pair: Network) -> None:
         pair.learn("anew", on_event=stop, stopping=stopping)
     facts = pair.learn("anew", anew=True)
     assert facts["version"] == 2
-    versions = pair.nodes["clinic"].state.versions(record.id, "label holder")
-    assert {number: one["status"] for number, one in versions.items()} == {1: "abandoned", 2: "finished"}
+    assert pair.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
     assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
 
 
@@ -317,7 +319,7 @@ def test_labels_that_need_other_terms(pair: Network) -> None:
     pair.write("clinic", pair.tables["clinic"].assign(y=np.arange(60) % 3))
     with pytest.raises(TaskError, match=r"3 numbers per row, agreed were 1.*gal invite"):
         pair.learn("terms")
-    assert pair.nodes["clinic"].state.versions(record.id, "label holder") == {}
+    assert pair.nodes["clinic"].state.learned_versions(record.id) == {}
     few = numbers(40)
     for name, table in few.items():
         pair.write(name, table)

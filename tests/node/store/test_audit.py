@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.errors import AuditError, NodeError
-from gal.node.store.audit import CUT, FIRST, AuditLog, Entry, Total
+from gal.node.store.audit import CUT, FIRST, AuditEntry, AuditLog, Total
 
 
 class Clock:
@@ -42,7 +42,7 @@ def log(path: Path) -> Iterator[AuditLog]:
         yield log
 
 
-def fill(log: AuditLog, n: int = 6) -> list[Entry]:
+def fill(log: AuditLog, n: int = 6) -> list[AuditEntry]:
     """Some entries in and out with two peers."""
     return [
         log.append(

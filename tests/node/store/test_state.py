@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from gal.errors import NodeError, TaskError
-from gal.node.store.state import Answer, State, StoredReply, TaskRecord
+from gal.node.store.replies import StoredReply
+from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.versions import AssistedVersion, LearnedVersion, Outcome
 from small_terms import small_terms
 
 RISK = TaskRecord(
@@ -27,6 +29,19 @@ RISK = TaskRecord(
 HELP = TaskRecord(
     "b" * 32, "stay", "organization", "clinic", small_terms("b" * 32, "stay"), made="2026-01-02"
 )
+ASSISTED = AssistedVersion(
+    request="sha256:" + "1" * 64,
+    rows="sha256:" + "2" * 64,
+    n_rows=3,
+    n_fit=3,
+    fewest=2,
+    without=[2, 1],
+    n_outputs=1,
+    rounds=2,
+    organization="bank",
+    kinds={"age": "numbers"},
+)
+LEARNED = LearnedVersion(n_rows=5, n_without_label=1, started="2026-01-01", privacy={"mechanism": "none"})
 DIGEST, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
@@ -110,10 +125,10 @@ def test_names_that_do_not_say_enough(state: State) -> None:
 def test_forgetting_leaves_no_trace_and_touches_no_other(state: State) -> None:
     for task in (RISK, HELP):
         state.add_task(task, {"lab": "invited"})
-        state.put_version(task.id, 1, "begun", {"n_rows": 3})
+        state.put_version(task.id, 1, ASSISTED)
         state.put_answer(task.id, 1, answer(), moving=False)
-        state.put_reply(task.id, 1, 1, reply())
-        state.close_step(task.id, 1, 1, [])
+        state.replies(task.id, 1).put(1, reply())
+        state.replies(task.id, 1).close(1, [])
     before = rows_by_task(state)
     state.forget(RISK.id)
     assert rows_by_task(state) == {HELP.id: before[HELP.id]}
@@ -158,17 +173,17 @@ def test_what_sqlite_refuses_is_told(state: State) -> None:
 
 
 def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
-    state.put_reply(RISK.id, 1, 2, reply())
-    state.close_step(RISK.id, 1, 2, [StoredReply(0, "ward", "", None, None, "was late")])
+    state.replies(RISK.id, 1).put(2, reply())
+    state.replies(RISK.id, 1).close(2, [StoredReply(0, "ward", "", None, None, "was late")])
     with pytest.raises(NodeError):
-        state.close_step(RISK.id, 1, 2, [StoredReply(0, "shop", "", None, None, "was late")])
-    assert {one.organization for one in state.replies(RISK.id, 1, 2)} == {"lab", "ward"}
+        state.replies(RISK.id, 1).close(2, [StoredReply(0, "shop", "", None, None, "was late")])
+    assert {one.organization for one in state.replies(RISK.id, 1).of(2)} == {"lab", "ward"}
 
 
 def test_many_threads_write(state: State) -> None:
     def write(number: int) -> None:
         for step in range(10):
-            state.put_reply(RISK.id, number, step, reply())
+            state.replies(RISK.id, number).put(step, reply())
         state.close()
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
@@ -176,7 +191,7 @@ def test_many_threads_write(state: State) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(len(state.replies(RISK.id, number, step)) == 1 for number in range(5) for step in range(10))
+    assert all(len(state.replies(RISK.id, number).of(step)) == 1 for number in range(5) for step in range(10))
 
 
 def test_two_processes_worth_of_connections(state: State, tmp_path: Path) -> None:
@@ -192,16 +207,37 @@ def test_two_processes_worth_of_connections(state: State, tmp_path: Path) -> Non
 
 
 def test_versions_by_role(state: State) -> None:
-    state.put_version(RISK.id, 1, "begun", {"n_rows": 3})
-    state.put_version(RISK.id, 1, "begun", {"n_rows": 5}, "label holder")
-    state.put_version(RISK.id, 2, "begun", {"n_rows": 6}, "label holder")
-    state.put_version(RISK.id, 1, "finished", {"n_rows": 5, "status": "begun"}, "label holder")
-    assert state.versions(RISK.id) == {1: {"n_rows": 3, "status": "begun"}}
-    assert state.versions(RISK.id, "label holder") == {
-        1: {"n_rows": 5, "status": "finished"},
-        2: {"n_rows": 6, "status": "begun"},
-    }
+    state.put_version(RISK.id, 1, ASSISTED)
+    state.put_version(RISK.id, 1, LEARNED)
+    state.put_version(RISK.id, 2, LEARNED)
+    state.put_version(RISK.id, 1, replace(LEARNED, status="abandoned"))
+    assert state.versions(RISK.id) == {1: ASSISTED}
+    assert state.learned_versions(RISK.id) == {1: replace(LEARNED, status="abandoned"), 2: LEARNED}
+    assert state.statuses(RISK.id, "organization") == {1: "begun"}
+    assert state.statuses(RISK.id, "label holder") == {1: "abandoned", 2: "begun"}
+    assert state.version(RISK.id, 1) == ASSISTED
+    assert state.learned_version(RISK.id, 2) == LEARNED
     assert state.version(RISK.id, 3) is None
+    assert state.learned_version(RISK.id, 3) is None
+
+
+def test_a_finished_version_comes_back_as_it_was(state: State) -> None:
+    outcome = Outcome(
+        ensemble={"rounds": [], "first": [float("nan"), 0.1]},
+        classes=["ill", "well"],
+        loss="log",
+        finished="2026-01-02T00:00:00Z",
+        seconds=1.5,
+        known_rows={"lab": 3},
+        unknown_rows={"lab": 2},
+    )
+    finished = replace(
+        LEARNED, status="finished", outcome=outcome, refit={"private_refit": None}, leak={"verdict": "x"}
+    )
+    state.add_task(RISK)
+    state.put_version(RISK.id, 1, finished, activate=True)
+    assert repr(state.learned_version(RISK.id, 1)) == repr(finished)  # by their text: NaN equals nothing
+    assert state.find_task("risk").active == 1
 
 
 # Answers
@@ -244,37 +280,37 @@ def test_a_moving_model_takes_its_earlier_rounds_with_it(state: State) -> None:
 
 
 def test_a_second_reply_changes_nothing(state: State) -> None:
-    state.put_reply(RISK.id, 1, 1, reply())
-    state.put_reply(RISK.id, 1, 1, reply(digest=OTHER))
-    assert state.replies(RISK.id, 1, 1) == [reply()]
-    state.drop_reply(RISK.id, 1, 1, reply())
-    state.put_reply(RISK.id, 1, 1, reply(digest=OTHER))
-    assert state.replies(RISK.id, 1, 1) == [reply(digest=OTHER)]
+    state.replies(RISK.id, 1).put(1, reply())
+    state.replies(RISK.id, 1).put(1, reply(digest=OTHER))
+    assert state.replies(RISK.id, 1).of(1) == [reply()]
+    state.replies(RISK.id, 1).drop(1, reply())
+    state.replies(RISK.id, 1).put(1, reply(digest=OTHER))
+    assert state.replies(RISK.id, 1).of(1) == [reply(digest=OTHER)]
 
 
 def test_who_answered_is_not_missed(state: State) -> None:
-    state.put_reply(RISK.id, 1, 1, reply("lab"))
-    assert not state.is_closed(RISK.id, 1, 1)
+    state.replies(RISK.id, 1).put(1, reply("lab"))
+    assert not state.replies(RISK.id, 1).is_closed(1)
     late = [StoredReply(0, name, "", None, None, "was late") for name in ("lab", "ward")]
-    state.close_step(RISK.id, 1, 1, late)
-    assert state.is_closed(RISK.id, 1, 1)
-    assert not state.is_closed(RISK.id, 1, 2)
-    assert {one.organization: one.problem for one in state.replies(RISK.id, 1, 1)} == {
+    state.replies(RISK.id, 1).close(1, late)
+    assert state.replies(RISK.id, 1).is_closed(1)
+    assert not state.replies(RISK.id, 1).is_closed(2)
+    assert {one.organization: one.problem for one in state.replies(RISK.id, 1).of(1)} == {
         "lab": None,
         "ward": "was late",
     }
-    state.put_reply(RISK.id, 1, 1, reply("ward"))  # too late: the step is closed
-    assert [one.file for one in state.replies(RISK.id, 1, 1) if one.organization == "ward"] == [None]
+    state.replies(RISK.id, 1).put(1, reply("ward"))  # too late: the step is closed
+    assert [one.file for one in state.replies(RISK.id, 1).of(1) if one.organization == "ward"] == [None]
 
 
 def test_replies_are_dropped_by_version(state: State) -> None:
     for version in (1, 2):
-        state.put_reply(RISK.id, version, 1, reply())
-        state.close_step(RISK.id, version, 1, [])
-    state.drop_replies(RISK.id, 1)
-    assert state.replies(RISK.id, 1, 1) == []
-    assert not state.is_closed(RISK.id, 1, 1)
-    assert state.replies(RISK.id, 2, 1) == [reply()]
+        state.replies(RISK.id, version).put(1, reply())
+        state.replies(RISK.id, version).close(1, [])
+    state.replies(RISK.id, 1).drop_all()
+    assert state.replies(RISK.id, 1).of(1) == []
+    assert not state.replies(RISK.id, 1).is_closed(1)
+    assert state.replies(RISK.id, 2).of(1) == [reply()]
 
 
 # Budgets

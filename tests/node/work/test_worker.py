@@ -138,7 +138,7 @@ def test_limits_of_a_fit_end_the_process_and_not_the_node(
 ) -> None:
     """One fit burns time, one takes memory: both are named, both nodes go on, and the next version has them."""
     (tmp_path / "greedy_model.py").write_text(GREEDY)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     use = 'use = "greedy_model:Greedy"\ntrusted = ["greedy_model.Greedy"]\n'
     network = Network(
         tmp_path / "homes",

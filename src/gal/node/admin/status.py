@@ -55,11 +55,11 @@ def overview(home: Path) -> dict[str, Any]:
 
 
 def _task(state: State, task: TaskRecord) -> dict[str, Any]:
-    versions = state.versions(task.id, task.role)
+    versions = state.statuses(task.id, task.role)
     newest = max(versions, default=0)
     said = task.status
     if newest:
-        said = f"version {newest} {'learning or interrupted' if versions[newest]['status'] == 'begun' else versions[newest]['status']}"
+        said = f"version {newest} {'learning or interrupted' if versions[newest] == 'begun' else versions[newest]}"
     return {
         "name": task.name,
         "id": task.id,
@@ -117,7 +117,7 @@ def privacy_facts(home: Path, task: str | None = None) -> dict[str, Any]:
             "organization": configuration.name,
             "labels": _labels(configuration, kept, own),
             "unrecorded": [_own_task(state, one) for one in own if _is_unrecorded(kept, one)],
-            "nothing_sent": [one.name for one in own if not state.versions(one.id, one.role)],
+            "nothing_sent": [one.name for one in own if not state.statuses(one.id, one.role)],
             "answers": _answers(configuration, kept, [one for one in tasks if one.role == "organization"]),
         }
 
@@ -267,7 +267,7 @@ def _delta(budget: Budget | None, promised: float, entries: Sequence[Entry]) -> 
 
 def _is_unrecorded(kept: _Kept, task: TaskRecord) -> bool:
     """Whether a task was learned before there was a ledger: without privacy, then."""
-    versions = kept.state.versions(task.id, "label holder")
+    versions = kept.state.statuses(task.id, "label holder")
     return bool(versions) and not any(one.key.startswith(task.id) for one in kept.entries)
 
 
@@ -278,7 +278,7 @@ def _own_task(state: State, task: TaskRecord) -> dict[str, Any]:
 def _answered_plainly(state: State, task: str) -> bool:
     """Whether some version of a task that was joined was answered without noise."""
     versions = state.versions(task).items()
-    return any(not facts.get("keys") and state.answers(task, version) for version, facts in versions)
+    return any(not version.keys and state.answers(task, number) for number, version in versions)
 
 
 def _answers(configuration: NodeConfiguration, kept: _Kept, joined: Sequence[TaskRecord]) -> dict[str, Any]:

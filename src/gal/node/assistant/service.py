@@ -1,4 +1,4 @@
-"""What an organization does with a request: checks it against what was agreed, has it computed, and remembers.
+"""What an organization does with a request: has it checked (``checks.py``), has it computed, and remembers.
 
 The same for a label holder who asks over the network and for the node's own tasks (``own``), for which its policy does not
 count. A request that comes again gets the stored answer.
@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,25 +20,20 @@ import numpy as np
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
+from gal.node.assistant.checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.policy import Limits
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.audit import utc_now
 from gal.node.store.files import read_whole
 from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.versions import AssistedVersion
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.worker import Result, Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
-
-EXCHANGES = 20
-"""Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
-
-LEAST_WEIGHT = 1e-6
-"""A row with a smaller share of the largest weight counts as not fitted."""
 
 
 class Service:
@@ -56,7 +52,7 @@ class Service:
         """``ledger`` gives the one that answers with noise are charged to; without noise it is not opened."""
         self.configuration, self.state, self.worker = configuration, state, worker
         self.log, self.metrics, self._clock = log, metrics, clock
-        self.limits = Limits(configuration.name, configuration.policy)
+        self._checks = RequestChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -65,7 +61,7 @@ class Service:
         """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
         handlers = {
             "begin": self._begin,
-            "blind": self._blind,
+            "blind": self._intersect,
             "fit": self._fit,
             "revisit": self._revisit,
             "predict": self._predict,
@@ -73,27 +69,11 @@ class Service:
         }
         if asked.message.kind not in handlers:
             raise RefusedError("not-a-request", f"{asked.message.kind} is nothing that can be asked")
-        task = self._task(asked)
+        task = self._checks.task(asked)
         if asked.message.kind in {"predict", "blind"}:  # these change nothing, and must not wait for a fit
             return handlers[asked.message.kind](asked, task)
         with self._locks[task.id]:
             return handlers[asked.message.kind](asked, task)
-
-    def _task(self, asked: IncomingRequest) -> TaskRecord:
-        """The task asked about, if this peer is its label holder."""
-        task = self.state.get_task(asked.message.task)
-        mine = task is not None and task.role == "label holder"
-        if task is None or mine != asked.own or (not mine and task.label_holder != asked.peer):
-            raise RefusedError(
-                "not-joined",
-                f"{self.configuration.name} has joined no task {asked.message.task} of yours: send its operator the invitation",
-            )
-        if asked.own:
-            return task
-        self.limits.check_peer(asked.peer)
-        if task.status != "open":
-            raise RefusedError("left", f"{self.configuration.name} has left the task {task.name!r}")
-        return task
 
     # Beginning
 
@@ -102,7 +82,7 @@ class Service:
         known = self.state.version(task.id, message.version)
         if known is not None:
             return self._begun_before(asked, task, known, self.state.folder(task.id, message.version))
-        self._check_begin(asked, task)
+        self._checks.begin(asked, task)
         folder = self.state.folder(task.id, message.version)
         result, answer = self.worker(
             "begin",
@@ -113,9 +93,9 @@ class Service:
             keys=self._noise(asked) is not None,
         )
         begun = restore(answer)
-        facts = self._facts(asked, begun.message) | {"kinds": result["kinds"], "keys": result["keys"]}
+        version = self._agreed(asked, begun.message, kinds=result["kinds"], keys=result["keys"])
         self._end_earlier(task, message.version)
-        self.state.put_version(task.id, message.version, "begun", facts)
+        self.state.put_version(task.id, message.version, version)
         self.log.info(
             "begun", peer=asked.peer, task=task.name, version=message.version, rows=result["n_rows"]
         )
@@ -123,15 +103,15 @@ class Service:
 
     def _end_earlier(self, task: TaskRecord, version: int) -> None:
         """Who begins a new version has ended the others, also if word of that did not arrive."""
-        for number, facts in self.state.versions(task.id).items():
-            if number < version and facts["status"] == "begun":
-                self.state.put_version(task.id, number, "finished", facts)
+        for number, earlier in self.state.versions(task.id).items():
+            if number < version and earlier.status == "begun":
+                self.state.put_version(task.id, number, replace(earlier, status="finished"))
                 self.clean(task.id, number)
 
     def _begun_before(
-        self, asked: IncomingRequest, task: TaskRecord, known: dict[str, Any], folder: Path
+        self, asked: IncomingRequest, task: TaskRecord, known: AssistedVersion, folder: Path
     ) -> Encoded:
-        if known["status"] == "begun" and known.get("request") == asked.digest:
+        if known.status == "begun" and known.request == asked.digest:
             return restore((folder / "begun.arrow").read_bytes())
         raise RefusedError(
             "already-begun",
@@ -139,83 +119,29 @@ class Service:
             "learn a new version",
         )
 
-    def _check_begin(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """Whether this is what the operator agreed to."""
-        terms, fields, arrays = (
-            task.terms,
-            asked.message.fields,
-            asked.message.arrays,
-        )
-        parts = int(arrays["parts"].max(initial=-1)) + 1 if "parts" in arrays else 0
-        folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
-        beyond = {
-            "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
-            "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),
-            "rounds": (fields["rounds"] > terms.rounds, fields["rounds"], terms.rounds),
-            "folds": (folds > terms.folds, folds, terms.folds),
-            "parts": (parts > terms.parts, parts, terms.parts),
-            "alignment": (fields["method"] != terms.alignment, fields["method"], terms.alignment),
-        }
-        for what, (wrong, came, agreed) in beyond.items():
-            if wrong:
-                raise RefusedError(
-                    "other-terms",
-                    f"{self.configuration.name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for {came}. "
-                    "Send its operator a new invitation",
-                )
-        if not asked.own:
-            version = max(asked.message.version, len(self.state.versions(task.id)) + 1)
-            self.limits.check_begin(self.configuration.policy.min_rows, version)
-
-    def _facts(self, asked: IncomingRequest, begun: Message) -> dict[str, Any]:
+    def _agreed(self, asked: IncomingRequest, begun: Message, **columns: Any) -> AssistedVersion:
         """What is remembered of a version: all that later requests are checked against."""
         fields, arrays = asked.message.fields, asked.message.arrays
         known = begun.arrays["known"] == 1
         parts = arrays["parts"][known] if "parts" in arrays else np.zeros(0, dtype=np.int32)
-        return {
-            "request": asked.digest,
-            "rows": begun.fields["rows"],
-            "n_rows": begun.fields["n_rows"],
-            "n_fit": int((arrays["fit"][known] == 1).sum()),
-            "fewest": _fewest(arrays, known),
-            "without": [int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
-            "n_outputs": fields["n_outputs"],
-            "rounds": fields["rounds"],
-            "organization": fields["organization"],
-            "begun": self._clock().isoformat(timespec="seconds"),
-        }
+        return AssistedVersion(
+            request=asked.digest,
+            rows=begun.fields["rows"],
+            n_rows=begun.fields["n_rows"],
+            n_fit=int((arrays["fit"][known] == 1).sum()),
+            fewest=_fewest(arrays, known),
+            without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
+            n_outputs=fields["n_outputs"],
+            rounds=fields["rounds"],
+            organization=fields["organization"],
+            begun=self._clock().isoformat(timespec="seconds"),
+            **columns,
+        )
 
-    def _blind(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        """A step of a private set intersection: before a version begins, or (charged as predictions) after its end."""
-        if task.terms.alignment != "psi":
-            raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
-        facts = self.state.version(task.id, asked.message.version)
-        if facts is None:
-            self.limits.check_begin(asked.message.fields["n_rows"], asked.message.version)
-            self._count_exchange(asked, task)
-        elif asked.message.fields["step"] == "response":
-            self._charge(asked, asked.message.fields["n_rows"])
+    def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """A step of a private set intersection."""
+        self._checks.intersection(asked, task)
         return restore(self.worker("blind", asked.data, peer=asked.peer)[1])
-
-    def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
-        if asked.message.fields["step"] != "response":
-            return
-        day = self._clock().date().isoformat()
-        if self.state.spend_predictions(f"psi {asked.peer}", day, 1, EXCHANGES) >= EXCHANGES:
-            raise RefusedError(
-                "too-many-exchanges",
-                f"{self.configuration.name} takes part in at most {EXCHANGES} private set intersections a day before {task.name!r} "
-                "begins: try again tomorrow",
-            )
-
-    def _charge(self, asked: IncomingRequest, n_rows: int) -> None:
-        """Charge rows to the label holder's budget of the day; refused where it is spent."""
-        if asked.own:
-            return
-        limit, day = self.configuration.policy.predictions_per_day, self._clock().date().isoformat()
-        before = self.state.spend_predictions(asked.peer, day, n_rows, limit)
-        self.limits.check_predict(n_rows, before)
 
     def _noise(self, asked: IncomingRequest) -> dict[str, Any] | None:
         """The noise on this answer; none on those to oneself."""
@@ -225,7 +151,7 @@ class Service:
 
     def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         message, fields = asked.message, asked.message.fields
-        facts = self._version(asked, task, "begun")
+        version = self._checks.version(asked, task, "begun")
         track, round, part = (
             fields["track"],
             fields["round"],
@@ -237,7 +163,7 @@ class Service:
             stored = self._answered_before(asked, task, known, folder)
             if stored is not None:
                 return stored
-        self._check_fit(asked, facts)
+        self._checks.fit(asked, version)
         answer, model = (
             f"answer-{track}-{round}-{part}.arrow",
             None if part >= 0 else f"model-{track}-{round}.gal",
@@ -246,7 +172,7 @@ class Service:
         # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
         drawn = None if known is None or noise is None else read_whole(folder / answer, known.answer_digest)
         if noise is not None and drawn is None:
-            self.guard.charge_version(asked.peer, task, folder, facts.get("keys"))
+            self.guard.charge_version(asked.peer, task, folder, version.keys)
         previous = self._previous(task.id, message.version, track, round)
         result, _ = self.worker(
             "fit",
@@ -309,59 +235,6 @@ class Service:
             return None
         return earlier[-1].model, earlier[-1].model_digest
 
-    def _version(self, asked: IncomingRequest, task: TaskRecord, *allowed: str) -> dict[str, Any]:
-        """Facts of the version asked about, if it is in a state in which this can be asked."""
-        facts = self.state.version(task.id, asked.message.version)
-        name, version = self.configuration.name, asked.message.version
-        if facts is None:
-            raise RefusedError("not-begun", f"{name} has not begun version {version} of {task.name!r}")
-        if facts["status"] not in allowed:
-            raise RefusedError("ended", f"version {version} of {task.name!r} is {facts['status']} at {name}")
-        if "rows" in asked.message.fields and asked.message.fields["rows"] != facts["rows"]:
-            raise RefusedError(
-                "other-rows",
-                f"{name} and you do not mean the same rows in the same order ({facts['rows']} here, "
-                f"{asked.message.fields['rows']} there): nothing was computed. Learn a new version",
-            )
-        if asked.message.fields.get("track") == "alone" and not asked.own:
-            raise RefusedError(
-                "not-yours", "only a label holder's own organization is asked for her model alone"
-            )
-        return facts
-
-    def _check_fit(self, asked: IncomingRequest, facts: dict[str, Any]) -> None:
-        name, fields, arrays = self.configuration.name, asked.message.fields, asked.message.arrays
-        round, part = fields["round"], fields["part"]
-        if round > facts["rounds"]:
-            raise RefusedError(
-                "too-many-rounds", f"{name} agreed to {facts['rounds']} rounds, not to round {round}"
-            )
-        if part is not None and part >= len(facts["without"]):
-            raise RefusedError("other-terms", f"{name} knows no part {part} of a cross-validation here")
-        n_fit = facts["n_fit"] if part is None else facts["without"][part]
-        expected, residual = (n_fit, facts["n_outputs"]), arrays["residual"]
-        if residual.shape != expected:
-            raise RefusedError(
-                "wrong-shape",
-                f"round {round}: the residual for {name} has shape {residual.shape}, expected {expected}: rows to fit x outputs",
-            )
-        weight = arrays.get("sample_weight")
-        if weight is not None and (
-            weight.shape != (n_fit,) or not np.isfinite(weight).all() or (weight < 0).any()
-        ):
-            raise RefusedError(
-                "wrong-shape", f"round {round}: sample weights must be {n_fit} finite numbers >= 0"
-            )
-        if not np.isfinite(residual).all():
-            raise RefusedError(
-                "not-finite", f"round {round}: the residual for {name} has NaN or infinite values"
-            )
-        if (
-            not asked.own
-        ):  # a row of hardly any weight is not fitted: weighing all but a few away would be probing
-            counted = n_fit if weight is None else int((weight > LEAST_WEIGHT * weight.max()).sum())
-            self.limits.check_fit(min(counted, facts["fewest"]) if part is None else counted, round)
-
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
         wanted = set(asked.message.fields["rounds"])
@@ -374,26 +247,16 @@ class Service:
             if one.round in wanted and one.model is not None and one.model_digest is not None
         ]
 
-    def _check_rounds(self, asked: IncomingRequest, task: TaskRecord, facts: dict[str, Any]) -> None:
-        """Each round once, and only those that there can be: the answer grows with them."""
-        rounds = asked.message.fields["rounds"]
-        if max(rounds) > facts["rounds"]:
-            raise RefusedError(
-                "too-many-rounds", f"{task.name!r} has {facts['rounds']} rounds at {self.configuration.name}"
-            )
-        if len(set(rounds)) < len(rounds):
-            raise RefusedError("repeated-rounds", "the same round is asked for more than once")
-
     def _revisit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        facts = self._version(asked, task, "begun")
-        self._check_rounds(asked, task, facts)
+        version = self._checks.version(asked, task, "begun")
+        self._checks.rounds(asked, task, version)
         folder, noise = self.state.folder(task.id, asked.message.version), self._noise(asked)
         if noise is not None:
             kept = self.guard.kept(folder, asked.digest)
             if kept is not None:
                 return kept
             n_rounds = len(asked.message.fields["rounds"])
-            self.guard.charge_version(asked.peer, task, folder, facts.get("keys"), n_rounds)
+            self.guard.charge_version(asked.peer, task, folder, version.keys, n_rounds)
         told = {"folder": folder, "models": self._models(asked, task), "noise": noise}
         answer = self.worker("revisit", asked.data, **told)[1]
         return restore(answer) if noise is None else self.guard.keep(folder, asked.digest, answer)
@@ -401,25 +264,24 @@ class Service:
     # Prediction and end
 
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        facts = self._version(asked, task, "begun", "finished")
+        version = self._checks.version(asked, task, "begun", "finished")
         if self._noise(asked) is None:
-            return restore(self._predicted(asked, task, facts)[1])
+            return restore(self._predicted(asked, task, version)[1])
         folder = self.state.folder(task.id, asked.message.version)
         with self.guard.lock(asked.digest):
             kept = self.guard.kept(folder, asked.digest)
             if kept is not None:
                 return kept
-            result, content = self._predicted(asked, task, facts)
+            result, content = self._predicted(asked, task, version)
             rows, answer = keys_of(content[: result["keys"]]), content[result["keys"] :]
             self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, answer)
 
-    def _predicted(self, asked: IncomingRequest, task: TaskRecord, facts: dict[str, Any]) -> Result:
+    def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> Result:
         """What the models say, with noise on what is for others; not yet charged to the ledger."""
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
-        self._check_rounds(asked, task, facts)
-        self._check_predicted_rows(asked, task, n_rows)
-        self._charge(asked, n_rows)
+        self._checks.rounds(asked, task, version)
+        self._checks.predicted_rows(asked, task, n_rows)
         found = self.worker(
             "predict",
             asked.data,
@@ -427,39 +289,31 @@ class Service:
             models=self._models(asked, task),
             peer=asked.peer,
             rows=asked.rows,
-            n_outputs=facts["n_outputs"],
-            organization=facts["organization"],
-            kinds=facts["kinds"],
+            n_outputs=version.n_outputs,
+            organization=version.organization,
+            kinds=version.kinds,
             noise=self._noise(asked),
         )
         self.metrics.predicted(asked.peer, n_rows)
         return found
 
-    def _check_predicted_rows(self, asked: IncomingRequest, task: TaskRecord, n_rows: int) -> None:
-        agreed, came = task.terms.alignment, asked.message.fields["method"]
-        name, most = self.configuration.name, self.configuration.policy.max_rows
-        if came != agreed:
-            raise RefusedError("other-terms", f"{name} agreed to match rows by {agreed}, not by {came}")
-        if n_rows > most and not asked.own:
-            raise RefusedError("too-many-rows", f"{name} predicts at most {most} rows at once: send fewer")
-
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
         message, kept = asked.message, asked.message.fields["kept"]
-        facts = self.state.version(task.id, message.version)
-        if facts is not None and facts["status"] == "begun":
-            self.state.put_version(task.id, message.version, "finished" if kept else "abandoned", facts)
+        version = self.state.version(task.id, message.version)
+        if version is not None and version.status == "begun":
+            ended = replace(version, status="finished" if kept else "abandoned")
+            self.state.put_version(task.id, message.version, ended)
             self.log.info("ended", peer=asked.peer, task=task.name, version=message.version, kept=kept)
             self.clean(task.id, message.version)
         done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
         return prepare(done)
 
-    def clean(self, task: str, version: int) -> None:
+    def clean(self, task: str, number: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
-        folder = self.state.folder(task, version)
-        facts = self.state.version(task, version)
-        needed = {one.model for one in self.state.answers(task, version)}
-        if facts is None or facts["status"] == "abandoned":
+        folder, version = self.state.folder(task, number), self.state.version(task, number)
+        needed = {one.model for one in self.state.answers(task, number)}
+        if version is None or version.status == "abandoned":
             needed = set()
         self.worker("forget", folder=folder)
         for path in folder.iterdir():

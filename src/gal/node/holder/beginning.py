@@ -14,7 +14,7 @@ from gal.node.agreement.request_arrays import role_arrays
 from gal.node.holder.open_version import OpenVersion
 from gal.node.holder.shared_rows import Asking, SharedRows
 from gal.node.store.files import read_whole, write_whole
-from gal.node.store.state import StoredReply
+from gal.node.store.replies import StoredReply
 from gal.protocol import Encoded, Message, decode, prepare
 
 BEGIN = 0
@@ -90,11 +90,11 @@ class Beginning:
     def _reload(self) -> None:
         """What organizations said of their rows before this learning was interrupted."""
         version = self._version
-        for reply in version.replies(BEGIN):
+        for reply in version.replies.of(BEGIN):
             name = reply.organization
             data = None if reply.file is None else read_whole(version.folder / reply.file, reply.digest or "")
             if data is None:
-                version.drop_reply(BEGIN, reply)
+                version.replies.drop(BEGIN, reply)
             else:
                 asking = Asking.load(version.folder / f"asked-{name}.npy")
                 self.shared[name] = asking.shared(decode(data), name, version.task.rows)
@@ -189,6 +189,6 @@ class Beginning:
         asking.save(version.folder / f"asked-{name}.npy")
         file = f"begun-{name}.arrow"
         reply = StoredReply(0, name, encoded.digest, file, write_whole(version.folder / file, data), None)
-        version.put_reply(BEGIN, reply)
+        version.replies.put(BEGIN, reply)
         self.shared[name] = shared
         self._gathering.report("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)

@@ -12,7 +12,8 @@ from gal.node.agreement.invitations import TaskTerms
 from gal.node.holder.gathering import Gathering
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labelled_tasks import LabelledRows
-from gal.node.store.state import State, StoredReply, TaskRecord
+from gal.node.store.replies import ReplyTable
+from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded
 
 
@@ -72,16 +73,7 @@ class OpenVersion:
         """The answer of the label holder's own organization."""
         return self.node.service.answer(IncomingRequest.to_oneself(self.own_name, encoded))
 
-    # Replies on the disk, by step
-
-    def replies(self, step: int) -> list[StoredReply]:
-        """What has come for a step."""
-        return self.state.replies(self.record.id, self.number, step)
-
-    def put_reply(self, step: int, reply: StoredReply) -> None:
-        """Remember a reply of a step that is still open."""
-        self.state.put_reply(self.record.id, self.number, step, reply)
-
-    def drop_reply(self, step: int, reply: StoredReply) -> None:
-        """Forget a reply whose file is gone: it will be asked for again."""
-        self.state.drop_reply(self.record.id, self.number, step, reply)
+    @property
+    def replies(self) -> ReplyTable:
+        """What came, by step."""
+        return self.state.replies(self.record.id, self.number)

@@ -37,6 +37,7 @@ from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
 from gal.node.journal.failures import describe
 from gal.node.store.state import State, TaskRecord
+from gal.node.store.versions import Outcome
 from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
@@ -97,12 +98,12 @@ class Predictor:
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
         chosen = record.active if version is None else version
-        facts = self._state.version(record.id, chosen, "label holder")
-        if facts is None or facts["status"] != "finished":
+        learned = self._state.learned_version(record.id, chosen)
+        if learned is None or learned.status != "finished" or learned.outcome is None:
             raise TaskError(
                 f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal learn {record.name}"
             )
-        ensemble, refit = self._what_was_learned(record.id, chosen, facts)
+        ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
         unknown: dict[str, int] = {}
         try:
@@ -117,7 +118,7 @@ class Predictor:
         except StopIteration as end:
             answers: Answers = end.value
         output = final_output(ensemble, answers) if refit is None else _refitted(ensemble, refit, answers)
-        prediction, classes = _prediction(output, facts)
+        prediction, classes = _prediction(output, learned.outcome)
         return NodePrediction(
             output,
             prediction,
@@ -130,13 +131,13 @@ class Predictor:
         )
 
     def _what_was_learned(
-        self, task: str, version: int, facts: Mapping[str, Any]
+        self, task: str, version: int, outcome: Outcome, refitted: Mapping[str, Any]
     ) -> tuple[Ensemble, PrivateRefit | None]:
         """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
         found = self._learned.get((task, version))
         if found is None:
-            refit = facts.get("private_refit")
-            found = ensemble_of(facts["ensemble"]), None if refit is None else PrivateRefit.from_json(refit)
+            refit = refitted.get("private_refit")
+            found = ensemble_of(outcome.ensemble), None if refit is None else PrivateRefit.from_json(refit)
             self._learned = {(task, version): found}  # one is enough: mostly the active version is asked for
         return found
 
@@ -299,10 +300,9 @@ def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floa
     )
 
 
-def _prediction(output: Floats, facts: Mapping[str, Any]) -> tuple[Floats, Sequence[Any] | None]:
+def _prediction(output: Floats, learned: Outcome) -> tuple[Floats, Sequence[Any] | None]:
     """From link space to what people read."""
-    classes = facts.get("classes")
-    if classes is not None:
+    if learned.classes is not None:
         loss = BinaryLogLoss() if output.shape[1] == 1 else MultinomialLogLoss(output.shape[1])
-        return loss.inverse_link(output), classes
-    return Poisson().inverse_link(output) if facts.get("loss") == "poisson" else output, None
+        return loss.inverse_link(output), learned.classes
+    return Poisson().inverse_link(output) if learned.loss == "poisson" else output, None

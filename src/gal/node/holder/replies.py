@@ -13,7 +13,7 @@ from gal.node.holder.open_version import OpenVersion
 from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
 from gal.node.journal.failures import describe
 from gal.node.store.files import read_whole, write_whole
-from gal.node.store.state import StoredReply
+from gal.node.store.replies import StoredReply
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 from gal.transport import Received
@@ -50,7 +50,7 @@ class Replies:
     ) -> dict[tuple[int, str], Encoded]:
         """By place and organization: what these are still to be asked in a step."""
         version, wanted = self._version, dict[tuple[int, str], Encoded]()
-        stored = {(one.place, one.organization): one for one in version.replies(step)}
+        stored = {(one.place, one.organization): one for one in version.replies.of(step)}
         for place, request in enumerate(requests):
             for name in request.organizations:
                 if name not in names:
@@ -59,7 +59,7 @@ class Replies:
                 if before is not None and before.request == encoded.digest and self._is_usable(before):
                     continue
                 if before is not None:
-                    version.drop_reply(step, before)
+                    version.replies.drop(step, before)
                 wanted[place, name] = encoded
         return wanted
 
@@ -79,7 +79,7 @@ class Replies:
             message = received.message
             if message.kind == "refusal":
                 problem = f"refused ({message.fields['code']}): {message.fields['message']}"
-                self._version.put_reply(step, StoredReply(place, name, asked.digest, None, None, problem))
+                self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
             else:
                 self._keep(step, place, name, asked, message, received.data, received.digest)
 
@@ -97,7 +97,7 @@ class Replies:
         else:
             self._keep(step, place, name, asked, *answer)
             return
-        self._version.put_reply(step, StoredReply(place, name, asked.digest, None, None, problem))
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
 
     def _keep(
         self, step: int, place: int, name: str, asked: Encoded, message: Message, data: Any, digest: str
@@ -106,14 +106,14 @@ class Replies:
         file = f"reply-{step}-{place}-{name}.arrow"
         write_whole(self._version.folder / file, data, digest)
         self._came[step, place, name] = message
-        self._version.put_reply(step, StoredReply(place, name, asked.digest, file, digest, None))
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, digest, None))
 
     # What the engine gets
 
     def values(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
         """For each request of a closed step: every organization's values, or what went wrong there."""
         replies: list[dict[str, Reply]] = [{} for _ in requests]
-        for stored in self._version.replies(step):
+        for stored in self._version.replies.of(step):
             if stored.place >= len(requests):
                 raise self._not_the_same(step)
             request = requests[stored.place]

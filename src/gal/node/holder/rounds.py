@@ -12,7 +12,7 @@ from gal.node.holder.assistants import Pending
 from gal.node.holder.beginning import Beginning
 from gal.node.holder.open_version import OpenVersion
 from gal.node.holder.replies import Replies
-from gal.node.store.state import StoredReply
+from gal.node.store.replies import StoredReply
 
 Pendings = Mapping[tuple[int, str], Pending]
 """By place of the request in its step, and organization."""
@@ -33,7 +33,7 @@ class Rounds:
     def step(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
         """One round trip: every organization's values for each request, or what went wrong there."""
         version = self._version
-        if not version.state.is_closed(version.record.id, version.number, step):
+        if not version.replies.is_closed(step):
             self._ask(step, requests)
         values = self._replies.values(step, requests)
         self._replies.next_step()
@@ -91,7 +91,7 @@ class Rounds:
 
     def _close(self, step: int, requests: Sequence[Request], pendings: Pendings) -> None:
         """The step is over: who has not answered is missed, for good; too few, and learning waits for people."""
-        version, stored = self._version, self._version.replies(step)
+        version, stored = self._version, self._version.replies.of(step)
         answered = {one.organization for one in stored if one.file}
         broken = [one for one in pendings.values() if one.problem]
         if broken:
@@ -115,7 +115,7 @@ class Rounds:
             for name in request.organizations
             if name != version.own_name
         ]
-        version.state.close_step(version.record.id, version.number, step, missed)
+        version.replies.close(step, missed)
 
     def _too_few_answered(
         self, step: int, requests: Sequence[Request], n_answered: int, silent: Mapping[str, str]

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
 from gal.node.store.state import TaskRecord
+from gal.node.store.versions import LearnedVersion
 
 
-def version_facts(record: TaskRecord, version: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
     """A version in plain data: rounds, losses, contributions, who missed what, and what it told of the labels."""
-    said = {key: value for key, value in facts.items() if key not in {"ensemble", "private_refit"}} | {
-        "task": record.name,
-        "version": version,
-    }
-    if "private_refit" in facts:
-        said["refitted"] = facts["private_refit"] is not None
-    if "ensemble" not in facts:
-        return said
-    ensemble = ensemble_of(facts["ensemble"])
+    nested = {"outcome", "refit", "leak"}
+    facts = {key: value for key, value in vars(version).items() if key not in nested}
+    facts |= {"task": record.name, "version": number}
+    facts |= {key: value for key, value in version.refit.items() if key != "private_refit"}
+    if version.refit:
+        facts["refitted"] = version.refit["private_refit"] is not None
+    if version.leak is not None:
+        facts["leak"] = version.leak
+    if version.outcome is None:
+        return facts
+    facts |= {key: value for key, value in vars(version.outcome).items() if key != "ensemble"}
+    ensemble = ensemble_of(version.outcome.ensemble)
     total = sum(ensemble.contributions.values()) or 1.0
     missed: dict[str, list[int]] = {}
     for done in ensemble.rounds:
         for name in done.left_out:
             missed.setdefault(name, []).append(done.round)
-    return said | {
+    return facts | {
         "rounds": ensemble.n_rounds,
         "rounds_learned": len(ensemble.rounds),
         "track": ensemble.track,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from gal.core.state import Ensemble, plain
@@ -23,6 +24,7 @@ from gal.node.holder.learning import Learning
 from gal.node.holder.open_version import OpenVersion
 from gal.node.holder.version_facts import version_facts
 from gal.node.store.state import Role, TaskRecord
+from gal.node.store.versions import LearnedVersion, Outcome
 from gal.protocol import Message, prepare
 
 HOLDER: Role = "label holder"
@@ -38,14 +40,14 @@ class Versions:
     def _tidy(self) -> None:
         """Delete what a crash after the end of a version left of it: its labels and replies."""
         for record in self._node.state.tasks(HOLDER):
-            for version, facts in self._node.state.versions(record.id, HOLDER).items():
-                if facts["status"] != "begun":
-                    self.drop_files(record, version)
+            for number, status in self._node.state.statuses(record.id, HOLDER).items():
+                if status != "begun":
+                    self.drop_files(record, number)
 
-    def drop_files(self, record: TaskRecord, version: int) -> None:
+    def drop_files(self, record: TaskRecord, number: int) -> None:
         """Delete the labels and replies of a version."""
-        self._node.state.drop_replies(record.id, version)
-        for path in self._node.state.folder(record.id, version, HOLDER).iterdir():
+        self._node.state.replies(record.id, number).drop_all()
+        for path in self._node.state.folder(record.id, number, HOLDER).iterdir():
             path.unlink(missing_ok=True)
 
     # Opening
@@ -69,16 +71,17 @@ class Versions:
             )
         for number in open_ones:
             self._abandon(record, number)
-        return max(self._node.state.versions(record.id, HOLDER), default=0) + 1
+        return max(self._node.state.statuses(record.id, HOLDER), default=0) + 1
 
     def _open(self, record: TaskRecord) -> list[int]:
-        versions = self._node.state.versions(record.id, HOLDER)
-        return [number for number, facts in versions.items() if facts["status"] == "begun"]
+        statuses = self._node.state.statuses(record.id, HOLDER)
+        return [number for number, status in statuses.items() if status == "begun"]
 
-    def _abandon(self, record: TaskRecord, version: int) -> None:
-        facts = self._node.state.version(record.id, version, HOLDER) or {}
-        self._node.state.put_version(record.id, version, "abandoned", facts, HOLDER)
-        self.drop_files(record, version)
+    def _abandon(self, record: TaskRecord, number: int) -> None:
+        version = self._node.state.learned_version(record.id, number)
+        if version is not None:
+            self._node.state.put_version(record.id, number, replace(version, status="abandoned"))
+        self.drop_files(record, number)
 
     def open(self, gathering: Gathering) -> OpenVersion:
         """A new version, once enough organizations are there; it can be resumed when this returns."""
@@ -116,13 +119,13 @@ class Versions:
         """From here on the version can be resumed."""
         node, record = self._node, version.record
         privacy = privacy_facts(node.ledger, node.configuration, privacy_of(record.options))
-        facts = {
-            "n_rows": len(version.rows.ids),
-            "n_without_label": version.rows.n_without,
-            "started": _now(),
-            "privacy": privacy,
-        }
-        node.state.put_version(record.id, version.number, "begun", facts, HOLDER)
+        begun = LearnedVersion(
+            n_rows=len(version.rows.ids),
+            n_without_label=version.rows.n_without,
+            started=_now(),
+            privacy=privacy,
+        )
+        node.state.put_version(record.id, version.number, begun)
         version.gathering.on_event({"event": "privacy"} | privacy)
 
     # Ending
@@ -131,25 +134,34 @@ class Versions:
         """Remember what was learned, and let everybody know that this version is over."""
         version, state = learning.version, self._node.state
         record, labels = version.record, version.labels
-        facts = dict(state.version(record.id, version.number, HOLDER) or {}) | {
-            "status": "finished",
-            "ensemble": plain(ensemble),
-            "classes": None if labels.classes is None else labels.classes.tolist(),
-            "loss": labels.loss.name,
-            "finished": _now(),
-            "seconds": round(seconds, 3),
-            "known_rows": {name: shared.n_known for name, shared in learning.shared.items()},
-            "unknown_rows": {name: shared.n_unknown for name, shared in learning.shared.items()},
-        }
+        outcome = Outcome(
+            ensemble=plain(ensemble),
+            classes=None if labels.classes is None else labels.classes.tolist(),
+            loss=labels.loss.name,
+            finished=_now(),
+            seconds=round(seconds, 3),
+            known_rows={name: shared.n_known for name, shared in learning.shared.items()},
+            unknown_rows={name: shared.n_unknown for name, shared in learning.shared.items()},
+        )
+        finished = replace(self._stored(version), status="finished", outcome=outcome)
         private = privacy_of(record.options).mechanism != "none"
         if private:  # sent first: when it is sent must not depend on the true labels
             self._send_end(learning, ensemble)
-            facts |= refit_facts(version.task, labels, learning.reached, learning.moved, ensemble)
-        state.finish_version(record.id, version.number, facts)
+            refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble)
+            finished = replace(finished, refit=refit)
+        state.put_version(record.id, version.number, finished, activate=True)
         if not private:
             self._send_end(learning, ensemble)
         self.drop_files(record, version.number)
-        return version_facts(record, version.number, facts)
+        return version_facts(record, version.number, finished)
+
+    def _stored(self, version: OpenVersion) -> LearnedVersion:
+        found = self._node.state.learned_version(version.record.id, version.number)
+        if found is None:
+            raise TaskError(
+                f"version {version.number} of {version.record.name!r} is not on record any more: was the task forgotten?"
+            )
+        return found
 
     def measure_leak(self, learning: Learning) -> dict[str, Any]:
         """What the messages of a finished version gave away, kept with it; nothing where nobody wanted to know."""
@@ -162,8 +174,7 @@ class Versions:
             found = leak_facts(learning.transcript, version.task, version.labels, privacy_of(record.options))
         except GALError as error:  # the version is learned and stays
             found = {"error": f"the leak could not be measured: {error}"}
-        facts = dict(state.version(record.id, version.number, HOLDER) or {}) | {"leak": found}
-        state.put_version(record.id, version.number, "finished", facts, HOLDER)
+        state.put_version(record.id, version.number, replace(self._stored(version), leak=found))
         return {"leak": found}
 
     def _send_end(self, learning: Learning, ensemble: Ensemble) -> None:

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from gal.errors import AuditError, NodeError
+from gal.node.store.database import connect, whole
 
 Direction = Literal["in", "out", "own"]
 
@@ -49,7 +50,7 @@ create trigger if not exists audit_is_not_deleted before delete on audit
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditEntry:
     """One record; ``round`` and ``version`` are 0 where there is none."""
 
     seq: int
@@ -76,7 +77,7 @@ class Verified:
 
     n: int
     head: str
-    cuts: tuple[Entry, ...] = ()
+    cuts: tuple[AuditEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class _Head:
     hash: str
 
 
-_COLUMNS = ", ".join(field.name for field in fields(Entry))
-_INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(Entry)))})"
+_COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
+_INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(AuditEntry)))})"
 _NOTHING = _Head(0, FIRST)
 
 
@@ -121,13 +122,10 @@ class AuditLog:
         self.head_path = path.with_name("audit.head")
         self._clock = clock
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         try:
-            self._connection.execute("pragma journal_mode = wal")
-            self._connection.execute("pragma synchronous = normal")
+            self._connection = connect(path, timeout=10, any_thread=True)
             self._connection.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            self._connection.close()
             raise NodeError(f"the audit log in {path} cannot be opened: {error}.") from error
 
     def append(
@@ -143,7 +141,7 @@ class AuditLog:
         digest: str = "",
         n_bytes: int = 0,
         note: str = "",
-    ) -> Entry:
+    ) -> AuditEntry:
         """Add an entry and return it; it is committed when this returns.
 
         ``shape`` is text, or the shape of an array: ``(200000, 3)`` becomes ``200000x3``.
@@ -162,14 +160,14 @@ class AuditLog:
         peer: str | None = None,
         since: datetime | None = None,
         limit: int | None = None,
-    ) -> list[Entry]:
+    ) -> list[AuditEntry]:
         """The entries in order; with ``limit``, the newest so many of them."""
         wanted = {"task = ?": task, "peer = ?": peer, "time >= ?": None if since is None else _text(since)}
         used = {test: value for test, value in wanted.items() if value is not None}
         where = f"where {' and '.join(used)}" if used else ""
         query = f"select {_COLUMNS} from audit {where} order by seq desc limit ?"
         rows = self._rows(query, (*used.values(), -1 if limit is None else limit))
-        return [Entry(*row) for row in reversed(rows)]
+        return [AuditEntry(*row) for row in reversed(rows)]
 
     def summary(self) -> list[Total]:
         """Messages and bytes by peer, task, direction and kind: what left, and what entered."""
@@ -222,23 +220,16 @@ class AuditLog:
     ) -> None:
         self.close()
 
-    def _insert(self, direction: str, about: tuple[str | int, ...]) -> Entry:
+    def _insert(self, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
         """Insert in one transaction that holds the write lock, so that nobody else continues the same hash."""
         try:
-            self._connection.execute("begin immediate")
-            try:
+            with whole(self._connection):
                 last = self._last()
                 loss = self._loss(last)
                 if loss is not None:
                     cut = self._insert_after(last, "own", ("", "", 0, 0, CUT, "", "", 0, loss))
                     last = _Head(cut.seq, cut.hash)
                 entry = self._insert_after(last, direction, about)
-                self._connection.execute("commit")
-            except BaseException:
-                # SQLite has rolled back by itself after some errors, such as a full disk.
-                if self._connection.in_transaction:
-                    self._connection.execute("rollback")
-                raise
         except sqlite3.Error as error:
             raise NodeError(
                 f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter without a "
@@ -246,13 +237,13 @@ class AuditLog:
             ) from error
         return entry
 
-    def _insert_after(self, last: _Head, direction: str, about: tuple[str | int, ...]) -> Entry:
+    def _insert_after(self, last: _Head, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
         """One row that continues the chain."""
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
         row = (*content, last.hash, _hash(last.hash, content))
         self._connection.execute(_INSERT, row)
-        return Entry(*row)  # type: ignore[arg-type]  # the columns are in the order of the fields
+        return AuditEntry(*row)  # type: ignore[arg-type]  # the columns are in the order of the fields
 
     def _last(self) -> _Head:
         row = self._connection.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
@@ -271,16 +262,16 @@ class AuditLog:
         with self._lock:
             return self._connection.execute(query, values).fetchall()
 
-    def _chain(self) -> Iterator[Entry]:
+    def _chain(self) -> Iterator[AuditEntry]:
         """All entries as they are now, through a connection of its own: appending goes on meanwhile."""
         with contextlib.closing(sqlite3.connect(self.path, timeout=10)) as connection:
             try:
                 for row in connection.execute(f"select {_COLUMNS} from audit order by seq"):
-                    yield Entry(*row)
+                    yield AuditEntry(*row)
             except sqlite3.Error as error:
                 raise AuditError(f"the audit log {self.path} cannot be read: {error}.") from error
 
-    def _write_head(self, entry: Entry) -> None:
+    def _write_head(self, entry: AuditEntry) -> None:
         """Keep the head in the second place; where that fails, the file stays behind, which is no error."""
         # In place and of one length, in one call: as whole as a rename for whoever reads, 200 times as fast,
         # and it works on a full disk.
@@ -308,7 +299,7 @@ class AuditLog:
         return _Head(int(words[0]), words[1])
 
 
-def _check_link(entry: Entry, last: _Head) -> None:
+def _check_link(entry: AuditEntry, last: _Head) -> None:
     """Raise `AuditError` where this entry is not the one that was written after the last."""
     where = f"the audit log was altered at entry {entry.seq}"
     if entry.seq != last.seq + 1:

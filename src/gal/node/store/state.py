@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from gal.errors import NodeError, TaskError
 from gal.node.agreement.invitations import TaskTerms
+from gal.node.store.database import Database
+from gal.node.store.replies import ReplyTable
+from gal.node.store.versions import (
+    AssistedVersion,
+    LearnedVersion,
+    Status,
+    assisted_version,
+    learned_version,
+    version_text,
+)
 
 FORMAT = 1
 Role = Literal["label holder", "organization"]
@@ -87,25 +95,18 @@ class Answer:
     model_digest: str | None = None
 
 
-@dataclass(frozen=True)
-class StoredReply:
-    """What an organization sent to the label holder for one request of a step, or what went wrong."""
-
-    place: int
-    organization: str
-    request: str
-    file: str | None
-    digest: str | None
-    problem: str | None
-
-
 class State:
     """The node's memory; every method is one transaction, from any thread or process."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / "state.sqlite"
-        self._local = threading.local()
+        self._database = Database(self.path)
+        self.transaction, self.reading, self.close = (
+            self._database.transaction,
+            self._database.reading,
+            self._database.close,
+        )
         with self.transaction() as db:
             for statement in SCHEMA.split(";"):
                 db.execute(statement)
@@ -115,53 +116,6 @@ class State:
                     f"{self.path} has format {found}, this version of gal-learn reads {FORMAT}: upgrade gal-learn"
                 )
             db.execute(f"PRAGMA user_version = {FORMAT}")
-
-    def _connection(self) -> sqlite3.Connection:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            # Autocommit: transactions are begun and ended by ``transaction`` alone.
-            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            self.path.chmod(0o600)
-            self._local.db = db
-        return db
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; what the disk refuses is an error that says so."""
-        try:
-            db = self._connection()
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if (
-                    db.in_transaction
-                ):  # SQLite has rolled back by itself after some errors, such as a full disk
-                    db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise NodeError(
-                f"{self.path}: {error}. Nothing was changed; if the disk is full, make room and try again"
-            ) from error
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A look at what is there, which no writer has to wait for."""
-        try:
-            yield self._connection()
-        except sqlite3.Error as error:
-            raise NodeError(f"{self.path} cannot be read: {error}") from error
-
-    def close(self) -> None:
-        """Close this thread's connection."""
-        db = getattr(self._local, "db", None)
-        if db is not None:
-            db.close()
-            self._local.db = None
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an organization of her task, too."""
@@ -249,41 +203,58 @@ class State:
 
     # Versions
 
-    def versions(self, task: str, role: Role = "organization") -> dict[int, dict[str, Any]]:
-        """Facts of all versions, with their "status": begun (learning), finished or abandoned."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT * FROM versions WHERE task = ? AND role = ? ORDER BY version", (task, role)
-            ).fetchall()
-        return {row["version"]: json.loads(row["facts"]) | {"status": row["status"]} for row in rows}
+    def versions(self, task: str) -> dict[int, AssistedVersion]:
+        """All versions of a task in which this organization takes part."""
+        return {
+            row["version"]: assisted_version(row["status"], row["facts"])
+            for row in self._versions(task, "organization")
+        }
 
-    def version(self, task: str, version: int, role: Role = "organization") -> dict[str, Any] | None:
-        """Facts of one version, with its "status"; None where it is not known."""
+    def version(self, task: str, version: int) -> AssistedVersion | None:
+        """One of them; None where it is not known."""
+        found = self._versions(task, "organization", version)
+        return assisted_version(found[0]["status"], found[0]["facts"]) if found else None
+
+    def learned_versions(self, task: str) -> dict[int, LearnedVersion]:
+        """All versions of a task of one's own."""
+        return {
+            row["version"]: learned_version(row["status"], row["facts"])
+            for row in self._versions(task, "label holder")
+        }
+
+    def learned_version(self, task: str, version: int) -> LearnedVersion | None:
+        """One of them; None where it is not known."""
+        found = self._versions(task, "label holder", version)
+        return learned_version(found[0]["status"], found[0]["facts"]) if found else None
+
+    def statuses(self, task: str, role: Role) -> dict[int, Status]:
+        """What has become of the versions of a task, without reading them."""
+        return {row["version"]: row["status"] for row in self._versions(task, role)}
+
+    def _versions(self, task: str, role: Role, version: int | None = None) -> list[sqlite3.Row]:
         with self.reading() as db:
-            row = db.execute(
-                "SELECT * FROM versions WHERE task = ? AND version = ? AND role = ?", (task, version, role)
-            ).fetchone()
-        return None if row is None else json.loads(row["facts"]) | {"status": row["status"]}
+            return db.execute(
+                "SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = ifnull(?, version) "
+                "ORDER BY version",
+                (task, role, version),
+            ).fetchall()
 
     def put_version(
-        self, task: str, version: int, status: str, facts: Mapping[str, Any], role: Role = "organization"
+        self, task: str, number: int, version: AssistedVersion | LearnedVersion, *, activate: bool = False
     ) -> None:
-        """Remember a version, or what has become of it."""
-        text = json.dumps({key: value for key, value in facts.items() if key != "status"})
-        with self.transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)", (task, version, role, status, text)
-            )
-
-    def finish_version(self, task: str, version: int, facts: Mapping[str, Any]) -> None:
-        """An own version is learned, and predicts from now on: both or neither."""
-        text = json.dumps({key: value for key, value in facts.items() if key != "status"})
+        """Remember a version, or what has become of it; with ``activate`` it predicts from now on: both or neither."""
+        role: Role = "organization" if isinstance(version, AssistedVersion) else "label holder"
         with self.transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)",
-                (task, version, "label holder", "finished", text),
+                (task, number, role, version.status, version_text(version)),
             )
-            db.execute("UPDATE tasks SET active = ? WHERE id = ?", (version, task))
+            if activate:
+                db.execute("UPDATE tasks SET active = ? WHERE id = ?", (number, task))
+
+    def replies(self, task: str, version: int) -> ReplyTable:
+        """What organizations sent in a version of one's own."""
+        return ReplyTable(self._database, task, version)
 
     # The organization's answers
 
@@ -311,18 +282,7 @@ class State:
         with self.transaction() as db:
             db.execute(
                 "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)",
-                (
-                    task,
-                    version,
-                    answer.track,
-                    answer.round,
-                    answer.part,
-                    answer.request,
-                    answer.answer,
-                    answer.answer_digest,
-                    answer.model,
-                    answer.model_digest,
-                ),
+                (task, version, *astuple(answer)),
             )
             if moving and answer.model is not None:
                 db.execute(
@@ -338,69 +298,6 @@ class State:
                 "DELETE FROM answers WHERE task = ? AND version = ? AND track = ? AND round = ? AND part = ?",
                 (task, version, answer.track, answer.round, answer.part),
             )
-
-    # The label holder's replies
-
-    def put_reply(self, task: str, version: int, step: int, reply: StoredReply) -> None:
-        """Remember a reply of a step that is still open; a second one for the same request changes nothing."""
-        with self.transaction() as db:
-            db.execute(
-                "INSERT OR IGNORE INTO replies VALUES (?,?,?,?,?,?,?,?,?)",
-                (
-                    task,
-                    version,
-                    step,
-                    reply.place,
-                    reply.organization,
-                    reply.request,
-                    reply.file,
-                    reply.digest,
-                    reply.problem,
-                ),
-            )
-
-    def replies(self, task: str, version: int, step: int) -> list[StoredReply]:
-        """What has come for a step."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT place, organization, request, file, digest, problem FROM replies "
-                "WHERE task = ? AND version = ? AND step = ?",
-                (task, version, step),
-            ).fetchall()
-        return [StoredReply(**dict(row)) for row in rows]
-
-    def drop_reply(self, task: str, version: int, step: int, reply: StoredReply) -> None:
-        """Forget a reply whose file is gone or damaged: it will be asked for again."""
-        with self.transaction() as db:
-            db.execute(
-                "DELETE FROM replies WHERE task = ? AND version = ? AND step = ? AND place = ? AND organization = ?",
-                (task, version, step, reply.place, reply.organization),
-            )
-
-    def close_step(self, task: str, version: int, step: int, missed: list[StoredReply]) -> None:
-        """The step is over: exactly the replies that are here count, for good; who is missed is named."""
-        with self.transaction() as db:
-            for reply in missed:
-                db.execute(
-                    "INSERT OR IGNORE INTO replies VALUES (?,?,?,?,?,?,NULL,NULL,?)",
-                    (task, version, step, reply.place, reply.organization, reply.request, reply.problem),
-                )
-            db.execute("INSERT INTO closed_steps VALUES (?,?,?)", (task, version, step))
-
-    def is_closed(self, task: str, version: int, step: int) -> bool:
-        """Whether a step is over."""
-        with self.reading() as db:
-            found = db.execute(
-                "SELECT 1 FROM closed_steps WHERE task = ? AND version = ? AND step = ?",
-                (task, version, step),
-            )
-            return found.fetchone() is not None
-
-    def drop_replies(self, task: str, version: int) -> None:
-        """Forget all replies of a version: it is finished or abandoned."""
-        with self.transaction() as db:
-            for table in ("replies", "closed_steps"):
-                db.execute(f"DELETE FROM {table} WHERE task = ? AND version = ?", (task, version))
 
     # Budgets
 
