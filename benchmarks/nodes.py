@@ -41,9 +41,9 @@ from gal.alignment import RowIds
 from gal.core.algorithm import learn
 from gal.node.admin.init import found_node
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.holder import learning
 from gal.node.holder.endpoint import Endpoint
 from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.learning import learning
 from gal.node.journal.logs import open_log
 from gal.node.runtime.node import Node
 from gal.transport import CardFolder, card_of

@@ -17,7 +17,7 @@ from gal.node.admin import membership as registering
 from gal.node.admin.init import rotate_key
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import read_configuration
-from gal.node.holder.gathering import Patience
+from gal.node.holder.learning.gathering import Patience
 from gal.protocol import Message
 from gal.transport import read_card
 from hostile import (

@@ -33,8 +33,8 @@ from gal.errors import InvalidMessageError, NodeError
 from gal.models import LinearModel
 from gal.node.admin import membership as registering
 from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
-from gal.node.holder.gathering import Patience
 from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.logs import Log
 from gal.node.runtime.node import Node
 from gal.node.store.audit import AuditEntry

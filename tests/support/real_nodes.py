@@ -34,7 +34,7 @@ from gal.errors import NodeError
 from gal.models import LinearModel
 from gal.node.admin.init import found_node
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.holder.gathering import Patience
+from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.logs import open_log
 from gal.node.runtime.commands import do
 from gal.node.runtime.control import running_node

@@ -26,9 +26,9 @@ from gal.core.state import Ensemble, ensemble_of, plain
 from gal.models.registry import make_model
 from gal.node.agreement.invitations import read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.holder.gathering import Patience
 from gal.node.holder.label_holder import LabelHolder
-from gal.node.holder.labelled_tasks import new_task
+from gal.node.holder.labels.labelled_tasks import new_task
+from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe
 from gal.node.journal.logs import Log
 from gal.node.runtime.node import Node

@@ -277,14 +277,14 @@ def _strengths(
 
 def _named_classes(text: str) -> list[Any]:
     """As ``gal invite`` reads them."""
-    from gal.node.holder.label_privacy import classes_from
+    from gal.node.holder.labels.label_privacy import classes_from
 
     return list(classes_from(text))
 
 
 def _as_classes(y: NDArray[Any], classes: list[Any]) -> NDArray[Any]:
     """Labels (n,) as the named classes; an error where some are none of them."""
-    from gal.node.holder.label_privacy import LabelPrivacy
+    from gal.node.holder.labels.label_privacy import LabelPrivacy
 
     found = LabelPrivacy("randomised-response", 1.0, classes=tuple(classes)).as_classes(y).tolist()
     others = [one for one in found if one not in classes]

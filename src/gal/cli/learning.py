@@ -113,7 +113,7 @@ def describe(event: Mapping[str, Any]) -> str:
 
 def _privacy(event: Mapping[str, Any]) -> str:
     """What is about to be told of the labels, said before anything is sent."""
-    from gal.node.holder.label_privacy import in_words
+    from gal.node.holder.labels.label_privacy import in_words
 
     if event["mechanism"] == "none":
         return f"[yellow]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"

@@ -115,7 +115,7 @@ def _privacy(
     """How the labels are to be protected; for a task that is there already, how they are."""
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
-    from gal.node.holder.label_privacy import (
+    from gal.node.holder.labels.label_privacy import (
         LabelPrivacy,
         check_affordable,
         check_installed,
@@ -144,7 +144,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
     """What protects the labels of a task, what it costs, and what is left today."""
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
-    from gal.node.holder.label_privacy import privacy_facts, privacy_of
+    from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
@@ -154,7 +154,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
 
 def tell_privacy(facts: Mapping[str, Any], screen: Console) -> None:
     """What protects the labels, what it costs and what is left, in plain words."""
-    from gal.node.holder.label_privacy import in_words
+    from gal.node.holder.labels.label_privacy import in_words
 
     colour = "yellow" if facts["mechanism"] == "none" else "green"
     screen.print(f"[{colour}]Privacy: {escape(facts['words'])}[/] {escape(in_words(facts))}")

@@ -85,11 +85,11 @@ def test_rows_in_the_label_holder_s_order(tmp_path: Path) -> None:
 
 def test_a_source_that_changes_is_read_again(tmp_path: Path) -> None:
     lab = work(tmp_path)
-    assert len(lab.table().ids) == N
-    assert lab.table() is lab.table()
+    assert len(lab.rows.table().ids) == N
+    assert lab.rows.table() is lab.rows.table()
     pd.DataFrame({"id": [1, 2], "a": [0, 1], "b": [1, 0]}).to_csv(tmp_path / "rows.csv", index=False)
-    assert len(lab.table().ids) == 2
-    assert lab.index("plain")[1].positions(np.array([2, 1, 0])).tolist() == [1, 0, -1]
+    assert len(lab.rows.table().ids) == 2
+    assert lab.rows._index("plain")[1].positions(np.array([2, 1, 0])).tolist() == [1, 0, -1]
 
 
 def test_a_version_keeps_its_view_when_the_source_changes(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_private_set_intersection(tmp_path: Path) -> None:
         fields = {"step": step, "kind": "integer", "exchange": exchange, "n_rows": 4}
         arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
         data = bytes(encode(Message("blind", TASK, 1, f"blind {step}", fields, arrays)))
-        return decode(lab.blind(data, "clinic")).arrays["bytes"].tobytes()
+        return decode(lab.rows.intersect(data, "clinic")).arrays["bytes"].tobytes()
 
     setup = ask("setup", None)
     with pytest.raises(RefusedError, match="begin it again"):

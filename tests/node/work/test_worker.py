@@ -22,7 +22,7 @@ from gal.errors import (
     RefusedError,
 )
 from gal.node.config.configuration import read_configuration
-from gal.node.holder.gathering import Patience
+from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from small_network import Network, numbers, running
@@ -76,7 +76,7 @@ def test_it_answers_from_a_process_of_its_own(worker: Worker) -> None:
 
 def test_failures_come_back_in_two_voices(worker: Worker, home: Path) -> None:
     with pytest.raises(WorkFailedError) as error:
-        worker("blind", b"no message", peer="clinic")
+        worker("intersect", b"no message", peer="clinic")
     failure = error.value.failure
     assert failure.code == "invalid-message"
     assert failure.outside == "lab could not read what was sent: its own log says why"

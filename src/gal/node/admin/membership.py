@@ -52,7 +52,7 @@ def invite(
     **choices: Any,
 ) -> TaskTerms:
     """Open a task of one's own, and write its invitation."""
-    from gal.node.holder.labelled_tasks import check_options, new_task
+    from gal.node.holder.labels.labelled_tasks import check_options, new_task
 
     check_options(options)
     with opened(home) as records:
@@ -77,7 +77,7 @@ def invite(
 
 def _invite_again(records: Records, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
     """A new invitation to a task that is there already, for more organizations, or for those with a new key or that had left."""
-    from gal.node.holder.labelled_tasks import invited
+    from gal.node.holder.labels.labelled_tasks import invited
 
     task = records.state.find_task(name, "label holder")
     members = records.state.members(task.id)

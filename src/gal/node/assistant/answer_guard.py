@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gal.errors import BudgetSpentError, PrivacyError, RefusedError
+from gal.node.agreement.incoming import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.files import read_whole, write_whole
@@ -48,6 +49,10 @@ class AnswerGuard:
             raise PrivacyError(f"{self._name}: answers with noise need a ledger to charge them to")
         check_installed()  # said at the start, and not to a label holder
         self._noise = answer_noise(self.facts)
+
+    def noise_on(self, asked: IncomingRequest) -> dict[str, Any] | None:
+        """The noise on the answer to a request; none on those to oneself."""
+        return None if asked.own else self.facts
 
     def charge(self, peer: str, task: TaskRecord, rows: Keys, count: int = 1) -> None:
         """Charge ``count`` answers about each of these rows to a label holder's task, before they leave."""

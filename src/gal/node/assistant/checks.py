@@ -5,8 +5,9 @@ For the node's own tasks (``own``) its policy does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Limits
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.versions import AssistedVersion, Status
+from gal.protocol import Message
 
 EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
@@ -193,3 +195,35 @@ class RequestChecks:
                 f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
             )
         self.charge_rows(asked, n_rows)
+
+
+def agreed_version(
+    asked: IncomingRequest, answer: Message, *, begun: str, kinds: Mapping[str, str], keys: str | None
+) -> AssistedVersion:
+    """What is remembered of a version: all that later requests are checked against."""
+    fields, arrays = asked.message.fields, asked.message.arrays
+    known = answer.arrays["known"] == 1
+    parts = arrays["parts"][known] if "parts" in arrays else np.zeros(0, dtype=np.int32)
+    return AssistedVersion(
+        request=asked.digest,
+        rows=answer.fields["rows"],
+        n_rows=answer.fields["n_rows"],
+        n_fit=int((arrays["fit"][known] == 1).sum()),
+        fewest=_fewest(arrays, known),
+        without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
+        n_outputs=fields["n_outputs"],
+        rounds=fields["rounds"],
+        organization=fields["organization"],
+        begun=begun,
+        kinds=kinds,
+        keys=keys,
+    )
+
+
+def _fewest(arrays: Mapping[str, Any], known: Any) -> int:
+    """The fewest rows on which a model of the version is fitted: without one of the folds, where there are any."""
+    fit = arrays["fit"][known] == 1
+    if "folds" not in arrays:
+        return int(fit.sum())
+    sizes = np.bincount(arrays["folds"][known][fit])
+    return int(fit.sum() - sizes.max(initial=0))

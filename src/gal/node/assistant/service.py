@@ -9,24 +9,22 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
-from gal.node.assistant.checks import RequestChecks
+from gal.node.assistant.checks import RequestChecks, agreed_version
+from gal.node.assistant.fitting import Fitting
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.audit import utc_now
-from gal.node.store.files import read_whole
-from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.state import State, TaskRecord
 from gal.node.store.versions import AssistedVersion
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.worker import Result, Worker
@@ -54,6 +52,7 @@ class Service:
         self.log, self.metrics, self._clock = log, metrics, clock
         self._checks = RequestChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
+        self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -62,7 +61,7 @@ class Service:
         handlers = {
             "begin": self._begin,
             "blind": self._intersect,
-            "fit": self._fit,
+            "fit": self._fitting.fit,
             "revisit": self._revisit,
             "predict": self._predict,
             "end": self._end,
@@ -90,10 +89,11 @@ class Service:
             folder=folder,
             peer=asked.peer,
             own=asked.own,
-            keys=self._noise(asked) is not None,
+            keys=self.guard.noise_on(asked) is not None,
         )
         begun = restore(answer)
-        version = self._agreed(asked, begun.message, kinds=result["kinds"], keys=result["keys"])
+        columns = {"kinds": result["kinds"], "keys": result["keys"]}
+        version = agreed_version(asked, begun.message, begun=self._now(), **columns)
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, version)
         self.log.info(
@@ -119,121 +119,15 @@ class Service:
             "learn a new version",
         )
 
-    def _agreed(self, asked: IncomingRequest, begun: Message, **columns: Any) -> AssistedVersion:
-        """What is remembered of a version: all that later requests are checked against."""
-        fields, arrays = asked.message.fields, asked.message.arrays
-        known = begun.arrays["known"] == 1
-        parts = arrays["parts"][known] if "parts" in arrays else np.zeros(0, dtype=np.int32)
-        return AssistedVersion(
-            request=asked.digest,
-            rows=begun.fields["rows"],
-            n_rows=begun.fields["n_rows"],
-            n_fit=int((arrays["fit"][known] == 1).sum()),
-            fewest=_fewest(arrays, known),
-            without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
-            n_outputs=fields["n_outputs"],
-            rounds=fields["rounds"],
-            organization=fields["organization"],
-            begun=self._clock().isoformat(timespec="seconds"),
-            **columns,
-        )
-
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection."""
         self._checks.intersection(asked, task)
-        return restore(self.worker("blind", asked.data, peer=asked.peer)[1])
+        return restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
 
-    def _noise(self, asked: IncomingRequest) -> dict[str, Any] | None:
-        """The noise on this answer; none on those to oneself."""
-        return None if asked.own else self.guard.facts
+    def _now(self) -> str:
+        return self._clock().isoformat(timespec="seconds")
 
     # Rounds
-
-    def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        message, fields = asked.message, asked.message.fields
-        version = self._checks.version(asked, task, "begun")
-        track, round, part = (
-            fields["track"],
-            fields["round"],
-            -1 if fields["part"] is None else fields["part"],
-        )
-        folder = self.state.folder(task.id, message.version)
-        known = self.state.answer(task.id, message.version, track, round, part)
-        if known is not None:
-            stored = self._answered_before(asked, task, known, folder)
-            if stored is not None:
-                return stored
-        self._checks.fit(asked, version)
-        answer, model = (
-            f"answer-{track}-{round}-{part}.arrow",
-            None if part >= 0 else f"model-{track}-{round}.gal",
-        )
-        noise = self._noise(asked)
-        # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
-        drawn = None if known is None or noise is None else read_whole(folder / answer, known.answer_digest)
-        if noise is not None and drawn is None:
-            self.guard.charge_version(asked.peer, task, folder, version.keys)
-        previous = self._previous(task.id, message.version, track, round)
-        result, _ = self.worker(
-            "fit",
-            asked.data,
-            folder=folder,
-            answer=answer if drawn is None else None,
-            model=model,
-            previous=previous,
-            own=asked.own,
-            noise=noise,
-        )
-        digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
-        record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])
-        self.state.put_answer(task.id, message.version, record, moving=result["moving"])
-        if result["moving"] and model is not None and previous is not None:
-            (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
-        self.log.info(
-            "fitted",
-            peer=asked.peer,
-            task=task.name,
-            version=message.version,
-            round=round,
-            track=track,
-            part=part,
-            seconds=result["seconds"],
-        )
-        self.metrics.fitted(result["seconds"])
-        return self._stored(folder, record)
-
-    def _answered_before(
-        self, asked: IncomingRequest, task: TaskRecord, known: Answer, folder: Path
-    ) -> Encoded | None:
-        """The stored answer; None where its file was lost, and it has to be computed again."""
-        if known.request != asked.digest:
-            raise RefusedError(
-                "already-answered",
-                f"{self.configuration.name} has answered round {known.round} of {task.name!r} for another residual: a round is "
-                "answered once",
-            )
-        data = read_whole(folder / known.answer, known.answer_digest)
-        model = known.model is None or read_whole(folder / known.model, known.model_digest or "") is not None
-        if data is not None and model:
-            return restore(data, known.answer_digest)
-        self.state.drop_answer(task.id, asked.message.version, known)
-        return None
-
-    def _stored(self, folder: Path, record: Answer) -> Encoded:
-        """What the worker has just written, and taken the digest of."""
-        try:
-            data = (folder / record.answer).read_bytes()
-        except OSError as error:
-            said = f"{self.configuration.name} could not read back what it had stored"
-            raise RefusedError("disk", said) from error
-        return restore(data, record.answer_digest)
-
-    def _previous(self, task: str, version: int, track: str, round: int) -> tuple[str, str] | None:
-        """File and digest of the model of the last round before this one."""
-        earlier = self.state.answers(task, version, "track = ? AND part = -1 AND round < ?", (track, round))
-        if not earlier or earlier[-1].model is None or earlier[-1].model_digest is None:
-            return None
-        return earlier[-1].model, earlier[-1].model_digest
 
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
@@ -250,22 +144,22 @@ class Service:
     def _revisit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, "begun")
         self._checks.rounds(asked, task, version)
-        folder, noise = self.state.folder(task.id, asked.message.version), self._noise(asked)
+        folder, noise = self.state.folder(task.id, asked.message.version), self.guard.noise_on(asked)
         if noise is not None:
             kept = self.guard.kept(folder, asked.digest)
             if kept is not None:
                 return kept
             n_rounds = len(asked.message.fields["rounds"])
             self.guard.charge_version(asked.peer, task, folder, version.keys, n_rounds)
-        told = {"folder": folder, "models": self._models(asked, task), "noise": noise}
-        answer = self.worker("revisit", asked.data, **told)[1]
+        models = self._models(asked, task)
+        answer = self.worker("revisit", asked.data, folder=folder, models=models, noise=noise)[1]
         return restore(answer) if noise is None else self.guard.keep(folder, asked.digest, answer)
 
     # Prediction and end
 
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, "begun", "finished")
-        if self._noise(asked) is None:
+        if self.guard.noise_on(asked) is None:
             return restore(self._predicted(asked, task, version)[1])
         folder = self.state.folder(task.id, asked.message.version)
         with self.guard.lock(asked.digest):
@@ -292,7 +186,7 @@ class Service:
             n_outputs=version.n_outputs,
             organization=version.organization,
             kinds=version.kinds,
-            noise=self._noise(asked),
+            noise=self.guard.noise_on(asked),
         )
         self.metrics.predicted(asked.peer, n_rows)
         return found
@@ -326,12 +220,3 @@ class Service:
             folder = self.state.home / "tasks" / task
             self.worker("forget", folder=folder)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _fewest(arrays: Mapping[str, Any], known: Any) -> int:
-    """The fewest rows on which a model of the version is fitted: without one of the folds, where there are any."""
-    fit = arrays["fit"][known] == 1
-    if "folds" not in arrays:
-        return int(fit.sum())
-    sizes = np.bincount(arrays["folds"][known][fit])
-    return int(fit.sum() - sizes.max(initial=0))

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError, TaskError
-from gal.node.holder.gathering import Event, Gathering, Patience
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.label_guard import LabelGuard, transcript_of
-from gal.node.holder.label_privacy import privacy_of
-from gal.node.holder.learning import Learning
+from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
+from gal.node.holder.labels.label_privacy import privacy_of
+from gal.node.holder.learning.gathering import Event, Gathering, Patience
+from gal.node.holder.learning.learning import Learning
+from gal.node.holder.learning.versions import HOLDER, Versions
 from gal.node.holder.predicting import Predictor
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows, score_of, write_predictions
-from gal.node.holder.versions import HOLDER, Versions
 from gal.node.source.data import columns_in, labels_of, read_ids
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def operations(node: Node, holder: LabelHolder) -> dict[str, Operation]:
     """By name: what a label holder's running node does for commands on its machine."""
     from gal.node.holder.endpoint import Endpoint
-    from gal.node.holder.gathering import Patience
+    from gal.node.holder.learning.gathering import Patience
 
     def learn(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
         either = _either(stopping, node.stopping)

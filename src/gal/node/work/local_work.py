@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from gal.alignment import (
     Index,
     check_overlap,
-    check_same_kind,
     row_digest,
-    secret_digest,
-    tokens,
 )
 from gal.core.requests import FitRequest, Terms
 from gal.engine.organization import Organization, predict_locally
-from gal.errors import AlignmentError, LocalModelError, RefusedError
 from gal.models.adapters import is_moving
 from gal.models.registry import make_model
 from gal.node.agreement.request_arrays import (
@@ -34,17 +28,18 @@ from gal.node.agreement.request_arrays import (
     check_roles,
     fit_request,
     predict_request,
-    secret_of,
     shared_rows,
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Limits
-from gal.node.source.data import Table, check_kinds, read_like, read_source, stamp_of, view_in_blocks, view_of
-from gal.node.store.files import read_whole, write_whole
+from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of
+from gal.node.store.files import write_whole
 from gal.node.store.views import load_view, save_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
+from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
+from gal.node.work.stored_models import StoredModels
 from gal.protocol import Message, decode, digest, encode
-from gal.storage import load_models, save_models
+from gal.storage import save_models
 
 if TYPE_CHECKING:
     from gal.privacy.answers import AnswerNoise
@@ -53,11 +48,6 @@ if TYPE_CHECKING:
 Bools = NDArray[np.bool_]
 KEPT = 4
 """So many versions stay in memory."""
-
-KEPT_MODELS = 500
-"""So many rounds' models stay in memory for predictions."""
-LARGE = 100_000_000
-"""Bytes of a table that does not stay in memory beside the view that is fitted."""
 
 
 class Aligned(NamedTuple):
@@ -98,11 +88,9 @@ class LocalWork:
         self._source, self._noises = source, dict[tuple[Any, ...], "AnswerNoise"]()
         self.limits = Limits(configuration.name, configuration.policy)
         self._lock = threading.Lock()
-        self._table: tuple[Any, Table] | None = None
-        self._indices: dict[tuple[Any, str], Index] = {}
+        self.rows = OwnRows(configuration)
         self._versions: dict[Path, tuple[Organization, Terms]] = {}
-        self._models: dict[tuple[Path, str], Any] = {}
-        self._holders: dict[Any, Any] = {}
+        self._models = StoredModels(configuration)
 
     def new_model(self) -> Any:
         """An unfitted local model, as node.toml names it."""
@@ -126,57 +114,15 @@ class LocalWork:
                 self._noises[key] = answer_noise(facts, self._source or SystemNoise())
             return self._noises[key]
 
-    # Rows
-
-    def table(self) -> Table:
-        """All rows, read again when the source has changed."""
-        with self._lock:
-            stamp = stamp_of(self.configuration)
-            if self._table is None or self._table[0] != stamp:
-                # A query (no stamp) is asked once; what it reads may change without our seeing it.
-                self._table = stamp, read_source(self.configuration)
-                self._indices.clear()
-                give_back_memory()
-            return self._table[1]
-
-    def index(self, method: str) -> tuple[Table, Index]:
-        """Where rows are found by their tokens."""
-        table = self.table()
-        with self._lock:
-            key = id(table), method
-            if key not in self._indices:
-                self._indices[key] = Index(tokens(table.ids, method, self.secret(method)))
-            return table, self._indices[key]
-
-    def secret(self, method: str) -> bytes | None:
-        """The secret for keyed hashes; None for other methods."""
-        return secret_of(self.configuration) if method == "hashed" else None
-
-    def known_rows(self, message: Message, peer: str) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
-        """The table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
-        fields = message.fields
-        asked = asked_tokens(message, peer)
-        secret = self.secret(fields["method"])
-        if secret is not None and secret_digest(secret) != fields["secret"]:
-            raise RefusedError(
-                "alignment",
-                f"{peer!r} and organization {self.configuration.name!r} have different secrets for keyed hashes: compare "
-                "the files named by data.secret_file",
-            )
-        table, index = self.index(fields["method"])
-        with telling_the_peer():
-            check_same_kind(table.ids, fields["kind"], self.configuration.name, peer)
-        return table, index.positions(asked), asked
-
     def begin(self, data: bytes, folder: Path, peer: str, *, own: bool, keys: bool = False) -> Aligned:
         """Find the rows, keep a view of those that are known, and answer which they are.
 
         ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
         """
         message = decode(data)
-        table, positions, asked = self.known_rows(message, peer)
+        table, positions, asked = self.rows.known_rows(message, peer)
         known = positions >= 0
-        with telling_the_peer():
+        with alignment_refusals():
             check_roles(message.arrays, len(asked), peer)
             Index(asked)  # refuses a row that is there twice
             check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
@@ -204,42 +150,8 @@ class LocalWork:
         del table
         with self._lock:
             self._versions.pop(folder, None)
-            self._let_go_of_table()
+        self.rows.let_go_of_large()  # rounds need the view only
         return Aligned(bytes(answer), int(known.sum()), kinds, left)
-
-    def _let_go_of_table(self) -> None:
-        """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
-        if self._table is not None and self._table[1].columns.nbytes > LARGE:
-            self._table = None
-            self._indices.clear()
-
-    def blind(self, data: bytes, peer: str) -> bytes:
-        """One step of a private set intersection; each exchange has a key of its own, and answers once."""
-        from gal.alignment.psi import Holder
-
-        message = decode(data)
-        fields = message.fields
-        table = self.table()
-        with telling_the_peer():
-            check_same_kind(table.ids, fields["kind"], self.configuration.name, peer)
-        key = peer, message.task, fields["exchange"]
-        if fields["step"] == "setup":
-            holder: Holder | None = Holder(table.ids)
-            with self._lock:
-                while len(self._holders) >= KEPT:
-                    self._holders.pop(next(iter(self._holders)))
-                self._holders[key] = holder
-            made = self._holders[key].setup(fields["n_rows"])
-        else:
-            with self._lock:
-                holder = self._holders.get(key)
-            if holder is None or "bytes" not in message.arrays:
-                raise RefusedError(
-                    "alignment", "no such private set intersection was begun here: begin it again"
-                )
-            made = holder.respond(message.arrays["bytes"].tobytes())
-        said, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
-        return bytes(encode(Message("blinded", message.task, message.version, message.request, said, arrays)))
 
     # Rounds
 
@@ -313,7 +225,7 @@ class LocalWork:
         for key in [key for key in organization.models if key[0] == request.track]:
             del organization.models[key]
         if previous is not None:
-            found = self._stored(folder, *previous)
+            found = self._models.read(folder, [previous])
             organization.models.update(
                 {key: models for key, models in found.items() if key[0] == request.track}
             )
@@ -329,23 +241,6 @@ class LocalWork:
         if not organization.moves:  # fitted models of past rounds are on the disk: no need to keep them all
             organization.models.clear()
         return digest(path.read_bytes())
-
-    def _stored(self, folder: Path, file: str, expected: str) -> Mapping[tuple[Any, int], Any]:
-        """Models in a file, read once."""
-        path = folder / file
-        with self._lock:
-            if (path, expected) in self._models:
-                return dict(self._models[path, expected])
-        if read_whole(path, expected) is None:
-            raise LocalModelError(
-                f"organization {self.configuration.name!r}: the stored model {path.name} is missing or damaged"
-            )
-        found = load_models(path, trusted=self.configuration.model.trusted)
-        with self._lock:
-            while len(self._models) >= KEPT_MODELS:
-                self._models.pop(next(iter(self._models)))
-            self._models[path, expected] = found
-        return found
 
     # Prediction
 
@@ -368,7 +263,7 @@ class LocalWork:
         """
         message, keys = decode(data), b""
         if rows is None:
-            table, positions, asked = self.known_rows(message, peer)
+            table, positions, asked = self.rows.known_rows(message, peer)
             known = positions >= 0
             if noise is not None:
                 keys = key_bytes(table.ids.values[positions[known]])
@@ -381,7 +276,9 @@ class LocalWork:
         request = predict_request(message, organization)
         values = np.zeros((len(request.rounds), 0, n_outputs), dtype=np.float32)
         if view is not None:
-            values = predict_locally(organization, view, self._all_stored(folder, models), request, n_outputs)
+            values = predict_locally(
+                organization, view, self._models.read(folder, models), request, n_outputs
+            )
         order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
         return Predicted(self._predictions(data, message, order, known, values, noise), keys)
 
@@ -396,16 +293,10 @@ class LocalWork:
         message = decode(data)
         organization, terms = self.version(folder)
         organization.models.clear()
-        organization.models.update(self._all_stored(folder, models))
+        organization.models.update(self._models.read(folder, models))
         values = organization.revisit(predict_request(message, organization.name), terms)
         known = np.ones(values.shape[1], dtype=np.bool_)
         return self._predictions(data, message, message.fields["rows"], known, values, noise)
-
-    def _all_stored(self, folder: Path, models: Sequence[tuple[str, str]]) -> dict[tuple[Any, int], Any]:
-        found: dict[tuple[Any, int], Any] = {}
-        for file, expected in dict.fromkeys((file, expected) for file, expected in models):
-            found.update(self._stored(folder, file, expected))
-        return found
 
     def _predictions(
         self,
@@ -431,18 +322,4 @@ class LocalWork:
             self._versions = {
                 path: one for path, one in self._versions.items() if folder not in (path, *path.parents)
             }
-            self._models = {key: one for key, one in self._models.items() if folder not in key[0].parents}
-
-
-def give_back_memory() -> None:
-    """Give what is free back to the operating system; with the worker's settings also what is not Arrow's."""
-    pa.default_memory_pool().release_unused()
-
-
-@contextmanager
-def telling_the_peer() -> Iterator[None]:
-    """What is wrong between two organizations is for both to know; other errors are not told outside."""
-    try:
-        yield
-    except AlignmentError as error:
-        raise RefusedError("alignment", str(error)) from error
+        self._models.forget(folder)

@@ -41,7 +41,7 @@ class Commands:
 
     def rows(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
         """How many rows and columns there are."""
-        table = self.work.table()
+        table = self.work.rows.table()
         return {"n_rows": len(table.ids), "features": list(table.features)}, b""
 
     def begin(self, command: dict[str, Any], data: bytes) -> Result:
@@ -50,8 +50,8 @@ class Commands:
         facts = {"n_rows": aligned.n_rows, "kinds": aligned.kinds, "keys": aligned.keys}
         return facts, aligned.answer
 
-    def blind(self, command: dict[str, Any], data: bytes) -> Result:
-        return {}, self.work.blind(data, command["peer"])
+    def intersect(self, command: dict[str, Any], data: bytes) -> Result:
+        return {}, self.work.rows.intersect(data, command["peer"])
 
     def fit(self, command: dict[str, Any], data: bytes) -> Result:
         previous = command["previous"]

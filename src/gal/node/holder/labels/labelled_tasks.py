@@ -21,8 +21,8 @@ from gal.engine.options import Labels, Options, class_labels, make_task, regress
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.holder.label_guard import Recalled
-from gal.node.holder.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
+from gal.node.holder.labels.label_guard import Recalled
+from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
 from gal.node.source.data import labels_of, read_source
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord

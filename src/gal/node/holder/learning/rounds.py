@@ -9,9 +9,9 @@ from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.errors import NodeError, TaskError
 from gal.node.holder.assistants import Pending
-from gal.node.holder.beginning import Beginning
-from gal.node.holder.open_version import OpenVersion
-from gal.node.holder.replies import Replies
+from gal.node.holder.learning.beginning import Beginning
+from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.replies import Replies
 from gal.node.store.replies import StoredReply
 
 Pendings = Mapping[tuple[int, str], Pending]

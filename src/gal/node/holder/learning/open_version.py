@@ -9,9 +9,9 @@ from gal.core.task import Task
 from gal.engine.options import Labels
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import TaskTerms
-from gal.node.holder.gathering import Gathering
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.labelled_tasks import LabelledRows
+from gal.node.holder.labels.labelled_tasks import LabelledRows
+from gal.node.holder.learning.gathering import Gathering
 from gal.node.store.replies import ReplyTable
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded

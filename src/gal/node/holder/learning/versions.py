@@ -8,11 +8,10 @@ from typing import Any
 
 from gal.core.state import Ensemble, plain
 from gal.errors import GALError, TaskError
-from gal.node.holder.gathering import Gathering
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.label_guard import LabelGuard, leak_facts, refit_facts
-from gal.node.holder.label_privacy import privacy_facts, privacy_of
-from gal.node.holder.labelled_tasks import (
+from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
+from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
+from gal.node.holder.labels.labelled_tasks import (
     VersionFiles,
     check_terms,
     in_order_of_ids,
@@ -20,8 +19,9 @@ from gal.node.holder.labelled_tasks import (
     read_labelled,
     true_labels,
 )
-from gal.node.holder.learning import Learning
-from gal.node.holder.open_version import OpenVersion
+from gal.node.holder.learning.gathering import Gathering
+from gal.node.holder.learning.learning import Learning
+from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.version_facts import version_facts
 from gal.node.store.state import Role, TaskRecord
 from gal.node.store.versions import LearnedVersion, Outcome

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import gal.node.holder.label_guard
+import gal.node.holder.labels.label_guard
 import real_nodes
 from gal import GALClassifier
 from gal.engine.options import Options
@@ -29,9 +29,9 @@ from gal.errors import (
 from gal.models import LinearModel
 from gal.node.admin.membership import invite, join, read_terms
 from gal.node.config.configuration import Privacy as NodePrivacy
-from gal.node.holder.label_guard import Drawn
-from gal.node.holder.label_privacy import LabelPrivacy, classes_from
-from gal.node.holder.labelled_tasks import read_labelled, true_labels
+from gal.node.holder.labels.label_guard import Drawn
+from gal.node.holder.labels.label_privacy import LabelPrivacy, classes_from
+from gal.node.holder.labels.labelled_tasks import read_labelled, true_labels
 from gal.node.store.audit import AuditLog
 from gal.node.store.versions import LearnedVersion
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
@@ -102,7 +102,7 @@ def net(running_net: Network, request: pytest.FixtureRequest, monkeypatch: pytes
     The private refit, which takes longer than all else, is left out where a test is not about it.
     """
     if "refit" not in request.node.name:
-        monkeypatch.setattr(gal.node.holder.label_guard, "refit_privately", lambda *_, **__: None)
+        monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", lambda *_, **__: None)
     running_net.write("clinic", labelled()["clinic"])
     running_net.holder.guard.noise = FixedNoise
     return running_net
@@ -254,7 +254,7 @@ def test_a_private_refit_that_fails_does_not_show(
     def fails(*_: Any, **__: Any) -> None:
         raise ValueError("these labels are too hard")
 
-    monkeypatch.setattr(gal.node.holder.label_guard, "refit_privately", fails)
+    monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", fails)
     net.invite("hard", rounds=1, privacy=RESPONSE)
     facts = net.learn("hard")
     assert not facts["refitted"]
@@ -593,7 +593,7 @@ def test_the_leak_is_measured_on_what_was_sent(
 ) -> None:
     meter, privacy, task = Measured(), MECHANISMS[mechanism], f"leak-{mechanism.replace(' ', '-')}"
     monkeypatch.setattr("gal.privacy.leakage.measure_leakage", meter)
-    monkeypatch.setattr("gal.node.holder.label_guard.MEASURED_ROWS", 20)
+    monkeypatch.setattr("gal.node.holder.labels.label_guard.MEASURED_ROWS", 20)
     net.write("clinic", labelled(privacy.classes is not None)["clinic"])
     net.invite(task, rounds=2, privacy=privacy)
     facts = net.learn(task, measure_leak=True)

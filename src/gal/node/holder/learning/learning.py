@@ -14,9 +14,9 @@ from gal.core.algorithm import learn
 from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
-from gal.node.holder.beginning import Beginning
-from gal.node.holder.open_version import OpenVersion
-from gal.node.holder.rounds import Rounds
+from gal.node.holder.learning.beginning import Beginning
+from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gal.errors import AlignmentError, NodeError, TaskError
 from gal.node.agreement.request_arrays import role_arrays
-from gal.node.holder.open_version import OpenVersion
+from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.shared_rows import Asking, SharedRows
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.replies import StoredReply

@@ -9,7 +9,7 @@ from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.task import Task
 from gal.errors import InvalidReplyError, NoAnswerError, TaskError
-from gal.node.holder.open_version import OpenVersion
+from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
 from gal.node.journal.failures import describe
 from gal.node.store.files import read_whole, write_whole

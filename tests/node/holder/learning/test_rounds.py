@@ -15,7 +15,7 @@ import pytest
 import gal
 from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
 from gal.node.admin.membership import forget, invite, join, leave, read_terms
-from gal.node.holder.gathering import Patience
+from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 

@@ -25,7 +25,13 @@ from gal.core.task import Task
 from gal.engine.options import Labels, Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.label_privacy import LabelPrivacy, check_allowed, label_budget, privacy_of, subject_of
+from gal.node.holder.labels.label_privacy import (
+    LabelPrivacy,
+    check_allowed,
+    label_budget,
+    privacy_of,
+    subject_of,
+)
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.accounting import Event
