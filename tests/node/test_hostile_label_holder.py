@@ -242,7 +242,7 @@ def test_an_invitation_with_the_id_of_anothers_task_is_not_joined(net: Network, 
     for house in (net.lab, net.clinic):
         with pytest.raises(RefusedError, match="has the id of the task 'precious'"):
             registering.join(house.home, *registering.read_terms(house.home, tmp_path / "forged"))
-    assert net.nodes["lab"].state.get_task(terms.task).terms == terms.model_dump(mode="json")  # type: ignore[union-attr]
+    assert net.nodes["lab"].state.get_task(terms.task).terms == terms  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("task", [{"alignment": "psi"}], indirect=True)

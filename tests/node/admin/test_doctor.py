@@ -23,6 +23,7 @@ from gal.node.admin.trial import try_model
 from gal.node.config.configuration import read_configuration
 from gal.node.runtime.control import ControlServer
 from gal.node.store.views import load_view
+from gal.node.work.sandbox import landlock_version
 from gal.transport import CardFolder, Identity, Listener, card_of, make_identity, read_card
 
 ROWS = "id,age,town,y\n" + "".join(f"{row},{row % 7},{'ab'[row % 2]},{row % 2}\n" for row in range(30))
@@ -98,6 +99,7 @@ def test_a_new_node_with_data_is_fine(home: Path) -> None:
         "clock": True,
         "configuration": True,
         "data": True,
+        "sandbox": True if landlock_version() else None,
         "label": True,
         "model": True,
         "key": True,
@@ -309,6 +311,14 @@ def test_what_it_stumbles_over_is_a_finding(home: Path, monkeypatch: pytest.Monk
     broken = [one for one in examine(home) if "RuntimeError: it broke" in one.said]
     assert len(broken) == 8
     assert all(one.ok is False for one in broken)
+
+
+def test_a_kernel_without_landlock_is_noted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "landlock_version", lambda: 0)
+    found = by_what(home)["sandbox"]
+    assert found.ok is None
+    assert "can reach whatever this user can" in found.said
+    assert "a user of its own" in found.fix
 
 
 def test_a_model_that_ends_its_process_is_a_finding(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

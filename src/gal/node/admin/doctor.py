@@ -27,6 +27,7 @@ import numpy as np
 from gal.errors import GALError, LinkLostError, MissingExtraError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration, split_address
 from gal.node.runtime.control import running_node
+from gal.node.work.sandbox import landlock_version
 
 SECONDS = 3.0
 """How long a label holder has to answer."""
@@ -72,6 +73,7 @@ def examine(home: Path) -> list[Finding]:
     table: list[Any] = []
     findings += _safely("data", lambda: _data(configuration, table))
     findings += _safely("model", lambda: _model(configuration, table[0] if table else None))
+    findings += _safely("sandbox", _sandbox)
     findings += _safely("secret", lambda: _secret(configuration))
     findings += _safely("privacy", lambda: _privacy(configuration))
     findings += _safely("key", lambda: _identity(configuration))
@@ -182,6 +184,23 @@ def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
     yield Finding(
         "model", False, said, f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
     )
+
+
+def _sandbox() -> Iterator[Finding]:
+    """Whether the process in which the local model runs can be shut in."""
+    if landlock_version() > 0:
+        yield Finding(
+            "sandbox",
+            True,
+            "the local model runs shut in: it reads this folder, the data and Python, and writes this folder only",
+        )
+    else:
+        yield Finding(
+            "sandbox",
+            None,
+            "this kernel has no Landlock: the local model can reach whatever this user can",
+            "use Linux 5.13 or newer with Landlock, or run the node as a user of its own",
+        )
 
 
 def run_trial(home: Path, view: Path, result: Path) -> int:

@@ -19,6 +19,7 @@ from gal.models.registry import make_model
 from gal.node.admin.doctor import Finding
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.store.views import load_view
+from gal.node.work.confinement import confine
 from gal.node.work.worker_process import limit_fit
 
 
@@ -53,6 +54,7 @@ def main(home: str, view: str, result: str) -> None:
     """Try the model of the node in this home on a view in a file; what was found goes into another."""
     configuration = read_configuration(Path(home))
     rows = load_view(Path(view))
+    confine(configuration, also_writable=[Path(result).parent])
     limit_fit(configuration.policy.fit_cpu_seconds, configuration.policy.fit_memory)
     Path(result).write_text(json.dumps(asdict(try_model(configuration, rows))), encoding="utf-8")
 

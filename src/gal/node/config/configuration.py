@@ -173,6 +173,8 @@ class ModelChoice(_Section):
     options: Mapping[str, Any] = Field(default_factory=dict)
     local_loss: Annotated[str, AfterValidator(_known_loss)] | None = None
     trusted: Annotated[tuple[Filled, ...], Field(strict=False)] = ()
+    readable: Annotated[tuple[FilePath, ...], Field(strict=False)] = ()
+    """Files and folders outside the home folder that it may read besides the data."""
 
 
 class Listen(_Section):
@@ -400,6 +402,7 @@ use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosti
 # options = { alpha = 1.0 }        # keyword arguments of the model
 # local_loss = "l2"                # what it minimises: l1, l1.5, l2, l4, huber
 # trusted = ["mypackage.MyClass"]  # types of your own that stored models may hold
+# readable = ["/srv/weights"]      # what it may read besides your data and Python, such as pretrained weights
 """
 
 REST_TEXT = """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -38,6 +39,7 @@ from gal.node.holder.shared_rows import Asking
 from gal.node.journal.failures import describe
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.versions import Outcome
+from gal.node.work.confinement import within_reach
 from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
@@ -241,9 +243,11 @@ class Predictor:
 
     def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
         """What the label holder's own organization says."""
-        name, rows = self._node.name, None if own_rows is None else str(own_rows)
+        name, home = self._node.name, self._node.configuration.home
         try:
-            message = self._node.service.answer(IncomingRequest.to_oneself(name, encoded, rows)).message
+            with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:
+                request = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
+                message = self._node.service.answer(request).message
         except WorkFailedError as error:
             return LocalModelError(error.failure.inside)
         except Exception as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe
+from gal.node.work.confinement import confine
 from gal.node.work.local_work import LocalWork
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ def main(home: str, descriptor: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import_storage()
     configuration = read_configuration(Path(home))
+    if not_confined := confine(configuration):
+        sys.stderr.write(f"{configuration.name}: the local model is not shut in: {not_confined}\n")
     Server(Connection(int(descriptor)), Commands(configuration), configuration.name).run()
 
 
