@@ -113,6 +113,9 @@ def in_file(doom: Doom, role: str) -> None:
         def __exit__(self, *_: object) -> None:
             self._file.close()
 
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
         def write(self, data: Any) -> None:
             if doom.comes():
                 self._file.write(memoryview(data)[: len(memoryview(data)) // 2])

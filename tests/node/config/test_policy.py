@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 
-from gal.errors import InvalidInputError, RefusedError
+from gal.errors import RefusedError
 from gal.node.config import policy as policy_module
-from gal.node.config.policy import Limits, Policy, parse_size, rounded
+from gal.node.config.policy import Limits, Policy, rounded
 
 SMALL = Policy.model_validate(
     {
@@ -40,15 +40,15 @@ LIMITS = Limits("hospital", SMALL)
     ],
 )
 def test_sizes(text: object, n_bytes: int) -> None:
-    assert parse_size(text) == n_bytes
+    assert Policy.model_validate({"fit_memory": text}).fit_memory == n_bytes
 
 
 @pytest.mark.parametrize(
     "wrong", ["", "GB", "-1GB", "4 XB", "0", 0, -5, 1.5, True, None, "1e9", "٤GB", "0.1B"]
 )
 def test_what_is_no_size_is_named(wrong: object) -> None:
-    with pytest.raises(InvalidInputError, match="size"):
-        parse_size(wrong)
+    with pytest.raises(ValidationError, match="size"):
+        Policy.model_validate({"fit_memory": wrong})
 
 
 def test_every_limit_has_a_default() -> None:

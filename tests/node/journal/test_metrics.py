@@ -12,8 +12,6 @@ from gal.errors import ConfigurationError, NodeError
 from gal.node.journal.metrics import (
     MOST_VALUES,
     Metrics,
-    NoMetrics,
-    PrometheusMetrics,
     ServedMetrics,
     start_metrics,
 )
@@ -22,11 +20,11 @@ pytest.importorskip("prometheus_client")
 
 
 @pytest.fixture
-def metrics() -> PrometheusMetrics:
-    return PrometheusMetrics(lambda: {"bank", "insurer"})
+def metrics() -> Metrics:
+    return Metrics(lambda: {"bank", "insurer"})
 
 
-def value(metrics: PrometheusMetrics, name: str, **labels: str) -> float | None:
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
@@ -42,7 +40,7 @@ def use(metrics: Metrics) -> None:
     metrics.predicted("bank", 25)
 
 
-def test_everything_is_counted(metrics: PrometheusMetrics) -> None:
+def test_everything_is_counted(metrics: Metrics) -> None:
     use(metrics)
     coming = {"direction": "in", "peer": "bank", "kind": "residual"}
     assert value(metrics, "gal_messages_total", **coming) == 2
@@ -56,7 +54,7 @@ def test_everything_is_counted(metrics: PrometheusMetrics) -> None:
     assert value(metrics, "gal_predicted_rows_total", peer="bank") == 25
 
 
-def test_a_peer_with_two_streams_is_one(metrics: PrometheusMetrics) -> None:
+def test_a_peer_with_two_streams_is_one(metrics: Metrics) -> None:
     seen = []
     for peer, now in [("bank", True), ("bank", True), ("insurer", True), ("bank", False), ("bank", False)]:
         metrics.connected(peer, now)
@@ -66,7 +64,7 @@ def test_a_peer_with_two_streams_is_one(metrics: PrometheusMetrics) -> None:
     assert value(metrics, "gal_connected_peers") == 1
 
 
-def count_of(metrics: PrometheusMetrics, family: str) -> int:
+def count_of(metrics: Metrics, family: str) -> int:
     return sum(
         sample.name.endswith("_total")
         for found in metrics.registry.collect()
@@ -75,7 +73,7 @@ def count_of(metrics: PrometheusMetrics, family: str) -> int:
     )
 
 
-def test_made_up_names_do_not_make_series(metrics: PrometheusMetrics) -> None:
+def test_made_up_names_do_not_make_series(metrics: Metrics) -> None:
     for i in range(200):
         metrics.message("in", f"stranger{i}", "residual", 1)
     assert count_of(metrics, "gal_messages") == 1
@@ -90,7 +88,7 @@ def test_made_up_names_do_not_make_series(metrics: PrometheusMetrics) -> None:
     ],
 )
 def test_made_up_kinds_and_codes_are_bounded(
-    metrics: PrometheusMetrics, count: Callable[[PrometheusMetrics, str], None], family: str
+    metrics: Metrics, count: Callable[[Metrics, str], None], family: str
 ) -> None:
     for i in range(MOST_VALUES + 100):
         count(metrics, f"made-up-{i}")
@@ -100,7 +98,7 @@ def test_made_up_kinds_and_codes_are_bounded(
 
 def test_a_peer_that_is_added_later_is_known_from_then_on() -> None:
     peers: set[str] = set()
-    metrics = PrometheusMetrics(lambda: peers)
+    metrics = Metrics(lambda: peers)
     metrics.answered("bank")
     peers.add("bank")
     metrics.answered("bank")
@@ -124,10 +122,11 @@ def test_they_are_served_until_closed() -> None:
         socket.create_connection(("127.0.0.1", metrics.port), timeout=5)
 
 
-def test_off_counts_nothing() -> None:
-    metrics = start_metrics(None, lambda: ())
-    assert isinstance(metrics, NoMetrics)
+def test_without_an_address_they_are_counted_and_served_nowhere() -> None:
+    metrics = start_metrics(None, lambda: {"bank"})
+    assert not isinstance(metrics, ServedMetrics)
     use(metrics)
+    assert value(metrics, "gal_predicted_rows_total", peer="bank") == 25
     metrics.close()
 
 

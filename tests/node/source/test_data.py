@@ -431,7 +431,7 @@ def test_a_full_disk_leaves_the_old_view_and_no_draft(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     save_view(np.zeros((2, 2)), tmp_path / "view")
-    monkeypatch.setattr("gal.node.store.views.os.fsync", full)
+    monkeypatch.setattr("gal.node.store.files.os.fsync", full)
     for view in (np.ones((2, 2)), pd.DataFrame({"a": [1.0]})):
         with pytest.raises(NodeError, match=r"No space left on device. Make room"):
             save_view(view, tmp_path / "view")

@@ -7,62 +7,44 @@ number of rows that an organization knows, for example, is never in it.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from gal.errors import InvalidInputError, RefusedError
 from gal.protocol.names import check_name
-
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 # Rows rounded at a time: a second copy of 5 million rows in float64 would be more than the message itself.
 _BLOCK = 65_536
 
 
-def parse_size(value: object) -> int:
-    """Bytes of a size such as ``"4GB"``, ``"512 MiB"`` or a plain number of bytes."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        n_bytes = value
-    elif isinstance(value, str):
-        n_bytes = _size_of_text(value)
-    else:
+def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
+    """A number of bytes, or text such as "4GB" or "512 MiB": what pydantic reads, of the types that TOML has for it."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isascii():
         raise InvalidInputError(f"a size such as '4GB' or a number of bytes was expected, got {value!r}.")
+    try:
+        n_bytes: ByteSize = parse(value)
+    except ValidationError as error:
+        raise InvalidInputError(
+            f"{value!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, such as '4GB'."
+        ) from error
     if n_bytes < 1:
         raise InvalidInputError(f"a size has to be at least 1 byte, got {value!r}.")
     return n_bytes
-
-
-def _size_of_text(text: str) -> int:
-    """Bytes of a number with a unit; decimal units (GB) and binary ones (GiB)."""
-    found = _SIZE.fullmatch(text)
-    unit = None if found is None else _UNITS.get(found[2].lower())
-    if found is None or unit is None:
-        raise InvalidInputError(
-            f"{text!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, "
-            "such as '4GB'."
-        )
-    if "." in found[1]:
-        return math.floor(float(found[1]) * unit)
-    return int(found[1]) * unit
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -78,7 +60,7 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[ByteSize, WrapValidator(_size)]
 Peers = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
@@ -96,13 +78,13 @@ class Policy(BaseModel):
     """Fewest rows that it fits: fewer would let a label holder probe small groups."""
     max_versions: Count = 100
     fit_cpu_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 3600.0
-    fit_memory: Size = 4 * 10**9
+    fit_memory: Size = ByteSize(4 * 10**9)
     """Bytes beyond what the process uses before the fit."""
     predictions_per_day: Annotated[int, Field(ge=0, strict=True)] = 1_000_000
     """Rows per label holder and day (UTC)."""
     decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
     """Decimals of what is returned; None: not rounded."""
-    largest_message: Size = 10**9
+    largest_message: Size = ByteSize(10**9)
     """Bytes."""
 
     @model_validator(mode="after")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, NodeError
 from gal.node.holder.predicting import NodePrediction
+from gal.node.store.files import whole_file
 
 
 def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
@@ -47,22 +49,22 @@ def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any
 
 
 def write_predictions(out: Path, row_id: str, ids: list[Any], found: NodePrediction) -> None:
-    """Predictions as a CSV file: written whole or not at all."""
+    """Predictions as a CSV file: written whole or not at all, readable as the user's other files are."""
     classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
-    draft = out.with_name(out.name + ".part")
     try:
-        _write_rows(draft, [row_id, "prediction", *classes, "degraded"], ids, found)
-        draft.replace(out)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise InvalidInputError(f"{str(out)!r} cannot be written: {error.strerror or error}") from error
+        with whole_file(out, mode=0o666) as binary:
+            file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+            _write_rows(file, [row_id, "prediction", *classes, "degraded"], ids, found)
+            file.detach()  # flushes; whoever opened the file closes it
+    except NodeError as error:
+        why = getattr(error.__cause__, "strerror", None) or error
+        raise InvalidInputError(f"{str(out)!r} cannot be written: {why}") from error
 
 
-def _write_rows(path: Path, header: list[str], ids: list[Any], found: NodePrediction) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
-            more = found.prediction[place].tolist() if found.classes is not None else []
-            values = value if isinstance(value, list) else [value]
-            writer.writerow([one, *values, *more, int(found.degraded[place])])
+def _write_rows(file: TextIO, header: list[str], ids: list[Any], found: NodePrediction) -> None:
+    writer = csv.writer(file)
+    writer.writerow(header)
+    for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
+        more = found.prediction[place].tolist() if found.classes is not None else []
+        values = value if isinstance(value, list) else [value]
+        writer.writerow([one, *values, *more, int(found.degraded[place])])

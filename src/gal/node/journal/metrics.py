@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gal.errors import ConfigurationError, NodeError
+from gal.node.config.configuration import split_address
 from gal.protocol.names import is_name
 
 if TYPE_CHECKING:
@@ -20,58 +21,8 @@ MOST_VALUES = 64
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
-class Metrics(Protocol):
-    """What a node counts."""
-
-    def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
-        """A message came "in" or went "out"."""
-
-    def answered(self, peer: str) -> None:
-        """A round of this label holder was answered."""
-
-    def fitted(self, seconds: float) -> None:
-        """A local fit took so many seconds."""
-
-    def refused(self, code: str) -> None:
-        """A request was refused."""
-
-    def connected(self, peer: str, now: bool) -> None:
-        """The stream to this peer opened or ended."""
-
-    def predicted(self, peer: str, n_rows: int) -> None:
-        """So many rows were predicted for this label holder."""
-
-    def close(self) -> None:
-        """Stop serving them."""
-
-
-class NoMetrics:
-    """Metrics that are off: counts nothing."""
-
-    def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
-        """Nothing."""
-
-    def answered(self, peer: str) -> None:
-        """Nothing."""
-
-    def fitted(self, seconds: float) -> None:
-        """Nothing."""
-
-    def refused(self, code: str) -> None:
-        """Nothing."""
-
-    def connected(self, peer: str, now: bool) -> None:
-        """Nothing."""
-
-    def predicted(self, peer: str, n_rows: int) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
-class PrometheusMetrics:
-    """Metrics on a registry of their own; ``peers`` says who is known now."""
+class Metrics:
+    """What a node counts, on a registry of its own that nobody may be served; ``peers`` says who is known now."""
 
     def __init__(self, peers: Callable[[], Container[str]]) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -133,7 +84,7 @@ class PrometheusMetrics:
         return peer if peer in self._peers() else "unknown"
 
 
-class ServedMetrics(PrometheusMetrics):
+class ServedMetrics(Metrics):
     """Metrics on an HTTP address of their own, ``port``, until closed."""
 
     def __init__(self, host: str, port: int, peers: Callable[[], Container[str]]) -> None:
@@ -168,16 +119,19 @@ class _Bounded:
 
 
 def start_metrics(listen: str | None, peers: Callable[[], Container[str]]) -> Metrics:
-    """Serve metrics at ``listen`` ("127.0.0.1:9464"; port 0: any free one); None: they are off."""
+    """Serve metrics at ``listen`` ("127.0.0.1:9464"; port 0: any free one); None: they are counted, and served nowhere."""
     if listen is None:
-        return NoMetrics()
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+        return Metrics(peers)
+    try:
+        host, port = split_address(listen)
+        if not host or port > 65535:
+            raise ValueError("no such host or port")
+    except ValueError as error:
         raise ConfigurationError(
             f"metrics.listen: an address such as '127.0.0.1:9464' was expected, got {listen!r}."
-        )
+        ) from error
     try:
-        return ServedMetrics(host.strip("[]"), int(port), peers)
+        return ServedMetrics(host, port, peers)
     except OSError as error:
         raise NodeError(
             f"metrics cannot be served at {listen} ({error.strerror or error}): choose another address for "

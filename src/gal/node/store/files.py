@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gal.errors import NodeError
 from gal.protocol import digest
 
 
-def write_whole(path: Path, data: Any, known: str | None = None, *, durably: bool = False) -> str:
-    """Write so that a crash leaves the old file or the new one; the digest of what was written.
+@contextmanager
+def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A file to write into so that a crash leaves the old file or the new one; NodeError where the disk refuses it.
 
-    ``known`` is that digest, where it was taken before. ``durably``: it is on the disk when this returns, also if the
-    power fails.
+    ``durably``: it is on the disk when this ends, also if the power fails. ``what`` it is, for the error.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            yield file
             if durably:
                 file.flush()
                 os.fsync(file.fileno())
@@ -27,11 +29,18 @@ def write_whole(path: Path, data: Any, known: str | None = None, *, durably: boo
         if durably:
             _sync_folder(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise NodeError(
-            f"{path} cannot be written: {error.strerror or error}. Make room on the disk, or make the folder writable, and "
-            "try again"
+            f"{what or path} cannot be written: {error.strerror or error}. Make room on the disk, or make the folder writable, "
+            "and try again"
         ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: Any, known: str | None = None, *, durably: bool = False) -> str:
+    """Write a file as `whole_file` does; the digest of what was written, which is ``known`` where it was taken before."""
+    with whole_file(path, durably=durably) as file:
+        file.write(data)
     return digest(data) if known is None else known
 
 

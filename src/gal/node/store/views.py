@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, NodeError
+from gal.errors import InvalidInputError
+from gal.node.store.files import whole_file
 
 NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
@@ -31,21 +31,8 @@ def save_view(view: Any, path: Path) -> None:
 
     The file is there in full or not at all, also when the machine stops in between.
     """
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with draft.open("wb") as file:
-            _write(view, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        _settle(path.parent)
-    except OSError as error:
-        raise NodeError(
-            f"the view cannot be written to {str(path)!r}: {error.strerror or error}. Make room on the disk, or make the "
-            "folder writable, and try again"
-        ) from error
-    finally:
-        draft.unlink(missing_ok=True)
+    with whole_file(path, f"the view {str(path)!r}", durably=True) as file:
+        _write(view, file)
 
 
 def load_view(path: Path) -> Any:
@@ -121,12 +108,3 @@ def _pandas_column(column: Any) -> Any:
     codes = np.asarray(whole.indices.fill_null(-1))
     values = pd.Index(whole.dictionary.to_numpy(zero_copy_only=False), dtype=object)
     return pd.Categorical.from_codes(codes, categories=values, ordered=column.type.ordered)
-
-
-def _settle(folder: Path) -> None:
-    """Have the folder's new entry written, too."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
