@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 
 from gal.alignment import RowIds
 from gal.core.algorithm import learn
-from gal.node.admin.init import found_node
+from gal.node.admin.init import init_node
 from gal.node.admin.membership import invite, join, read_terms
 from gal.node.holder.endpoint import Endpoint
 from gal.node.holder.label_holder import LabelHolder
@@ -93,7 +93,7 @@ class Network:
         for name in (OWN, *OTHERS):
             home = self.root / name
             own: Any = {"label": "label", "bind": f"127.0.0.1:{port}"} if name == OWN else {}
-            identities[name] = found_node(home, name, source="rows.parquet", row_id="id", **own)
+            identities[name] = init_node(home, name, source="rows.parquet", row_id="id", **own)
             text = (home / "node.toml").read_text(encoding="utf-8")
             model = "".join(f"{key} = {_toml(value)}\n" for key, value in self.scene.model.items())
             before, _, after = text.partition("[model]\n")

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from gal.cli.app import app
 from gal.errors import GALError, TaskError
-from gal.node.admin.init import found_node
+from gal.node.admin.init import init_node
 from gal.node.store.state import Answer, State, TaskRecord
-from gal.node.store.versions import AssistedVersion, LearnedVersion
+from gal.node.store.stored_versions import AssistedVersion, LearnedVersion
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
 from small_terms import small_terms
@@ -45,7 +45,7 @@ ASSISTED = AssistedVersion(
 def home(tmp_path: Path) -> Path:
     """A label holder who also assists; nothing was sent yet."""
     folder = tmp_path / "clinic"
-    found_node(folder, "clinic", source="rows.csv", row_id="id", label="outcome")
+    init_node(folder, "clinic", source="rows.csv", row_id="id", label="outcome")
     return folder
 
 

@@ -13,7 +13,7 @@ import gal.node.runtime.node
 from gal.errors import ConfigurationError, MissingExtraError
 from gal.node.admin import doctor
 from gal.node.admin.doctor import Finding
-from gal.node.admin.init import found_node
+from gal.node.admin.init import init_node
 from gal.node.admin.trial import try_model
 from gal.node.config.configuration import NodeConfiguration, new_configuration_text, read_configuration
 from gal.node.runtime.node import Node
@@ -95,7 +95,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "lab"
-    found_node(
+    init_node(
         folder, "lab", source="rows.csv", row_id="id", label="y", bind="127.0.0.1:0", address="a.example:1"
     )
     (folder / "rows.csv").write_text(

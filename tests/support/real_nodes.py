@@ -32,7 +32,7 @@ from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import NodeError
 from gal.models import LinearModel
-from gal.node.admin.init import found_node
+from gal.node.admin.init import init_node
 from gal.node.admin.membership import invite, join, read_terms
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.logs import open_log
@@ -214,7 +214,7 @@ class Network:
         address = f"127.0.0.1:{self.port}" if name == HOLDER else None
         label = "y" if name == HOLDER else None
         source = str(self.root / f"{name}.csv")
-        found_node(self.home(name), name, source=source, row_id="row", label=label, bind=address)
+        init_node(self.home(name), name, source=source, row_id="row", label=label, bind=address)
         listen = f'[listen]\nbind = "{address}"\naddress = "{address}"\n' if address else ""
         data = f'[data]\nsource = "../{name}.csv"\nrow_id = "row"\n' + (
             f'label = "{label}"\n' if label else ""

@@ -29,7 +29,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.labels.labelled_tasks import new_task
 from gal.node.holder.learning.gathering import Patience
-from gal.node.journal.failures import describe
+from gal.node.journal.failures import describe_failure
 from gal.node.journal.logs import Log
 from gal.node.runtime.node import Node
 from gal.node.store.state import TaskRecord
@@ -76,7 +76,7 @@ class WorkerHere:
                 with self._one_at_a_time:
                     result, content = getattr(self._commands, do)(told, bytes(data))
         except Exception as error:
-            raise WorkFailedError(describe(error, self._configuration.name)) from error
+            raise WorkFailedError(describe_failure(error, self._configuration.name)) from error
         return json.loads(json.dumps(result)), content
 
 

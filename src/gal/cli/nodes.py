@@ -55,13 +55,13 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a node: a folder with a key of its own, a card for others, and a configuration to fill in."""
-    from gal.node.admin.init import found_node
+    from gal.node.admin.init import init_node
 
     company = [key, certificate, roots]
     if any(company) and not all(company):
         raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
     folder = (Path(name) if home is None else home).absolute()
-    identity = found_node(
+    identity = init_node(
         folder,
         name,
         source=source,
@@ -152,10 +152,10 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
 def status(home: Home = None, as_json: AsJson = False) -> None:
     """Who this node is, whether it runs, who is connected, and its tasks."""
-    from gal.node.admin.status import overview
+    from gal.node.admin.status import node_status
     from gal.node.config.configuration import home_of
 
-    facts = overview(home_of(home))
+    facts = node_status(home_of(home))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

@@ -4,7 +4,7 @@ A label holder has a :class:`Listener`, an organization calls :func:`dial`; both
 decided by the cards in a :class:`CardFolder`, by key and never by name.
 """
 
-from gal.transport.addresses import check_proxy, join_address, parse_address
+from gal.protocol.addresses import check_proxy, join_address, parse_address
 from gal.transport.cards import (
     Card,
     CardFolder,

@@ -18,7 +18,7 @@ pytest.importorskip("cryptography")
 
 from gal.node.admin import doctor
 from gal.node.admin.doctor import Finding, examine
-from gal.node.admin.init import found_node
+from gal.node.admin.init import init_node
 from gal.node.admin.trial import try_model
 from gal.node.config.configuration import read_configuration
 from gal.node.runtime.control import ControlServer
@@ -54,7 +54,7 @@ def tried_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     folder = tmp_path / "lab"
-    found_node(folder, "lab", source="rows.csv", row_id="id", label="y")
+    init_node(folder, "lab", source="rows.csv", row_id="id", label="y")
     (folder / "rows.csv").write_text(ROWS)
     return folder
 
@@ -142,7 +142,7 @@ def test_rows_without_labels_are_told(home: Path) -> None:
 
 
 def test_a_node_without_data(tmp_path: Path) -> None:
-    found_node(tmp_path / "lab", "lab")
+    init_node(tmp_path / "lab", "lab")
     found = by_what(tmp_path / "lab")
     assert found["data"].ok is None
     assert found["model"].ok is True
@@ -196,7 +196,7 @@ def test_a_card_of_another_key_or_address_or_none(home: Path) -> None:
     own.write_text(text.replace("certificate", 'address = "lab.example:7443"\ncertificate', 1))
     assert "lab.example:7443" in by_what(home)["card"].said
     other = home.parent / "other"
-    found_node(other, "lab")
+    init_node(other, "lab")
     own.write_text((other / "lab.card").read_text())
     assert "of another key" in by_what(home)["card"].said
     own.unlink()
@@ -282,7 +282,7 @@ def test_a_running_node_is_not_disturbed(home: Path) -> None:
 
 def label_holder(tmp_path: Path, bind: str) -> Path:
     folder = tmp_path / "bank"
-    found_node(folder, "bank", bind=bind, address="bank.example:7443")
+    init_node(folder, "bank", bind=bind, address="bank.example:7443")
     return folder
 
 

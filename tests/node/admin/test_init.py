@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from gal.errors import IdentityError, InvalidInputError
-from gal.node.admin.init import found_node, rotate_key
+from gal.node.admin.init import init_node, rotate_key
 from gal.node.config.configuration import read_configuration
 from gal.transport import CardFolder, load_identity, read_card
 
 
 def test_everything_is_there(tmp_path: Path) -> None:
     home = tmp_path / "a home with spaces" / "bank"
-    identity = found_node(
+    identity = init_node(
         home,
         "bank",
         source="../rows.csv",
@@ -39,40 +39,40 @@ def test_everything_is_there(tmp_path: Path) -> None:
 
 
 def test_one_that_only_helps_has_no_address(tmp_path: Path) -> None:
-    found_node(tmp_path / "lab", "lab", source="rows.csv", row_id="id")
+    init_node(tmp_path / "lab", "lab", source="rows.csv", row_id="id")
     assert read_card(tmp_path / "lab" / "lab.card").address is None
     assert read_configuration(tmp_path / "lab").listen is None
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    before = found_node(tmp_path / "lab", "lab")
+    before = init_node(tmp_path / "lab", "lab")
     with pytest.raises(InvalidInputError, match="there is a node in"):
-        found_node(tmp_path / "lab", "other")
+        init_node(tmp_path / "lab", "other")
     assert load_identity(tmp_path / "lab", "lab").fingerprint == before.fingerprint
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", ".hidden", "x" * 65, "a/b", "a\nb"])
 def test_names_that_cannot_be(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError):
-        found_node(tmp_path / "home", name)
+        init_node(tmp_path / "home", name)
     assert not (tmp_path / "home").exists()
 
 
 def test_a_company_s_key_that_is_not_there(tmp_path: Path) -> None:
     gone = tmp_path / "gone.pem"
     with pytest.raises(InvalidInputError, match=r"gone\.pem cannot be read"):
-        found_node(tmp_path / "lab", "lab", company=(gone, gone, gone))
+        init_node(tmp_path / "lab", "lab", company=(gone, gone, gone))
 
 
 def test_a_company_s_certificate_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "any.pem"
     path.write_text("not a certificate")
     with pytest.raises(IdentityError):
-        found_node(tmp_path / "lab", "lab", company=(path, path, path))
+        init_node(tmp_path / "lab", "lab", company=(path, path, path))
 
 
 def test_a_new_key_is_known_by_the_old_one(tmp_path: Path) -> None:
-    old = found_node(tmp_path / "lab", "lab")
+    old = init_node(tmp_path / "lab", "lab")
     cards = CardFolder(tmp_path / "cards")
     (tmp_path / "cards").mkdir()
     cards.add(read_card(tmp_path / "lab" / "lab.card"))

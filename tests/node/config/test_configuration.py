@@ -17,7 +17,6 @@ from gal.node.config.configuration import (
     home_of,
     new_configuration_text,
     read_configuration,
-    split_address,
 )
 from gal.node.config.toml_lines import line_of, lines_of_keys
 
@@ -151,11 +150,11 @@ WRONG: dict[str, tuple[str, str]] = {
     "an unknown model": ('name = "a"\nmodel.use = "tabluar"', "line 2: model.use: .* did you mean tabular?"),
     "no model": ('name = "a"\nmodel = { use = "zzz" }', "line 2: model.use: no local model is called 'zzz'; choose one"),
     "an unknown loss": ('name = "a"\n[model]\nlocal_loss = "l9"', "line 3: model.local_loss: unknown local loss 'l9'"),
-    "no port": ('name = "a"\n[metrics]\nlisten = "host"', 'line 3: metrics.listen: expected "host:port"'),
-    "a large port": ('name = "a"\n[metrics]\nlisten = "h:99999"', "line 3: metrics.listen: expected a port from 0 to 65535"),
+    "no port": ('name = "a"\n[metrics]\nlisten = "host"', "line 3: metrics.listen: the address must be host:port"),
+    "a large port": ('name = "a"\n[metrics]\nlisten = "h:99999"', "line 3: metrics.listen: the port must be a number from 1 to 65535"),
     "port 0 for others": (
         'name = "a"\n[listen]\nbind = "h:0"\naddress = "h:0"',
-        "line 4: listen.address: expected a port from 1 to 65535, got 0",
+        "line 4: listen.address: port 0 cannot be dialed",
     ),
     "half a listen": ('name = "a"\n[listen]\nbind = "h:0"', "line 2: listen.address: this key is missing"),
     "too few rounds": ('name = "a"\n[policy]\nmax_rounds = 0', "line 3: policy.max_rounds: should be greater than or equal to 1, got 0"),
@@ -166,7 +165,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "too many decimals": ('name = "a"\n[policy]\ndecimals = 16', "line 3: policy.decimals: should be less than or equal to 12"),
     "no rows left": ('name = "a"\n[policy]\nmax_rows = 5', "line 2: policy: min_rows = 20 is more than max_rows = 5"),
     "a bad peer": ('name = "a"\n[policy]\naccept = ["b", "../c"]', "line 3: policy.accept: an organization in accept needs"),
-    "a proxy": ('name = "a"\n[network]\nproxy = "proxy:3128"', 'line 3: network.proxy: expected "http://host:port"'),
+    "a proxy": ('name = "a"\n[network]\nproxy = "proxy:3128"', "line 3: network.proxy: network.proxy must look like http://"),
 }  # fmt: skip
 
 
@@ -340,10 +339,3 @@ def test_every_key_is_found_on_its_line(content: dict[str, str], blank: int) -> 
     assert set(tomllib.loads(text)) == set(content)
     for key in content:
         assert text.splitlines()[line_of(text, (key,)) - 1].startswith(f"{key} =")
-
-
-def test_addresses() -> None:
-    assert split_address("[::1]:80") == ("::1", 80)
-    for wrong in ("host", "host:", ":x", "::1:80", "http://h:80", "h:999999", "h:٣"):
-        with pytest.raises(ValueError, match="expected"):
-            split_address(wrong)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gal.errors import RefusedError
 from gal.node.config import policy as policy_module
-from gal.node.config.policy import Limits, Policy, rounded
+from gal.node.config.policy import Policy, PolicyLimits, rounded
 
 SMALL = Policy.model_validate(
     {
@@ -24,7 +24,7 @@ SMALL = Policy.model_validate(
         "predictions_per_day": 100,
     }
 )
-LIMITS = Limits("hospital", SMALL)
+LIMITS = PolicyLimits("hospital", SMALL)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_beyond_a_limit_is_refused(check: str, arguments: tuple[object, ...], co
 
 
 def test_nobody_may_ask_where_accept_is_empty_and_all_where_it_is_absent() -> None:
-    Limits("hospital", Policy()).check_peer("anybody")
-    assert refusal(Limits("hospital", Policy(accept=())).check_peer, "bank")[0] == "not-accepted"
+    PolicyLimits("hospital", Policy()).check_peer("anybody")
+    assert refusal(PolicyLimits("hospital", Policy(accept=())).check_peer, "bank")[0] == "not-accepted"
 
 
 def test_a_refusal_tells_neither_who_else_is_accepted_nor_how_many_rows_there_were() -> None:
@@ -184,5 +184,5 @@ def test_long_arrays_are_rounded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
 def test_limits_round_only_where_asked() -> None:
     values = np.array([1.23456, np.nan])
     assert LIMITS.rounded(values) is values
-    out = Limits("hospital", Policy(decimals=2)).rounded(values)
+    out = PolicyLimits("hospital", Policy(decimals=2)).rounded(values)
     np.testing.assert_array_equal(out, np.array([1.23, np.nan], dtype=np.float32))

@@ -37,7 +37,7 @@ from gal.node.source.data import (  # noqa: E402
     read_source,
     save_view,
     stamp_of,
-    view_of,
+    view_of_table,
 )
 
 PATIENTS = """\
@@ -65,7 +65,7 @@ def test_a_csv_file(tmp_path: Path) -> None:
     assert table.kinds == {"age": "number", "smoker": "number", "town": "text", "seen": "number"}
     assert len(table) == 3
     assert labels_of(table, np.array([2, 0])).tolist() == ["no", "yes"]
-    view = view_of(table)
+    view = view_of_table(table)
     assert [str(kind) for kind in view.dtypes] == ["float64", "float64", "category", "float64"]
     np.testing.assert_array_equal(view["age"], [61.0, np.nan, 33.0])
     assert view["smoker"].tolist() == [1.0, 0.0, 1.0]
@@ -87,7 +87,7 @@ def test_text_that_is_no_integer_is_not_rounded(tmp_path: Path) -> None:
 
 
 def test_numbers_are_an_array(tmp_path: Path) -> None:
-    view = view_of(read_csv(tmp_path, "patient,a,b,c\n1,1,true,\n2,NA,false,\n3,2.5,,\n"))
+    view = view_of_table(read_csv(tmp_path, "patient,a,b,c\n1,1,true,\n2,NA,false,\n3,2.5,,\n"))
     assert isinstance(view, np.ndarray)
     assert view.dtype == np.float64
     assert view.flags.c_contiguous
@@ -100,7 +100,7 @@ def test_features_are_those_asked_for_in_their_order(tmp_path: Path) -> None:
         tmp_path, "a,patient,b,y\n1,5,2,0\n", 'row_id = "patient"\nlabel = "y"\nfeatures = ["b", "a"]'
     )
     assert table.features == ("b", "a")
-    assert view_of(table).tolist() == [[2.0, 1.0]]
+    assert view_of_table(table).tolist() == [[2.0, 1.0]]
 
 
 def test_the_label_is_never_a_feature(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_rows_of_another_file_need_no_label(tmp_path: Path) -> None:
     configuration = configured(tmp_path, 'source = "rows.csv"\nrow_id = "patient"\nlabel = "y"')
     table = read_source(configuration, tmp_path / "new.csv", label=False)
     assert table.ids.values.tolist() == [9]
-    assert view_of(table).tolist() == [[8.0]]
+    assert view_of_table(table).tolist() == [[8.0]]
 
 
 LABELS: dict[str, tuple[str, list[Any], str]] = {
@@ -164,7 +164,7 @@ def test_parquet_and_sql_and_a_database_give_the_same(tmp_path: Path) -> None:
         expected = pd.DataFrame(
             {"x": [1.5, np.nan], "town": pd.Categorical(["b", "a"], pd.Index(["a", "b"], dtype=object))}
         )
-        pd.testing.assert_frame_equal(view_of(table), expected)
+        pd.testing.assert_frame_equal(view_of_table(table), expected)
 
 
 def test_the_database_is_only_read(tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_every_type_that_can_be_a_feature(tmp_path: Path) -> None:
         "select 1 id, 2::hugeint h, 1.25::decimal(5,2) d, true b, null n, 3::ubigint u, date '1970-01-03' dd, "
         "timestamp '1970-01-01 12:00' t, timestamptz '1970-01-02 00:00:00+00' z, time '06:00' o, interval 36 hour i"
     )
-    view = view_of(read_source(configured(tmp_path, f'sql = "{query}"\nrow_id = "id"')))
+    view = view_of_table(read_source(configured(tmp_path, f'sql = "{query}"\nrow_id = "id"')))
     np.testing.assert_array_equal(view, [[2.0, 1.25, 1.0, np.nan, 3.0, 2.0, 0.5, 1.0, 0.25, 1.5]])
     texts = "select 1 id, 'a'::enum('a', 'b') e, 'x' s, '0e27b3f0-5b7c-4f3c-8d1a-000000000001'::uuid u"
-    frame = view_of(read_source(configured(tmp_path, f'sql = "{texts}"\nrow_id = "id"')))
+    frame = view_of_table(read_source(configured(tmp_path, f'sql = "{texts}"\nrow_id = "id"')))
     assert frame.iloc[0].tolist() == ["a", "x", "0e27b3f0-5b7c-4f3c-8d1a-000000000001"]
 
 
@@ -195,7 +195,7 @@ def test_types_that_cannot_be_a_feature(value: str, tmp_path: Path) -> None:
     ):
         read_source(configured(tmp_path, f'sql = "select 1 id, 2 y, {value} x"\nrow_id = "id"'))
     left_out = configured(tmp_path, f'sql = "select 1 id, 2 y, {value} x"\nrow_id = "id"\nfeatures = ["y"]')
-    assert view_of(read_source(left_out)).tolist() == [[2.0]]
+    assert view_of_table(read_source(left_out)).tolist() == [[2.0]]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_delimiters_quotes_and_odd_names(delimiter: str, tmp_path: Path) -> None
     text = f'patient{delimiter}"a ""b"" c"{delimiter}größe\n1{delimiter}"x\ny"{delimiter}2\n'
     table = read_csv(tmp_path, "\ufeff" + text)
     assert table.features == ('a "b" c', "größe")
-    assert view_of(table).iloc[0].tolist() == ["x\ny", 2.0]
+    assert view_of_table(table).iloc[0].tolist() == ["x\ny", 2.0]
 
 
 def test_types_that_show_late_in_a_long_file(tmp_path: Path) -> None:
@@ -317,22 +317,22 @@ positions = st.lists(st.integers(0, 2), max_size=6)
 
 @given(positions)
 def test_types_and_categories_do_not_depend_on_the_rows(mixed: Table, chosen: list[int]) -> None:
-    whole, part = view_of(mixed), view_of(mixed, np.array(chosen, dtype=np.intp))
+    whole, part = view_of_table(mixed), view_of_table(mixed, np.array(chosen, dtype=np.intp))
     assert part.dtypes.tolist() == whole.dtypes.tolist()
     pd.testing.assert_frame_equal(part, whole.iloc[chosen].reset_index(drop=True))
 
 
 @given(positions)
 def test_arrays_take_rows_in_the_order_asked_for(numeric: Table, chosen: list[int]) -> None:
-    taken = view_of(numeric, np.array(chosen, dtype=np.intp))
+    taken = view_of_table(numeric, np.array(chosen, dtype=np.intp))
     assert taken.flags.c_contiguous
-    np.testing.assert_array_equal(taken, view_of(numeric)[chosen])
+    np.testing.assert_array_equal(taken, view_of_table(numeric)[chosen])
 
 
 @pytest.mark.parametrize("wrong", [[-1], [3]])
 def test_rows_that_are_not_there(wrong: list[int], tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="positions of rows must be from 0 to 2"):
-        view_of(read_csv(tmp_path, PATIENTS), np.array(wrong))
+        view_of_table(read_csv(tmp_path, PATIENTS), np.array(wrong))
 
 
 def test_changed_columns_are_noticed(tmp_path: Path) -> None:
@@ -358,13 +358,13 @@ def test_the_default_model_takes_both_kinds_of_views(tmp_path: Path) -> None:
         table,
         read_csv(tmp_path, f"patient,x,town\n{rows}", 'row_id = "patient"\nfeatures = ["x"]'),
     ):
-        view = view_of(features)
+        view = view_of_table(features)
         organization = Organization("lab", view)
         fitted = organization.model.fit(view, residual).predict(view)
         assert fitted.shape == (40,)
-    frame = view_of(table)
+    frame = view_of_table(table)
     model = Organization("lab", frame).model.fit(frame, residual)
-    assert model.predict(view_of(table, np.array([1])))[0] == pytest.approx(model.predict(frame)[1])
+    assert model.predict(view_of_table(table, np.array([1])))[0] == pytest.approx(model.predict(frame)[1])
     assert np.mean((model.predict(frame) - residual) ** 2) < 0.2
 
 
@@ -418,7 +418,7 @@ def test_frames_come_back_with_types_categories_and_order(
 def test_views_of_tables_come_back(tmp_path: Path) -> None:
     table = read_csv(tmp_path, PATIENTS)
     for positions in (None, np.array([1]), np.array([], dtype=np.intp)):
-        view = view_of(table, positions)
+        view = view_of_table(table, positions)
         save_view(view, tmp_path / "view")
         pd.testing.assert_frame_equal(load_view(tmp_path / "view"), view, check_exact=True)
     assert not list(tmp_path.glob("*.part"))

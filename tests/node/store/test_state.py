@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gal.errors import NodeError, TaskError
-from gal.node.store.replies import StoredReply
 from gal.node.store.state import Answer, State, TaskRecord
-from gal.node.store.versions import AssistedVersion, LearnedVersion, Outcome
+from gal.node.store.stored_replies import StoredReply
+from gal.node.store.stored_versions import AssistedVersion, LearnedVersion, LearningOutcome
 from small_terms import small_terms
 
 RISK = TaskRecord(
@@ -222,7 +222,7 @@ def test_versions_by_role(state: State) -> None:
 
 
 def test_a_finished_version_comes_back_as_it_was(state: State) -> None:
-    outcome = Outcome(
+    outcome = LearningOutcome(
         ensemble={"rounds": [], "first": [float("nan"), 0.1]},
         classes=["ill", "well"],
         loss="log",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
+from gal.node.holder.learning.gathering import Patience
 from gal.node.work import confinement
 from gal.node.work.confinement import readable_places, within_reach
 from gal.node.work.sandbox import landlock_version
@@ -66,7 +67,8 @@ def test_models_of_ones_own_and_torch_learn_shut_in(tmp_path: Path, monkeypatch:
     with running(net, own_processes=True):
         net.invite("within", rounds=1, cross_validation=0, validation_fraction=0.0)
         events: list[object] = []
-        facts = net.learn("within", on_event=events.append)
+        patience = Patience(join=120.0, deadline=120.0)  # three processes import their models
+        facts = net.learn("within", patience=patience, on_event=events.append)
         assert facts["missed"] == {}, events
         net.tables["clinic"].to_csv(tmp_path / "new.csv", index=False)  # her own columns, outside her home
         found = net.holder.predict_file("within", tmp_path / "new.csv")

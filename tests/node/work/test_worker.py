@@ -23,7 +23,7 @@ from gal.errors import (
 )
 from gal.node.config.configuration import read_configuration
 from gal.node.holder.learning.gathering import Patience
-from gal.node.journal.failures import describe
+from gal.node.journal.failures import describe_failure
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from small_network import Network, numbers, running
 
@@ -182,7 +182,7 @@ SECRET = "patient 4711"
     ids=lambda error: type(error).__name__,
 )
 def test_a_failure_gives_nothing_away(error: BaseException) -> None:
-    failure = describe(error, "lab")
+    failure = describe_failure(error, "lab")
     assert SECRET not in failure.outside + failure.code
     assert SECRET in failure.inside
     assert failure.outside.startswith("lab ")
@@ -190,12 +190,16 @@ def test_a_failure_gives_nothing_away(error: BaseException) -> None:
 
 
 def test_a_refusal_was_written_for_others() -> None:
-    assert describe(RefusedError("left", "lab has left"), "lab") == ("left", "lab has left", "lab has left")
+    assert describe_failure(RefusedError("left", "lab has left"), "lab") == (
+        "left",
+        "lab has left",
+        "lab has left",
+    )
 
 
 def test_codes_by_kind() -> None:
-    missing = describe(MissingExtraError("psi", "psi", "a private set intersection"), "lab")
+    missing = describe_failure(MissingExtraError("psi", "psi", "a private set intersection"), "lab")
     assert missing.code == "not-installed"
     wrapped = LocalModelError("the model failed")
     wrapped.__cause__ = MemoryError(SECRET)
-    assert describe(wrapped, "lab").code == "out-of-memory"
+    assert describe_failure(wrapped, "lab").code == "out-of-memory"

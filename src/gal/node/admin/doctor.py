@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from gal.errors import GALError, LinkLostError, MissingExtraError
-from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration, split_address
+from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
 from gal.node.work.sandbox import landlock_version
+from gal.protocol.addresses import parse_address
 
 SECONDS = 3.0
 """How long a label holder has to answer."""
@@ -214,9 +215,9 @@ def _made_up_view(table: Any) -> Any:
     rng = np.random.default_rng(0)
     if table is None:
         return rng.normal(size=(ROWS, 3))
-    from gal.node.source.data import view_of
+    from gal.node.source.data import view_of_table
 
-    view = view_of(table, np.zeros(ROWS, dtype=np.intp))
+    view = view_of_table(table, np.zeros(ROWS, dtype=np.intp))
     holes = [column.null_count > 0 for column in table.columns.columns]
     if isinstance(view, np.ndarray):
         numbers = np.asarray(rng.normal(size=view.shape))
@@ -261,13 +262,13 @@ def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
     """Whether the noise that is asked for can be had, what the budgets allow, and whether there is one for labels."""
-    from gal.node.work.answer_noise import check_installed
+    from gal.node.work.answer_noise import check_noise_installed
 
     chosen = configuration.privacy
     has_label = configuration.data is not None and configuration.data.label is not None
     if chosen.answer_noise != "none" or chosen.label_epsilon is not None:
         try:
-            check_installed()
+            check_noise_installed()
         except MissingExtraError as error:
             yield Finding("privacy", False, str(error), "pip install 'gal-learn[privacy]'")
             return
@@ -366,7 +367,7 @@ def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
     if runs:
         yield Finding("port", True, f"the node runs, and listens on {bind}")
         return
-    host, port = split_address(bind)
+    host, port = parse_address(bind, any_port=True)
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -409,7 +410,7 @@ def _one(
 def _unreachable(address: str) -> str:
     """Why no connection comes about; empty where one does."""
     try:
-        with socket.create_connection(split_address(address), timeout=SECONDS):
+        with socket.create_connection(parse_address(address), timeout=SECONDS):
             return ""
     except OSError as error:
         return f"{address} cannot be reached: {error.strerror or error}"

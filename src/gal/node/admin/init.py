@@ -20,7 +20,7 @@ from gal.transport import (
 )
 
 
-def found_node(
+def init_node(
     home: Path,
     name: str,
     *,

@@ -12,14 +12,14 @@ from typing import Any
 from gal.errors import InvalidInputError, RefusedError
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration, read_configuration
-from gal.node.config.policy import Limits
+from gal.node.config.policy import PolicyLimits
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.transport import CardFolder, Identity, load_identity
 
 
 @dataclass(frozen=True)
-class Records:
+class HomeRecords:
     """What a home folder holds, opened for one command."""
 
     configuration: NodeConfiguration
@@ -30,14 +30,14 @@ class Records:
 
 
 @contextmanager
-def opened(home: Path) -> Iterator[Records]:
+def opened(home: Path) -> Iterator[HomeRecords]:
     """The records of a node, whether or not it runs."""
     configuration = read_configuration(home)
     identity = load_identity(home, configuration.name)
     state = State(home)
     try:
         with AuditLog(state.path) as audit:
-            yield Records(configuration, identity, CardFolder(home / "cards"), state, audit)
+            yield HomeRecords(configuration, identity, CardFolder(home / "cards"), state, audit)
     finally:
         state.close()
 
@@ -75,7 +75,7 @@ def invite(
         return terms
 
 
-def _invite_again(records: Records, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
+def _invite_again(records: HomeRecords, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
     """A new invitation to a task that is there already, for more organizations, or for those with a new key or that had left."""
     from gal.node.holder.labels.labelled_tasks import invited
 
@@ -99,7 +99,9 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         terms, peer = read_invitation(invitation, records.cards, records.identity.fingerprint)
         if records.configuration.data is None:
             raise InvalidInputError("this node has no data to help with: add a section [data] to node.toml")
-        Limits(records.configuration.name, records.configuration.policy).check_invitation(peer, terms.rounds)
+        PolicyLimits(records.configuration.name, records.configuration.policy).check_invitation(
+            peer, terms.rounds
+        )
         return terms, peer
 
 

@@ -27,7 +27,7 @@ SAYABLE_DELTA = 1e-6
 """Costs of Gaussian noise are told at this delta where nobody has chosen one."""
 
 
-def overview(home: Path) -> dict[str, Any]:
+def node_status(home: Path) -> dict[str, Any]:
     """Who the node is, whether it runs, and its tasks."""
     configuration = read_configuration(home)
     state = State(home)
@@ -100,7 +100,7 @@ def _ids(state: State) -> set[str]:
 # Privacy
 
 
-def privacy_facts(home: Path, task: str | None = None) -> dict[str, Any]:
+def spent_privacy(home: Path, task: str | None = None) -> dict[str, Any]:
     """Who could learn what from what this node has sent: of its labels, and of its rows by its answers.
 
     An epsilon of None has no bound. Of one ``task`` only, if it is named.

@@ -18,7 +18,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.state import TaskRecord
-from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_installed, keys_of, noise_facts
+from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_noise_installed, keys_of, noise_facts
 from gal.protocol import Encoded, restore
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AnswerGuard:
             return
         if ledger is None:
             raise PrivacyError(f"{self._name}: answers with noise need a ledger to charge them to")
-        check_installed()  # said at the start, and not to a label holder
+        check_noise_installed()  # said at the start, and not to a label holder
         self._noise = answer_noise(self.facts)
 
     def noise_on(self, asked: IncomingRequest) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
-from gal.node.assistant.checks import RequestChecks
+from gal.node.assistant.request_checks import RequestChecks
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.files import read_whole

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.service import Service
-from gal.node.journal.failures import Failure, describe
+from gal.node.journal.failures import Failure, describe_failure
 from gal.node.journal.records import Records
 from gal.node.store.state import State
 from gal.node.work.worker import WorkFailedError
@@ -33,7 +33,7 @@ Dialing = Callable[[str], Stream]
 """Opens a stream to a peer, by its name among the cards."""
 
 
-class Room:
+class WaitingBytes:
     """So many bytes of requests may wait for their answers; one request fits always."""
 
     def __init__(self, n_bytes: int) -> None:
@@ -62,10 +62,9 @@ class Link:
         self._service, self._records, self._open = service, records, open_stream
         self._ending = threading.Event()
         self._stream: Stream | None = None
-        self._told: tuple[tuple[str, str], ...] = ()
-        self._telling = threading.Lock()
-        self._heard = False
-        self._room = Room(service.configuration.policy.largest_message)
+        self._announced: tuple[tuple[str, str], ...] = ()
+        self._announcing = threading.Lock()
+        self._waiting = WaitingBytes(service.configuration.policy.largest_message)
         self._heard = self._replaced = False
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
@@ -80,26 +79,26 @@ class Link:
             stream.close()
         self._thread.join(5)
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """Tell the label holder which of her tasks are joined, if that has changed; and which were left."""
         stream = self._stream
         if stream is None:
             return
-        with self._telling:
+        with self._announcing:
             tasks = [
                 task for task in self._service.state.tasks("organization") if task.label_holder == self.peer
             ]
             joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
-            if joined == self._told:
+            if joined == self._announced:
                 return
             here = {task for task, _ in joined}
             for task in tasks:
                 if task.status == "left" and task.id not in here:
                     self._records.send(stream, prepare(Message("leave", task.id)))
             moving = bool(self._service.worker("describe")[0]["moving"])
-            said = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
-            self._records.send(stream, prepare(Message("joined", fields={"tasks": said})))
-            self._told = joined
+            tasks_joined = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
+            self._records.send(stream, prepare(Message("joined", fields={"tasks": tasks_joined})))
+            self._announced = joined
 
     def _keep(self) -> None:
         """Dial until it works, serve until it ends, again and again."""
@@ -123,12 +122,12 @@ class Link:
             pause = min(2 * pause, LATEST)
 
     def _serve(self, stream: Stream) -> None:
-        self._stream, self._told, self.problem = stream, (("", ""),), ""
+        self._stream, self._announced, self.problem = stream, (("", ""),), ""
         self._records.log.info("linked", peer=self.peer)
         self._records.metrics.connected(self.peer, True)
         fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:
-            self.tell()
+            self.announce()
             while True:
                 self._take(stream, fits, beside)
         except (NodeError, OSError) as error:
@@ -163,8 +162,8 @@ class Link:
         pool = beside if message.kind in BESIDE else fits
         # Not read on meanwhile: a label holder who asks without end must not fill our memory.
         size = received.n_bytes + APIECE
-        self._room.take(size, self._ending)
-        pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._room.give(size))  # noqa: ARG005
+        self._waiting.take(size, self._ending)
+        pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
 
     def _answer(self, stream: Stream, received: Received) -> None:
         message = received.message
@@ -180,7 +179,10 @@ class Link:
                 return
             except Exception as error:
                 self._refuse(
-                    stream, message, received.digest, describe(error, self._service.configuration.name)
+                    stream,
+                    message,
+                    received.digest,
+                    describe_failure(error, self._service.configuration.name),
                 )
                 return
             self._records.send(stream, encoded)
@@ -245,6 +247,6 @@ class Links:
             self._links.pop(peer).close()
         for link in list(self._links.values()):
             try:
-                link.tell()
+                link.announce()
             except NodeError as error:
                 self._records.log.debug("not told", peer=link.peer, why=str(error))

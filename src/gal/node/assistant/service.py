@@ -1,4 +1,4 @@
-"""What an organization does with a request: has it checked (``checks.py``), has it computed, and remembers.
+"""What an organization does with a request: has it checked (``request_checks.py``), has it computed, and remembers.
 
 The same for a label holder who asks over the network and for the node's own tasks (``own``), for which its policy does not
 count. A request that comes again gets the stored answer.
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
-from gal.node.assistant.checks import RequestChecks, agreed_version
 from gal.node.assistant.fitting import Fitting
+from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.audit import utc_now
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.versions import AssistedVersion
+from gal.node.store.stored_versions import AssistedVersion
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.worker import Result, Worker
 from gal.protocol import Encoded, Message, prepare, restore

@@ -26,7 +26,8 @@ from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.policy import Policy
-from gal.node.config.toml_lines import told_errors
+from gal.node.config.toml_lines import errors_by_line
+from gal.protocol.addresses import check_proxy, parse_address
 from gal.protocol.names import check_name
 
 if TYPE_CHECKING:
@@ -41,38 +42,12 @@ def _named(value: str) -> str:
     return check_name(value, "an organization")
 
 
-def _address(lowest_port: int) -> AfterValidator:
+def _address(*, any_port: bool) -> AfterValidator:
     def check(value: str) -> str:
-        host, port = split_address(value)
-        if not lowest_port <= port <= 65535:
-            raise ValueError(f"expected a port from {lowest_port} to 65535, got {port} in {value!r:.80}")
-        if not host:
-            raise ValueError(f'expected "host:port", got {value!r:.80} without a host')
+        parse_address(value, any_port=any_port)
         return value
 
     return AfterValidator(check)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port"; an IPv6 address stands in brackets.
-
-    >>> split_address("bank.example:7443"), split_address("[::1]:80")
-    (('bank.example', 7443), ('::1', 80))
-    """
-    host, colon, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or (":" in host and not bracketed) or "/" in host:
-        raise ValueError(f'expected "host:port" such as "bank.example:7443", got {address!r:.80}')
-    return host.strip("[]"), int(port)
-
-
-def _proxy(value: str) -> str:
-    if not value.startswith("http://"):
-        raise ValueError(f'expected "http://host:port", got {value!r:.80}')
-    host, port = split_address(value.removeprefix("http://").rstrip("/").rpartition("@")[2])
-    if not host or not 1 <= port <= 65535:
-        raise ValueError(f'expected "http://host:port", got {value!r:.80}')
-    return value
 
 
 def _known_model(value: str) -> str:
@@ -180,20 +155,20 @@ class ModelChoice(_Section):
 class Listen(_Section):
     """Where a label holder listens (``bind``), and what the others dial (``address``)."""
 
-    bind: Annotated[str, _address(0)]
-    address: Annotated[str, _address(1)]
+    bind: Annotated[str, _address(any_port=True)]
+    address: Annotated[str, _address(any_port=False)]
 
 
 class Network(_Section):
     """How to get out of the house."""
 
-    proxy: Annotated[str, AfterValidator(_proxy)] | None = None
+    proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
 
 
-class Metrics(_Section):
+class MetricsSection(_Section):
     """Where Prometheus asks; None: nowhere."""
 
-    listen: Annotated[str, _address(0)] | None = None
+    listen: Annotated[str, _address(any_port=True)] | None = None
 
 
 class Privacy(_Section):
@@ -292,7 +267,7 @@ class NodeFile(_Section):
     policy: Policy = Policy()
     privacy: Privacy = Privacy()
     network: Network = Network()
-    metrics: Metrics = Metrics()
+    metrics: MetricsSection = MetricsSection()
 
 
 class NodeConfiguration(NodeFile):
@@ -312,7 +287,7 @@ def read_configuration(home: Path) -> NodeConfiguration:
     try:
         checked = NodeFile.model_validate(content, context={"home": home})
     except ValidationError as error:
-        raise ConfigurationError(told_errors(FILE, text, error, NodeFile)) from error
+        raise ConfigurationError(errors_by_line(FILE, text, error, NodeFile)) from error
     return NodeConfiguration(home=home, **dict(checked))
 
 

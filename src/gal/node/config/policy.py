@@ -97,7 +97,7 @@ class Policy(BaseModel):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PolicyLimits:
     """The checks of one organization's policy; each passes silently or raises `RefusedError`."""
 
     organization: str

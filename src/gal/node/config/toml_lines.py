@@ -40,7 +40,7 @@ def line_of(text: str, place: Sequence[str | int]) -> int:
     return next((lines[names[:end]] for end in range(len(names), 0, -1) if names[:end] in lines), 1)
 
 
-def told_errors(file: str, text: str, error: ValidationError, model: type[BaseModel]) -> str:
+def errors_by_line(file: str, text: str, error: ValidationError, model: type[BaseModel]) -> str:
     """All errors of a validation, in the order of their lines, one in each: file, line, key, what is wrong."""
     told = []
     for one in error.errors():

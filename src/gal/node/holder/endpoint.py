@@ -17,10 +17,10 @@ from typing import Any
 
 from gal.alignment import RowIds, row_ids
 from gal.errors import GALError, InvalidInputError, TaskError
-from gal.node.config.configuration import split_address
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
 from gal.node.store.state import TaskRecord
+from gal.protocol.addresses import parse_address
 
 LARGEST = 64 << 20
 """Bytes of one request."""
@@ -36,10 +36,7 @@ class Endpoint:
             raise TaskError(f"the task {task!r} has no finished version: gal learn {task}")
         self._kind = self._kind_of_ids()
         self._features: list[str] = holder.node.worker("rows")[0]["features"]
-        try:
-            host, port = split_address(listen)
-        except ValueError as error:
-            raise InvalidInputError(f"cannot listen there: {error}") from error
+        host, port = parse_address(listen, "cannot listen there", any_port=True)
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -36,9 +36,9 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
-from gal.node.journal.failures import describe
+from gal.node.journal.failures import describe_failure
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.versions import Outcome
+from gal.node.store.stored_versions import LearningOutcome
 from gal.node.work.confinement import within_reach
 from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
@@ -133,7 +133,7 @@ class Predictor:
         )
 
     def _what_was_learned(
-        self, task: str, version: int, outcome: Outcome, refitted: Mapping[str, Any]
+        self, task: str, version: int, outcome: LearningOutcome, refitted: Mapping[str, Any]
     ) -> tuple[Ensemble, PrivateRefit | None]:
         """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
         found = self._learned.get((task, version))
@@ -251,7 +251,7 @@ class Predictor:
         except WorkFailedError as error:
             return LocalModelError(error.failure.inside)
         except Exception as error:
-            return LocalModelError(describe(error, name).inside)
+            return LocalModelError(describe_failure(error, name).inside)
         return _spread(message, asking, shape)
 
 
@@ -304,7 +304,7 @@ def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floa
     )
 
 
-def _prediction(output: Floats, learned: Outcome) -> tuple[Floats, Sequence[Any] | None]:
+def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:
     """From link space to what people read."""
     if learned.classes is not None:
         loss = BinaryLogLoss() if output.shape[1] == 1 else MultinomialLogLoss(output.shape[1])

@@ -7,7 +7,7 @@ from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
 from gal.node.store.state import TaskRecord
-from gal.node.store.versions import LearnedVersion
+from gal.node.store.stored_versions import LearnedVersion
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:

@@ -42,7 +42,7 @@ SAID = {
 }
 
 
-def describe(error: BaseException, organization: str) -> Failure:
+def describe_failure(error: BaseException, organization: str) -> Failure:
     """Tell about an error: only a refusal's sentence was written for others' eyes.
 
     The text of any other error may quote a value or an id of this organization's data, so it stays at home.

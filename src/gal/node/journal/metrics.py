@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
-from gal.errors import ConfigurationError, NodeError
-from gal.node.config.configuration import split_address
+from gal.errors import ConfigurationError, InvalidInputError, NodeError
+from gal.protocol.addresses import parse_address
 from gal.protocol.names import is_name
 
 if TYPE_CHECKING:
@@ -123,13 +123,9 @@ def start_metrics(listen: str | None, peers: Callable[[], Container[str]]) -> Me
     if listen is None:
         return Metrics(peers)
     try:
-        host, port = split_address(listen)
-        if not host or port > 65535:
-            raise ValueError("no such host or port")
-    except ValueError as error:
-        raise ConfigurationError(
-            f"metrics.listen: an address such as '127.0.0.1:9464' was expected, got {listen!r}."
-        ) from error
+        host, port = parse_address(listen, "metrics.listen", any_port=True)
+    except InvalidInputError as error:
+        raise ConfigurationError(str(error)) from error
     try:
         return ServedMetrics(host, port, peers)
     except OSError as error:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from gal.errors import NodeRunsError, TaskError
 from gal.node.journal.logs import Log
-from gal.node.runtime.control import ControlServer, Event, Operation, ask_node, running_node
+from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node
 
 if TYPE_CHECKING:
     from gal.node.holder.label_holder import LabelHolder
 
 
-def operations(node: Node, holder: LabelHolder) -> dict[str, Operation]:
+def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
     from gal.node.holder.endpoint import Endpoint
     from gal.node.holder.learning.gathering import Patience
@@ -69,7 +69,7 @@ LABEL_HOLDERS = ("learn", "predict", "compare", "endpoint")
 """What only a label holder's node does."""
 
 
-def _only_a_label_holder(name: str) -> Operation:
+def _only_a_label_holder(name: str) -> Command:
     def refuse(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
         raise TaskError(
             f"{name} is no label holder: add a section [listen] to node.toml so that others can reach it"
@@ -83,17 +83,17 @@ STARTING = 20.0
 
 
 @contextmanager
-def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Operation]]]:
+def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Command]]]:
     """A running node that takes commands."""
     with Node(home, log=log) as node, ExitStack() as stack:
         stack.callback(node.stopping.set)
-        known: dict[str, Operation] = {"status": lambda arguments, tell, stopping: node.status()}  # noqa: ARG005
+        known: dict[str, Command] = {"status": lambda arguments, tell, stopping: node.status()}  # noqa: ARG005
         if node.configuration.listen is not None:  # what she needs takes seconds to import; others do without
             from gal.node.holder.label_holder import LabelHolder
 
             holder = LabelHolder(node)
             stack.callback(holder.close)
-            known |= operations(node, holder)
+            known |= holder_commands(node, holder)
         else:
             known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         stack.enter_context(ControlServer(node.home, known))

@@ -20,7 +20,7 @@ from gal import errors
 from gal.errors import GALError, NodeError
 
 Event = Callable[[Mapping[str, Any]], None]
-Operation = Callable[[Mapping[str, Any], Event, threading.Event], Any]
+Command = Callable[[Mapping[str, Any], Event, threading.Event], Any]
 """Arguments, whom to tell, and what is set when it should stop; the result is plain data."""
 
 WHERE = "control.json"
@@ -31,7 +31,7 @@ LONGEST_PATH = 100
 class ControlServer:
     """Runs operations for commands on this machine."""
 
-    def __init__(self, home: Path, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, home: Path, operations: Mapping[str, Command]) -> None:
         self._home, self._operations = home, operations
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._closing = threading.Event()

@@ -122,7 +122,7 @@ def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
     return _stamp(_data_of(configuration))
 
 
-def view_of(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
+def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
     """The features of these rows (default: all), in this order.
 
     A C-contiguous float64 array (n, d) where all columns are numbers, NaN where a value is missing; otherwise a pandas
@@ -140,10 +140,10 @@ def view_of(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
 def view_in_blocks(table: Table, positions: NDArray[np.intp]) -> Any:
     """The same view to be written to a file: an array comes block by block, and is never whole in memory."""
     if not table.is_numeric:
-        return view_of(table, positions)
+        return view_of_table(table, positions)
     starts = range(0, len(positions), BATCH)
     shape = len(positions), table.columns.num_columns
-    return Blocks(shape, (view_of(table, positions[start : start + BATCH]) for start in starts))
+    return Blocks(shape, (view_of_table(table, positions[start : start + BATCH]) for start in starts))
 
 
 def labels_of(table: Table, positions: NDArray[np.intp] | None = None) -> NDArray[Any]:
@@ -307,5 +307,5 @@ __all__ = [
     "save_view",
     "stamp_of",
     "view_in_blocks",
-    "view_of",
+    "view_of_table",
 ]

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from gal.errors import AuditError, NodeError
-from gal.node.store.database import connect, whole
+from gal.node.store.database import connect, whole_transaction
 
 Direction = Literal["in", "out", "own"]
 
@@ -223,7 +223,7 @@ class AuditLog:
     def _insert(self, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
         """Insert in one transaction that holds the write lock, so that nobody else continues the same hash."""
         try:
-            with whole(self._connection):
+            with whole_transaction(self._connection):
                 last = self._last()
                 loss = self._loss(last)
                 if loss is not None:

@@ -12,7 +12,7 @@ from gal.errors import NodeError
 
 
 def connect(path: Path, *, timeout: float, any_thread: bool = False) -> sqlite3.Connection:
-    """A connection that begins no transaction by itself: `whole` does."""
+    """A connection that begins no transaction by itself: `whole_transaction` does."""
     connection = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, check_same_thread=not any_thread
     )
@@ -27,7 +27,7 @@ def connect(path: Path, *, timeout: float, any_thread: bool = False) -> sqlite3.
 
 
 @contextmanager
-def whole(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def whole_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """A transaction that holds the write lock from its beginning; all of it is committed, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -60,7 +60,7 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing; what the disk refuses is an error that says so."""
         try:
-            with whole(self._connection()) as db:
+            with whole_transaction(self._connection()) as db:
                 yield db
         except sqlite3.Error as error:
             raise NodeError(

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from gal.errors import NodeError, TaskError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.database import Database
-from gal.node.store.replies import ReplyTable
-from gal.node.store.versions import (
+from gal.node.store.stored_replies import ReplyTable
+from gal.node.store.stored_versions import (
     AssistedVersion,
     LearnedVersion,
     Status,

@@ -48,7 +48,7 @@ def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) ->
     return AnswerNoise(facts["noise"], facts["clip"], facts["epsilon"], facts["delta"], source)
 
 
-def check_installed() -> None:
+def check_noise_installed() -> None:
     """An error where noise cannot be drawn or added up here; without importing what takes seconds."""
     for package in ("opendp", "dp_accounting"):
         if find_spec(package) is None:

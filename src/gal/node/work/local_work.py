@@ -31,8 +31,8 @@ from gal.node.agreement.request_arrays import (
     shared_rows,
 )
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.policy import Limits
-from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of
+from gal.node.config.policy import PolicyLimits
+from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of_table
 from gal.node.store.files import write_whole
 from gal.node.store.views import load_view, save_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
@@ -71,7 +71,7 @@ class FittedFile(NamedTuple):
     """Of the local fit alone: neither messages nor files."""
 
 
-class Predicted(NamedTuple):
+class PredictedRows(NamedTuple):
     """Values of rows, as they will be sent."""
 
     answer: bytes
@@ -86,7 +86,7 @@ class LocalWork:
         """``source`` of noise; None: the operating system's entropy. One that can be repeated is refused."""
         self.configuration = configuration
         self._source, self._noises = source, dict[tuple[Any, ...], "AnswerNoise"]()
-        self.limits = Limits(configuration.name, configuration.policy)
+        self.limits = PolicyLimits(configuration.name, configuration.policy)
         self._lock = threading.Lock()
         self.rows = OwnRows(configuration)
         self._versions: dict[Path, tuple[Organization, Terms]] = {}
@@ -256,7 +256,7 @@ class LocalWork:
         organization: str,
         kinds: Mapping[str, Any],
         noise: Mapping[str, Any] | None = None,
-    ) -> Predicted:
+    ) -> PredictedRows:
         """Values of all rounds asked for; ``rows`` is a file of own columns that stand in for the source.
 
         ``organization`` is what the label holder calls this one.
@@ -268,9 +268,9 @@ class LocalWork:
             if noise is not None:
                 keys = key_bytes(table.ids.values[positions[known]])
             check_kinds(table, kinds)
-            view = view_of(table, positions[known]) if known.any() else None
+            view = view_of_table(table, positions[known]) if known.any() else None
         else:
-            view = view_of(read_like(self.configuration, Path(rows), kinds))
+            view = view_of_table(read_like(self.configuration, Path(rows), kinds))
             asked = asked_tokens(message, peer)
             known = np.ones(len(asked), dtype=np.bool_)
         request = predict_request(message, organization)
@@ -280,7 +280,7 @@ class LocalWork:
                 organization, view, self._models.read(folder, models), request, n_outputs
             )
         order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
-        return Predicted(self._predictions(data, message, order, known, values, noise), keys)
+        return PredictedRows(self._predictions(data, message, order, known, values, noise), keys)
 
     def revisit(
         self,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
-from gal.node.journal.failures import describe
+from gal.node.journal.failures import describe_failure
 from gal.node.work.confinement import confine
 from gal.node.work.local_work import LocalWork
 
@@ -147,7 +147,7 @@ class Server:
             result, content = method(command, data)
         except BaseException as error:
             traceback.print_exc(file=sys.stderr)
-            result, content = {"failure": describe(error, self._name)._asdict()}, b""
+            result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
             self._connection.send_bytes(json.dumps({"id": command["id"]} | result).encode())
             self._connection.send_bytes(content)

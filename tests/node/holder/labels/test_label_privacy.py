@@ -31,9 +31,9 @@ from gal.node.admin.membership import invite, join, read_terms
 from gal.node.config.configuration import Privacy as NodePrivacy
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.holder.labels.label_privacy import LabelPrivacy, classes_from
-from gal.node.holder.labels.labelled_tasks import read_labelled, true_labels
+from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
 from gal.node.store.audit import AuditLog
-from gal.node.store.versions import LearnedVersion
+from gal.node.store.stored_versions import LearnedVersion
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Ledger, row_keys
@@ -273,7 +273,7 @@ def protected(
     node = net.nodes["clinic"]
     record, rows = node.state.find_task(task), read_labelled(node.configuration)
     net.holder.guard.noise = lambda: noise
-    labels = true_labels(record.options, rows.y)
+    labels = labels_of_task(record.options, rows.y)
     return net.holder.guard.protect(record, version, rows.ids, labels, peers)
 
 

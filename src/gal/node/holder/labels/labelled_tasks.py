@@ -112,7 +112,7 @@ def new_task(
         names = [*(one.name for one in everybody), configuration.name]
         rows = read_labelled(configuration)
         if privacy.mechanism != "none":
-            true_labels(kept, rows.y)  # what is wrong with them is said now
+            labels_of_task(kept, rows.y)  # what is wrong with them is said now
         task = learning_task(configuration, kept, public_labels(kept, rows), names)
     except (TypeError, ValueError) as error:
         if isinstance(error, GALError):
@@ -168,7 +168,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
 
 
-def true_labels(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
+def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
     """Labels and their loss under a task's options; with privacy, read by public facts only."""
     privacy, options = privacy_of(kept), Options(**kept["options"])
     if privacy.mechanism == "none":

@@ -14,7 +14,7 @@ from gal.node.agreement.request_arrays import role_arrays
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.shared_rows import Asking, SharedRows
 from gal.node.store.files import read_whole, write_whole
-from gal.node.store.replies import StoredReply
+from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, decode, prepare
 
 BEGIN = 0

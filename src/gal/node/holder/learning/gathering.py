@@ -116,7 +116,7 @@ class Gathering:
         if n_there < self.quorum:
             command = f"gal learn {self.record.name} {again}".strip()
             raise TaskError(
-                f"only {n_there} organizations are there after {self.patience.join:g} s, the quorum is {self.quorum} of "
+                f"only {n_there} of {self.n_organizations} organizations are there after {self.patience.join:g} s, the quorum is {self.quorum} of "
                 f"{self.n_organizations}; not there: {', '.join(missing)}. Are their nodes running (gal serve), and have they joined "
                 f"{self.record.name!r} (gal join)? Then: {command}"
             )

@@ -12,8 +12,8 @@ from gal.node.agreement.invitations import TaskTerms
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.labelled_tasks import LabelledRows
 from gal.node.holder.learning.gathering import Gathering
-from gal.node.store.replies import ReplyTable
 from gal.node.store.state import State, TaskRecord
+from gal.node.store.stored_replies import ReplyTable
 from gal.protocol import Encoded
 
 

@@ -11,9 +11,9 @@ from gal.core.task import Task
 from gal.errors import InvalidReplyError, NoAnswerError, TaskError
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
-from gal.node.journal.failures import describe
+from gal.node.journal.failures import describe_failure
 from gal.node.store.files import read_whole, write_whole
-from gal.node.store.replies import StoredReply
+from gal.node.store.stored_replies import StoredReply
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 from gal.transport import Received
@@ -93,7 +93,7 @@ class Replies:
         except WorkFailedError as error:
             problem = error.failure.inside
         except Exception as error:
-            problem = describe(error, name).inside
+            problem = describe_failure(error, name).inside
         else:
             self._keep(step, place, name, asked, *answer)
             return

@@ -12,7 +12,7 @@ from gal.node.holder.assistants import Pending
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
-from gal.node.store.replies import StoredReply
+from gal.node.store.stored_replies import StoredReply
 
 Pendings = Mapping[tuple[int, str], Pending]
 """By place of the request in its step, and organization."""

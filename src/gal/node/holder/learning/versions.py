@@ -15,16 +15,16 @@ from gal.node.holder.labels.labelled_tasks import (
     VersionFiles,
     check_terms,
     in_order_of_ids,
+    labels_of_task,
     learning_task,
     read_labelled,
-    true_labels,
 )
 from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.version_facts import version_facts
 from gal.node.store.state import Role, TaskRecord
-from gal.node.store.versions import LearnedVersion, Outcome
+from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.protocol import Message, prepare
 
 HOLDER: Role = "label holder"
@@ -108,7 +108,7 @@ class Versions:
         node, record = self._node, gathering.record
         folder = node.state.folder(record.id, gathering.version, HOLDER)
         rows, organizations, moving = VersionFiles(folder).read()
-        labels = true_labels(record.options, rows.y)
+        labels = labels_of_task(record.options, rows.y)
         others = [name for name in organizations if name != node.name]
         seen = self._guard.protect(record, gathering.version, rows.ids, labels, others)
         task = learning_task(node.configuration, record.options, seen, organizations, moving)
@@ -134,7 +134,7 @@ class Versions:
         """Remember what was learned, and let everybody know that this version is over."""
         version, state = learning.version, self._node.state
         record, labels = version.record, version.labels
-        outcome = Outcome(
+        outcome = LearningOutcome(
             ensemble=plain(ensemble),
             classes=None if labels.classes is None else labels.classes.tolist(),
             loss=labels.loss.name,

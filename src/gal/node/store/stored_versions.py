@@ -40,7 +40,7 @@ class AssistedVersion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class LearningOutcome:
     """What was learned in a version."""
 
     ensemble: Mapping[str, Any]
@@ -63,7 +63,7 @@ class LearnedVersion:
     started: str
     privacy: Mapping[str, Any]
     """What it costs, in plain data."""
-    outcome: Outcome | None = None
+    outcome: LearningOutcome | None = None
     """None while it is learned."""
     refit: Mapping[str, Any] = field(default_factory=dict)
     """With privacy: the private refit to the true labels ("private_refit"), and how good it is."""

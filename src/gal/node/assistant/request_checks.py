@@ -14,9 +14,9 @@ import numpy as np
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.policy import Limits
+from gal.node.config.policy import PolicyLimits
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.versions import AssistedVersion, Status
+from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.protocol import Message
 
 EXCHANGES = 20
@@ -36,7 +36,7 @@ class RequestChecks:
             state,
             clock,
         )
-        self._limits = Limits(configuration.name, configuration.policy)
+        self._limits = PolicyLimits(configuration.name, configuration.policy)
 
     def task(self, asked: IncomingRequest) -> TaskRecord:
         """The task asked about, if this peer is its label holder."""
