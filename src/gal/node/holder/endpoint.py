@@ -20,6 +20,7 @@ from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
 from gal.node.store.state import TaskRecord
+from gal.node.work.confinement import temporary_folder
 from gal.protocol.addresses import parse_address
 
 LARGEST = 64 << 20
@@ -142,7 +143,8 @@ class Endpoint:
         lacking = [name for name in self._features if not any(name in row for row in rows)]
         if lacking:
             raise InvalidInputError(f"rows lack the own columns {', '.join(lacking)}: give them, or only ids")
-        with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8") as file:
+        place = temporary_folder(self._holder.node.configuration.home)
+        with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8", dir=place) as file:
             self._write(file, rows)
             yield ids, Path(file.name)
 

@@ -77,13 +77,18 @@ def _files_in(sql: str, home: Path) -> Iterator[Path]:
         yield path if path.exists() else path.parent
 
 
+def temporary_folder(home: Path) -> Path:
+    """Where a node puts files for the process that computes, for as long as it takes."""
+    place = home / "tmp"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
 @contextmanager
 def within_reach(path: Path, home: Path) -> Iterator[Path]:
     """A file as the process that computes can read it: itself, or a copy in the home folder for as long as it takes."""
     if path.resolve().is_relative_to(home.resolve()):
         yield path
         return
-    place = home / "tmp"
-    place.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=temporary_folder(home)) as folder:
         yield Path(shutil.copyfile(path, Path(folder) / path.name))
