@@ -214,7 +214,7 @@ def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRec
     budget = configuration.privacy.label_budget
     named = configuration.data.label if configuration.data is not None else None
     column = [] if named is None or not (own or budget) else [f"{LABELS}{named}"]
-    told = [one.subject for one in kept.entries if one.subject.startswith(LABELS)]
+    charged = [one.subject for one in kept.entries if one.subject.startswith(LABELS)]
 
     def needs(entry: Entry) -> bool:
         return _is_gaussian(entry) or kept.promise(entry)[1] > 0
@@ -226,7 +226,7 @@ def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRec
 
     return [
         {"column": subject.removeprefix(LABELS)} | account(subject)
-        for subject in dict.fromkeys([*told, *column])
+        for subject in dict.fromkeys([*charged, *column])
     ]
 
 

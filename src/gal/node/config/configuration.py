@@ -296,9 +296,9 @@ def home_of(given: Path | None = None) -> Path:
     chosen = given or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else Path.cwd())
     home = chosen.expanduser().absolute()
     if not (home / FILE).is_file():
-        told = "" if given else " (name another folder with --home or GAL_HOME)"
+        hint = "" if given else " (name another folder with --home or GAL_HOME)"
         raise ConfigurationError(
-            f"there is no {FILE} in {str(home)!r}{told}: run gal init NAME to make a node"
+            f"there is no {FILE} in {str(home)!r}{hint}: run gal init NAME to make a node"
         )
     return home
 

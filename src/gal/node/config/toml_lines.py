@@ -42,12 +42,12 @@ def line_of(text: str, place: Sequence[str | int]) -> int:
 
 def errors_by_line(file: str, text: str, error: ValidationError, model: type[BaseModel]) -> str:
     """All errors of a validation, in the order of their lines, one in each: file, line, key, what is wrong."""
-    told = []
+    lines = []
     for one in error.errors():
         place = one["loc"]
         line = line_of(text, place)
-        told.append((line, f"{file}, line {line}: {_dotted(place)}: {_said(one, model)}"))
-    return "\n".join(sentence for _, sentence in sorted(told))
+        lines.append((line, f"{file}, line {line}: {_dotted(place)}: {_said(one, model)}"))
+    return "\n".join(sentence for _, sentence in sorted(lines))
 
 
 def _statements(lines: list[str]) -> Iterator[tuple[int, str]]:

@@ -24,7 +24,7 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     from gal.node.holder.endpoint import Endpoint
     from gal.node.holder.learning.gathering import Patience
 
-    def learn(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+    def learn(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
         either = _either(stopping, node.stopping)
         return holder.learn(
             arguments["task"],
@@ -32,11 +32,11 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
             anew=arguments["anew"],
             patience=Patience(**arguments["patience"]),
             measure_leak=arguments.get("measure_leak", False),
-            on_event=tell,
+            on_event=report,
             stopping=either,
         )
 
-    def predict(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+    def predict(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
         out = arguments["out"]
         return holder.predict_file(
             arguments["task"],
@@ -47,7 +47,7 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
             join=arguments["join"],
         )
 
-    def compare(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+    def compare(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
         return holder.compare(
             arguments["task"],
             arguments["versions"],
@@ -56,9 +56,9 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
             join=arguments["join"],
         )
 
-    def endpoint(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+    def endpoint(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
         with Endpoint(holder, arguments["task"], arguments["listen"], arguments["seconds"]) as serving:
-            tell({"event": "listening", "port": serving.port})
+            report({"event": "listening", "port": serving.port})
             _either(stopping, node.stopping).wait()
         return {}
 
@@ -70,7 +70,7 @@ LABEL_HOLDERS = ("learn", "predict", "compare", "endpoint")
 
 
 def _only_a_label_holder(name: str) -> Command:
-    def refuse(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+    def refuse(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
         raise TaskError(
             f"{name} is no label holder: add a section [listen] to node.toml so that others can reach it"
         )
@@ -87,7 +87,7 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
     """A running node that takes commands."""
     with Node(home, log=log) as node, ExitStack() as stack:
         stack.callback(node.stopping.set)
-        known: dict[str, Command] = {"status": lambda arguments, tell, stopping: node.status()}  # noqa: ARG005
+        known: dict[str, Command] = {"status": lambda arguments, report, stopping: node.status()}  # noqa: ARG005
         if node.configuration.listen is not None:  # what she needs takes seconds to import; others do without
             from gal.node.holder.label_holder import LabelHolder
 

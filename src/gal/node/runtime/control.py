@@ -29,10 +29,10 @@ LONGEST_PATH = 100
 
 
 class ControlServer:
-    """Runs operations for commands on this machine."""
+    """Runs commands of people and programs on this machine."""
 
-    def __init__(self, home: Path, operations: Mapping[str, Command]) -> None:
-        self._home, self._operations = home, operations
+    def __init__(self, home: Path, commands: Mapping[str, Command]) -> None:
+        self._home, self._commands = home, commands
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._closing = threading.Event()
         self._folder: Path | None = None
@@ -88,7 +88,7 @@ class ControlServer:
         with connection, connection.makefile("rb") as lines:
             try:
                 asked = json.loads(lines.readline())
-                operation = self._operations[asked["do"]]
+                command = self._commands[asked["do"]]
             except (ValueError, KeyError, TypeError):
                 say(
                     {
@@ -103,7 +103,7 @@ class ControlServer:
             try:
                 say(
                     {
-                        "result": operation(
+                        "result": command(
                             asked["arguments"], lambda event: say({"event": dict(event)}), stopping
                         )
                     }

@@ -46,8 +46,8 @@ class Commands:
         return {"n_rows": len(table.ids), "features": list(table.features)}, b""
 
     def begin(self, command: dict[str, Any], data: bytes) -> Result:
-        told = {"own": command["own"], "keys": command["keys"]}
-        aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **told)
+        how = {"own": command["own"], "keys": command["keys"]}
+        aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **how)
         facts = {"n_rows": aligned.n_rows, "kinds": aligned.kinds, "keys": aligned.keys}
         return facts, aligned.answer
 
@@ -78,8 +78,8 @@ class Commands:
     def predict(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
-        told = {name: command[name] for name in names}
-        found = self.work.predict(data, Path(command["folder"]), models, **told)
+        how = {name: command[name] for name in names}
+        found = self.work.predict(data, Path(command["folder"]), models, **how)
         return {"keys": len(found.rows)}, found.rows + found.answer if found.rows else found.answer
 
     def revisit(self, command: dict[str, Any], data: bytes) -> Result:
