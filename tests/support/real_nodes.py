@@ -223,16 +223,16 @@ class Network:
         if name in self.paced:
             self.allow(name, 0)
             model = '[model]\nuse = "paced_model:Paced"\ntrusted = ["paced_model.Paced"]\n'
-            model += f'options = {{gate = "{self.root / name}.gate"}}\n'
+            model += f'options = {{gate = "{self.home(name) / "gate"}"}}\n'
         (self.home(name) / "node.toml").write_text(
             f'name = "{name}"\n{data}{model}{listen}', encoding="utf-8"
         )
 
     def allow(self, name: str, n_fits: int = 10**6) -> None:
         """Let a paced organization do so many fits, counted since its process began."""
-        draft = self.root / f"{name}.gate.new"
+        draft = self.home(name) / "gate.new"  # in the home folder: the process that fits reads nothing else
         draft.write_text(str(n_fits), encoding="ascii")
-        draft.replace(self.root / f"{name}.gate")
+        draft.replace(self.home(name) / "gate")
 
     def invite(self, task: str = TASK) -> None:
         """Open a task, and have everybody join it."""
@@ -257,7 +257,7 @@ class Network:
     def start(self, name: str, *command: str, doom: str = "", **environment: str) -> Running:
         """Run gal in somebody's home; ``doom`` and the environment are those of doomed.py."""
         number = len(self.started)
-        output, mark = self.root / f"{number}-{name}.log", self.root / f"{number}-{name}.dead"
+        output, mark = self.root / f"{number}-{name}.log", self.home(name) / f"{number}.dead"
         told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "GAL_NURSERY": nursery(), "GAL_OUTPUT": str(output)}
         if doom:
             told |= {"GAL_DOOM": doom, "GAL_DOOM_MARK": str(mark)}

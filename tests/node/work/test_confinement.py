@@ -12,6 +12,7 @@ from gal.node.holder.learning.gathering import Patience
 from gal.node.work import confinement
 from gal.node.work.confinement import readable_places, within_reach
 from gal.node.work.sandbox import landlock_version
+from gal.node.work.worker import Worker, WorkFailedError
 from small_network import Network, numbers, running
 
 landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
@@ -89,7 +90,7 @@ def test_the_folder_of_the_data_is_read_unless_it_holds_more(tmp_path: Path) -> 
     for path in (tmp_path / "exports" / "rows.csv", tmp_path / "homes-rows.csv"):
         path.write_text("id\n1\n")
     outside = configuration(home, f'source = "{tmp_path}/exports/rows.csv"\nsecret_file = "none.txt"')
-    assert readable_places(outside) == [tmp_path / "exports"]
+    assert readable_places(outside) == [tmp_path / "exports", home / "none.txt"]
     beside = configuration(home, f'source = "{tmp_path}/homes-rows.csv"')
     assert readable_places(beside) == [tmp_path / "homes-rows.csv"]
 
@@ -121,3 +122,22 @@ def test_a_file_outside_is_lent_as_a_copy(tmp_path: Path) -> None:
 def test_without_landlock_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "landlock_version", lambda: 0)
     assert "no Landlock" in confinement.confine(configuration(tmp_path, 'source = "rows.csv"'))
+
+
+def test_data_that_were_replaced_are_read_by_a_new_process(tmp_path: Path) -> None:
+    """Beside the home folder only the file itself can be read, and a new export is another file."""
+    source = tmp_path / "rows.csv"
+    source.write_text("id,a\n1,0.5\n2,1.5\n")
+    worker = Worker(configuration(tmp_path / "lab", f'source = "{source}"', 'use = "linear"'))
+    try:
+        assert worker("rows")[0]["n_rows"] == 2
+        before = worker.pid
+        source.unlink()
+        with pytest.raises(WorkFailedError):
+            worker("rows")
+        (tmp_path / "new.csv").write_text("id,a\n1,0.5\n2,1.5\n3,2.5\n")
+        (tmp_path / "new.csv").replace(source)
+        assert worker("rows")[0]["n_rows"] == 3
+        assert (worker.pid != before) == (landlock_version() > 0)
+    finally:
+        worker.close()

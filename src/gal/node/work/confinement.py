@@ -10,10 +10,11 @@ import importlib
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,7 +37,8 @@ def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()
         return f"{configuration.model.use} starts threads when it is imported, and these would not be shut in"
     for variable in CACHES:
         os.environ.setdefault(variable, str(configuration.home / "tmp" / variable.lower()))
-    shut_in([configuration.home, *also_writable], [*readable_places(configuration), *own_module])
+    there = [path for path in readable_places(configuration) if path.exists()]
+    shut_in([configuration.home, *also_writable], [*there, *own_module])
     return ""
 
 
@@ -53,13 +55,32 @@ def _import_model(use: str) -> list[Path]:
 
 
 def readable_places(configuration: NodeConfiguration) -> list[Path]:
-    """Where data, secret and other files lie that node.toml names; only what is there."""
+    """Where data, secret and other files lie that node.toml names, whether or not they are there."""
     data, found = configuration.data, list(configuration.model.readable)
     if data is not None:
         named = [data.source, data.database, *_files_in(data.sql or "", configuration.home)]
         found += [_folder_or_file(path.resolve(), configuration.home) for path in named if path is not None]
         found += [data.secret_file] if data.secret_file is not None else []
-    return [path for path in dict.fromkeys(found) if path.exists()]
+    return list(dict.fromkeys(found))
+
+
+def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:
+    """Whether one of the places is a file that has another one in its stead since this was called.
+
+    What a shut-in process may read it knows by the file itself, not by its name: a new export under the same name is out of reach.
+    """
+
+    before = [_file_id(path) for path in places]
+    return lambda: [_file_id(path) for path in places] != before
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """What a file is known by besides its name; None for a folder, or where there is nothing."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(facts.st_mode) else (facts.st_dev, facts.st_ino)
 
 
 def _folder_or_file(path: Path, home: Path) -> Path:

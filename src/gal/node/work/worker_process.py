@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
-from gal.node.work.confinement import confine
+from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.local_work import LocalWork
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ SMALL = 2000
 """Bytes of a request to predict a few rows."""
 
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
+READ_DATA = frozenset({"rows", "begin", "predict", "intersect"})
+OUTDATED = 75
+"""The exit status of a process whose data were replaced where it cannot reach the new ones: try again."""
 
 
 def limit_fit(cpu_seconds: float, memory: int) -> None:
@@ -120,10 +123,17 @@ def _data_bytes() -> int:
 class Server:
     """Runs commands in threads and answers in the order in which they end."""
 
-    def __init__(self, connection: Connection, commands: Commands, name: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        commands: Commands,
+        name: str,
+        outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``outdated`` says that this process can no longer reach its data, and a new one can."""
         self._connection = connection
         self._commands = commands
-        self._name = name
+        self._name, self._outdated = name, outdated
         self._sending = threading.Lock()
 
     def run(self) -> None:
@@ -144,6 +154,8 @@ class Server:
 
     def _answer(self, method: Callable[..., Result], command: dict[str, Any], data: bytes) -> None:
         try:
+            if command["do"] in READ_DATA and self._outdated():
+                os._exit(OUTDATED)  # the node starts another process, and asks that one again
             result, content = method(command, data)
         except BaseException as error:
             traceback.print_exc(file=sys.stderr)
@@ -177,7 +189,8 @@ def main(home: str, descriptor: str) -> None:
     configuration = read_configuration(Path(home))
     if not_confined := confine(configuration):
         sys.stderr.write(f"{configuration.name}: the local model is not shut in: {not_confined}\n")
-    Server(Connection(int(descriptor)), Commands(configuration), configuration.name).run()
+    outdated = replaced_files([] if not_confined else readable_places(configuration))
+    Server(Connection(int(descriptor)), Commands(configuration), configuration.name, outdated).run()
 
 
 if __name__ == "__main__":
