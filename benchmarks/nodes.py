@@ -39,13 +39,13 @@ import pyarrow.parquet as pq
 
 from gal.alignment import RowIds
 from gal.core.algorithm import learn
-from gal.node import learning
-from gal.node.endpoint import Endpoint
-from gal.node.founding import found_node
-from gal.node.label_holder import LabelHolder
-from gal.node.logs import open_log
-from gal.node.node import Node
-from gal.node.registering import invite, join, read_terms
+from gal.node.admin.init import init_node
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.holder.endpoint import Endpoint
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.learning import learning
+from gal.node.journal.logs import open_log
+from gal.node.runtime.node import Node
 from gal.transport import CardFolder, card_of
 
 OWN, OTHERS = "clinic", ("hospital", "insurer", "lab")
@@ -93,7 +93,7 @@ class Network:
         for name in (OWN, *OTHERS):
             home = self.root / name
             own: Any = {"label": "label", "bind": f"127.0.0.1:{port}"} if name == OWN else {}
-            identities[name] = found_node(home, name, source="rows.parquet", row_id="id", **own)
+            identities[name] = init_node(home, name, source="rows.parquet", row_id="id", **own)
             text = (home / "node.toml").read_text(encoding="utf-8")
             model = "".join(f"{key} = {_toml(value)}\n" for key, value in self.scene.model.items())
             before, _, after = text.partition("[model]\n")

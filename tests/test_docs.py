@@ -23,9 +23,9 @@ from doc_examples import (
 )
 from gal import GALClassifier
 from gal.cli.app import COMMANDS
-from gal.node.configuration import NodeFile
-from gal.node.policy import Policy
-from gal.node.sandbox import landlock_version
+from gal.node.config.configuration import NodeFile
+from gal.node.config.policy import Policy
+from gal.node.work.sandbox import landlock_version
 from gal.protocol.messages import KINDS
 
 

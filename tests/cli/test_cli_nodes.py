@@ -23,8 +23,8 @@ from gal import Organization, learn
 from gal.cli.app import COMMANDS, main
 from gal.core.state import plain
 from gal.models import LinearModel
-from gal.node.control import LONGEST_PATH
-from gal.node.state import State
+from gal.node.runtime.control import LONGEST_PATH
+from gal.node.store.state import State
 from patience import LONGEST, patient
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]
@@ -367,17 +367,18 @@ def test_real_processes_learn_what_one_process_does(town: Town) -> None:
     """To the last bit: same views, models, seed and threads."""
     state = State(town.clinic)
     try:
-        facts = state.version(state.find_task("risk").id, 1, "label holder")
+        learned = state.learned_version(state.find_task("risk").id, 1)
     finally:
         state.close()
-    assert facts is not None
+    assert learned is not None
+    assert learned.outcome is not None
     lab = pd.read_csv(town.root / "lab.csv")[:80]
     members = [
         Organization("clinic", town.table[:80][["age", "bp"]].to_numpy(), LinearModel()),
         Organization("lab", lab[["s1", "s2"]].to_numpy(), LinearModel()),
     ]
     expected = learn(town.table[:80]["risk"].to_numpy(), members, rounds=2, cross_validation=0)
-    assert json.dumps(facts["ensemble"], sort_keys=True) == json.dumps(plain(expected), sort_keys=True)
+    assert json.dumps(learned.outcome.ensemble, sort_keys=True) == json.dumps(plain(expected), sort_keys=True)
 
 
 @pytest.mark.parametrize(

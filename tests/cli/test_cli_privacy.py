@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 
 from gal.cli.app import app
 from gal.errors import GALError, TaskError
-from gal.node.founding import found_node
-from gal.node.state import Answer, State, TaskRecord
+from gal.node.admin.init import init_node
+from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.stored_versions import AssistedVersion, LearnedVersion
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
+from small_terms import small_terms
 
 ROWS = row_keys(range(100))
 RESPONSE = Event("randomised-response", 1.0)
@@ -24,11 +27,25 @@ LAPLACE = Event("laplace", 2.0)
 LOUD = "every organization of this task can know every training label"
 
 
+LEARNED = LearnedVersion(status="finished", n_rows=9, n_without_label=0, started="", privacy={})
+ASSISTED = AssistedVersion(
+    status="finished",
+    request="",
+    rows="",
+    n_rows=9,
+    n_fit=9,
+    fewest=9,
+    n_outputs=1,
+    rounds=1,
+    organization="clinic",
+)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A label holder who also assists; nothing was sent yet."""
     folder = tmp_path / "clinic"
-    found_node(folder, "clinic", source="rows.csv", row_id="id", label="outcome")
+    init_node(folder, "clinic", source="rows.csv", row_id="id", label="outcome")
     return folder
 
 
@@ -43,11 +60,17 @@ def add_task(home: Path, name: str, *, version: bool = True, own: bool = True, *
     role: Any = "label holder" if own else "organization"
     state = State(home)
     state.add_task(
-        TaskRecord(task, name, role, "clinic" if own else "shop", facts.pop("terms", {})),
+        TaskRecord(
+            task,
+            name,
+            role,
+            "clinic" if own else "shop",
+            small_terms(task, name, privacy=facts.pop("privacy", "none")),
+        ),
         dict.fromkeys(("lab", "ward"), "invited") if own else None,
     )
     if version:
-        state.put_version(task, 1, "finished", facts, role)
+        state.put_version(task, 1, LEARNED if own else replace(ASSISTED, **facts))
     if not own:
         state.put_answer(task, 1, Answer("assisted", 1, -1, "sha256:0", "answer", "sha256:0"), moving=False)
     state.close()
@@ -139,10 +162,10 @@ def test_a_task_from_before_the_ledger_is_as_loud(home: Path) -> None:
 def test_gaussian_noise_is_told_at_the_delta_that_was_promised(home: Path) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
     promised = {"mechanism": "gaussian-labels", "epsilon": 1.0, "delta": 1e-5}
-    add_task(home, "risk", terms={"privacy": promised})
+    add_task(home, "risk", privacy=promised)
     charge(home, "risk", Event("gaussian", 4.0), "lab")
     assert facts(home)["labels"][0]["delta"] == 1e-5
-    add_task(home, "risk", terms={"privacy": "none"})
+    add_task(home, "risk", privacy="none")
     assert facts(home)["labels"][0]["delta"] == 1e-6
     assert ", delta 1e-06; received by lab" in said(home)
 
@@ -205,7 +228,7 @@ def set_privacy_anew(home: Path, section: str) -> None:
 
 def test_what_noise_was_put_on_where_it_is_known(home: Path) -> None:
     promised = {"mechanism": "laplace-labels", "epsilon": 0.5, "delta": 0.0}
-    add_task(home, "once", terms={"privacy": promised})
+    add_task(home, "once", privacy=promised)
     charge(home, "once", LAPLACE, "lab")
     add_task(home, "often")
     charge(home, "often", Event("laplace", 10.0, count=5), "lab")

@@ -18,11 +18,11 @@ pytest.importorskip("grpc")
 pytest.importorskip("duckdb")
 pytest.importorskip("opendp", reason="the extra privacy")
 
-import gal.node.label_guard
-import gal.node.node
+import gal.node.holder.labels.label_guard
+import gal.node.runtime.node
 from gal.cli.app import main
 from gal.cli.learning import describe_event
-from gal.node.operations import serving
+from gal.node.runtime.commands import serving
 from gal.privacy import SeededNoise
 
 RESPONSE = ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "no,yes"]
@@ -87,8 +87,8 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         network = small.Network(
             root, tables, more={"clinic": "[privacy]\nlabel_epsilon = 1.5\nlabel_delta = 1e-13\n"}
         )
-        patch.setattr(gal.node.node, "Worker", small.WorkerHere)
-        patch.setattr(gal.node.label_guard, "SystemNoise", Foreseeable)
+        patch.setattr(gal.node.runtime.node, "Worker", small.WorkerHere)
+        patch.setattr(gal.node.holder.labels.label_guard, "SystemNoise", Foreseeable)
         stack.callback(network.stop)
         network.start("lab")
         stack.enter_context(serving(root / "clinic", small.quiet()))

@@ -21,7 +21,7 @@ from rich.console import Console
 import gal
 from gal.cli.demo import print_demo
 from gal.errors import InvalidInputError, NodeError
-from gal.node.sandbox import landlock_version
+from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.checks import InOneProcess
 from gal_bench.demo.confined import can_reach
 from gal_bench.demo.four_nodes import (

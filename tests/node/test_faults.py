@@ -16,11 +16,10 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.errors import LinkLostError, NodeError
-from gal.node.audit import AuditLog
-from gal.node.configuration import read_configuration
-from gal.node.invitations import TaskTerms
-from gal.node.local_work import LocalWork
-from gal.node.registering import leave, remove
+from gal.node.admin.membership import leave, remove
+from gal.node.config.configuration import read_configuration
+from gal.node.store.audit import AuditLog
+from gal.node.work.local_work import LocalWork
 from gal.protocol import Message, decode, prepare
 from gal.transport import CardFolder, Stream, dial, load_identity
 from patience import LONGEST, patient
@@ -224,7 +223,7 @@ class HandMade:
             card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=patient(10)
         )
         [task] = network.state(name).tasks()
-        terms = TaskTerms.model_validate(task.terms).digest
+        terms = task.terms.digest
         self.send(Message("joined", fields={"tasks": [{"task": task.id, "terms": terms, "moving": False}]}))
 
     def send(self, message: Message) -> None:

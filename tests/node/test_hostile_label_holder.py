@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 from gal.errors import IdentityError, InvalidInputError, LinkLostError, RefusedError
-from gal.node import registering
-from gal.node.invitations import Invited, TaskTerms, write_invitation
-from gal.node.links import Link
+from gal.node.admin import membership as registering
+from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
+from gal.node.assistant.links import Link
 from gal.protocol import Message, encode
 from gal.transport import Received
 from hostile import (
@@ -243,7 +243,7 @@ def test_an_invitation_with_the_id_of_anothers_task_is_not_joined(net: Network, 
     for house in (net.lab, net.clinic):
         with pytest.raises(RefusedError, match="has the id of the task 'precious'"):
             registering.join(house.home, *registering.read_terms(house.home, tmp_path / "forged"))
-    assert net.nodes["lab"].state.get_task(terms.task).terms == terms.model_dump(mode="json")  # type: ignore[union-attr]
+    assert net.nodes["lab"].state.get_task(terms.task).terms == terms  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("task", [{"alignment": "psi"}], indirect=True)
@@ -373,7 +373,7 @@ def test_no_failure_tells_what_the_data_say(
 ) -> None:
     """The local model fails and quotes rows; then the source is broken in ways whose errors quote cells."""
     (tmp_path / "leaky.py").write_text(LEAKY, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with (
         network(tmp_path / "net", lab={"model": 'use = "leaky:Model"'}) as net,
         listening(net.mallory) as came,

@@ -13,11 +13,11 @@ import pytest
 
 from gal.alignment import RowIds, row_digest
 from gal.errors import AlignmentError, NodeError
-from gal.node import registering
-from gal.node.configuration import read_configuration
-from gal.node.founding import rotate_key
-from gal.node.invitations import TaskTerms
-from gal.node.learning import Patience
+from gal.node.admin import membership as registering
+from gal.node.admin.init import rotate_key
+from gal.node.agreement.invitations import TaskTerms
+from gal.node.config.configuration import read_configuration
+from gal.node.holder.learning.gathering import Patience
 from gal.protocol import Message
 from gal.transport import read_card
 from hostile import (

@@ -70,8 +70,11 @@ class Disturbed:
 
     def _status(self, version: int) -> str:
         """What the label holder knows of a version."""
-        versions = self.network.state(HOLDER).versions(self.network.task_id(), "label holder")
-        return str(versions[version]["status"]) if version in versions else "not begun"
+        return (
+            self.network.state(HOLDER)
+            .statuses(self.network.task_id(), "label holder")
+            .get(version, "not begun")
+        )
 
     def _dying(self) -> list[str]:
         """Whose node, or whose process that computes, is dead."""

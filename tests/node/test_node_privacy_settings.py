@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-import gal.node.node
+import gal.node.runtime.node
 from gal.errors import ConfigurationError, MissingExtraError
-from gal.node import doctor
-from gal.node.configuration import NodeConfiguration, new_configuration_text, read_configuration
-from gal.node.doctor import Finding
-from gal.node.founding import found_node
-from gal.node.node import Node
-from gal.node.trial import try_model
-from gal.node.views import load_view
+from gal.node.admin import doctor
+from gal.node.admin.doctor import Finding
+from gal.node.admin.init import init_node
+from gal.node.admin.trial import try_model
+from gal.node.config.configuration import NodeConfiguration, new_configuration_text, read_configuration
+from gal.node.runtime.node import Node
+from gal.node.store.views import load_view
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Budget, Charge, row_keys
 from small_network import WorkerHere, quiet
@@ -90,12 +90,12 @@ def test_every_error_names_file_line_and_key(section: str, said: str, tmp_path: 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(gal.node.node, "Worker", WorkerHere)
+    monkeypatch.setattr(gal.node.runtime.node, "Worker", WorkerHere)
     monkeypatch.setattr(doctor, "run_trial", tried_here)
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "lab"
-    found_node(
+    init_node(
         folder, "lab", source="rows.csv", row_id="id", label="y", bind="127.0.0.1:0", address="a.example:1"
     )
     (folder / "rows.csv").write_text(

@@ -18,8 +18,8 @@ from gal import GALClassifier
 from gal.cli.app import app
 from gal.errors import InvalidOptionError
 from gal.evaluate.rehearsal import rehearse
-from gal.node.invitations import PromisedPrivacy
-from gal.node.label_privacy import LabelPrivacy
+from gal.node.agreement.invitations import PromisedPrivacy
+from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.privacy import SeededNoise, statement
 from gal.privacy.mechanisms.contract import EITHER, Mark, MechanismKind
 from gal.privacy.mechanisms.labels import RandomisedResponse

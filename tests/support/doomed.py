@@ -101,7 +101,7 @@ def in_fit(doom: Doom, role: str) -> None:
 
 def in_file(doom: Doom, role: str) -> None:
     """Half of a file is written."""
-    from gal.node import files
+    from gal.node.store import files
 
     class Half:
         def __init__(self, file: Any) -> None:
@@ -112,6 +112,9 @@ def in_file(doom: Doom, role: str) -> None:
 
         def __exit__(self, *_: object) -> None:
             self._file.close()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
 
         def write(self, data: Any) -> None:
             if doom.comes():
@@ -143,12 +146,16 @@ def after_rename(doom: Doom, role: str) -> None:
     around(Path, "replace", None, lambda *_: doom.strike())
 
 
-def on_statement(word: str, doom: Doom, *, after: bool) -> None:
-    """At a statement of the database."""
+def on_statement(word: str, doom: Doom, *, after: bool, audit: bool = False) -> None:
+    """At a statement of the database; of transactions that add to the audit log (``audit``), or of the others."""
 
     class Doomed(sqlite3.Connection):
+        adds_to_audit = False
+
         def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-            hit = sql.startswith(word)
+            if sql.startswith(("BEGIN", "insert into audit")):
+                self.adds_to_audit = sql.startswith("insert into audit")
+            hit = sql.startswith(word) and self.adds_to_audit == audit
             if hit and not after:
                 doom.strike()
             found = super().execute(sql, *args)
@@ -187,7 +194,7 @@ def in_send(doom: Doom, role: str) -> None:
 
 def before_record(doom: Doom, role: str) -> None:
     """A message is ready, and not in the audit log yet."""
-    from gal.node.records import Records
+    from gal.node.journal.records import Records
 
     around(Records, "send", lambda *_: doom.strike(), None)
 
@@ -213,7 +220,7 @@ def after_send(doom: Doom, role: str) -> None:
 
 def after_receive(doom: Doom, role: str) -> None:
     """A message came, and is in the audit log, and nothing was done with it."""
-    from gal.node.records import Records
+    from gal.node.journal.records import Records
 
     around(Records, "entered", None, lambda *_: doom.strike())
 
@@ -227,8 +234,8 @@ POINTS: dict[str, Callable[[Doom, str], None]] = {
     "insert": lambda doom, role: on_statement("INSERT", doom, after=True),
     "commit-before": lambda doom, role: on_statement("COMMIT", doom, after=False),
     "commit-after": lambda doom, role: on_statement("COMMIT", doom, after=True),
-    "audit-before": lambda doom, role: on_statement("commit", doom, after=False),
-    "audit-after": lambda doom, role: on_statement("commit", doom, after=True),
+    "audit-before": lambda doom, role: on_statement("COMMIT", doom, after=False, audit=True),
+    "audit-after": lambda doom, role: on_statement("COMMIT", doom, after=True, audit=True),
     "send": in_send,
     "record-before": before_record,
     "record-after": after_record,
@@ -252,7 +259,7 @@ NODE_POINTS = tuple(point for point in HOLDER_POINTS if point not in WORKER_POIN
 
 def fill_disk(flag: Path) -> None:
     """Let nothing be written while the flag is there."""
-    from gal.node import files
+    from gal.node.store import files
 
     def opened(*args: Any, **kwargs: Any) -> Any:
         if flag.exists():
@@ -285,7 +292,8 @@ def shift_clock(seconds: float) -> None:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) + timedelta(seconds=seconds)
 
-    from gal.node import audit, logs
+    from gal.node.journal import logs
+    from gal.node.store import audit
 
     vars(audit)["datetime"] = Shifted
     vars(logs)["datetime"] = Shifted
@@ -392,7 +400,7 @@ class Nursery:
 
 def import_everything() -> None:
     """What nodes need, before the first of them is made."""
-    from gal.node.worker_process import import_storage
+    from gal.node.work.worker_process import import_storage
 
     import_storage()  # without torch, which is not made to be forked
     assert "torch" not in sys.modules
@@ -401,7 +409,7 @@ def import_everything() -> None:
 
 def adopt_worker() -> None:
     """Have the process that computes made by the nursery, too."""
-    from gal.node import worker
+    from gal.node.work import worker
 
     def started(command: list[str], *, pass_fds: list[int], **_: Any) -> Child:
         request = {
@@ -444,7 +452,7 @@ def main() -> None:
         adopt_worker()
         gal_main()
     else:
-        from gal.node.worker_process import main as worker_main
+        from gal.node.work.worker_process import main as worker_main
 
         worker_main(*arguments)
 

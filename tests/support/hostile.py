@@ -31,13 +31,13 @@ from gal.alignment import row_digest
 from gal.core.state import Ensemble, ensemble_of
 from gal.errors import InvalidMessageError, NodeError
 from gal.models import LinearModel
-from gal.node import registering
-from gal.node.audit import Entry
-from gal.node.invitations import Invited, TaskTerms, write_invitation
-from gal.node.label_holder import LabelHolder
-from gal.node.learning import Patience
-from gal.node.logs import Log
-from gal.node.node import Node
+from gal.node.admin import membership as registering
+from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.learning.gathering import Patience
+from gal.node.journal.logs import Log
+from gal.node.runtime.node import Node
+from gal.node.store.audit import AuditEntry
 from gal.protocol import Message, encode, prepare, split
 from gal.protocol.codec import HEADER
 from gal.transport import (
@@ -292,9 +292,10 @@ class Network:
     def ensemble(self, task: str, version: int = 1) -> Ensemble:
         """What was learned in a version."""
         state = self.nodes["clinic"].state
-        facts = state.version(state.find_task(task).id, version, "label holder")
-        assert facts is not None
-        return ensemble_of(facts["ensemble"])
+        learned = state.learned_version(state.find_task(task).id, version)
+        assert learned is not None
+        assert learned.outcome is not None
+        return ensemble_of(learned.outcome.ensemble)
 
     def in_process(self, *names: str, rounds: int = 2) -> Ensemble:
         """The same learning without a network."""
@@ -306,7 +307,7 @@ class Network:
         y = self.data["clinic"]["y"].to_numpy()
         return gal.learn(y, members, rounds=rounds, kind="regression", label_holder="clinic")
 
-    def audited(self, node: str) -> list[Entry]:
+    def audited(self, node: str) -> list[AuditEntry]:
         """The audit log of a node, verified."""
         audit = self.nodes[node].records.audit
         audit.verify()

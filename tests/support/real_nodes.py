@@ -32,14 +32,14 @@ from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import NodeError
 from gal.models import LinearModel
-from gal.node.audit import AuditLog
-from gal.node.control import running_node
-from gal.node.founding import found_node
-from gal.node.learning import Patience
-from gal.node.logs import open_log
-from gal.node.operations import do
-from gal.node.registering import invite, join, read_terms
-from gal.node.state import State
+from gal.node.admin.init import init_node
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.holder.learning.gathering import Patience
+from gal.node.journal.logs import open_log
+from gal.node.runtime.commands import do
+from gal.node.runtime.control import running_node
+from gal.node.store.audit import AuditLog
+from gal.node.store.state import State
 from gal.transport import CardFolder, read_card
 from patience import LONGEST, patient
 
@@ -213,7 +213,7 @@ class Network:
         address = f"127.0.0.1:{self.port}" if name == HOLDER else None
         label = "y" if name == HOLDER else None
         source = str(self.root / f"{name}.csv")
-        found_node(self.home(name), name, source=source, row_id="row", label=label, bind=address)
+        init_node(self.home(name), name, source=source, row_id="row", label=label, bind=address)
         listen = f'[listen]\nbind = "{address}"\naddress = "{address}"\n' if address else ""
         data = f'[data]\nsource = "../{name}.csv"\nrow_id = "row"\n' + (
             f'label = "{label}"\n' if label else ""
@@ -222,16 +222,16 @@ class Network:
         if name in self.paced:
             self.allow(name, 0)
             model = '[model]\nuse = "paced_model:Paced"\ntrusted = ["paced_model.Paced"]\n'
-            model += f'options = {{gate = "{self.root / name}.gate"}}\n'
+            model += f'options = {{gate = "{self.home(name) / "gate"}"}}\n'
         (self.home(name) / "node.toml").write_text(
             f'name = "{name}"\n{data}{model}{listen}', encoding="utf-8"
         )
 
     def allow(self, name: str, n_fits: int = 10**6) -> None:
         """Let a paced organization do so many fits, counted since its process began."""
-        draft = self.root / f"{name}.gate.new"
+        draft = self.home(name) / "gate.new"  # in the home folder: the process that fits reads nothing else
         draft.write_text(str(n_fits), encoding="ascii")
-        draft.replace(self.root / f"{name}.gate")
+        draft.replace(self.home(name) / "gate")
 
     def invite(self, task: str = TASK) -> None:
         """Open a task, and have everybody join it."""
@@ -256,7 +256,7 @@ class Network:
     def start(self, name: str, *command: str, doom: str = "", **environment: str) -> Running:
         """Run gal in somebody's home; ``doom`` and the environment are those of doomed.py."""
         number = len(self.started)
-        output, mark = self.root / f"{number}-{name}.log", self.root / f"{number}-{name}.dead"
+        output, mark = self.root / f"{number}-{name}.log", self.home(name) / f"{number}.dead"
         told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "GAL_NURSERY": nursery(), "GAL_OUTPUT": str(output)}
         if doom:
             told |= {"GAL_DOOM": doom, "GAL_DOOM_MARK": str(mark)}
@@ -358,10 +358,11 @@ class Network:
 
     def ensemble(self, version: int = 1) -> Ensemble:
         """What the label holder has learned."""
-        facts = self.state(HOLDER).version(self.task_id(), version, "label holder")
-        assert facts is not None
-        assert facts["status"] == "finished"
-        return ensemble_of(facts["ensemble"])
+        learned = self.state(HOLDER).learned_version(self.task_id(), version)
+        assert learned is not None
+        assert learned.outcome is not None
+        assert learned.status == "finished"
+        return ensemble_of(learned.outcome.ensemble)
 
     def members(self) -> list[Organization]:
         """The same organizations in this process."""

@@ -20,21 +20,21 @@ import pandas as pd
 import pytest
 
 import gal
-import gal.node.node
+import gal.node.runtime.node
 from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.models.registry import make_model
-from gal.node.configuration import NodeConfiguration
-from gal.node.failures import describe
-from gal.node.invitations import read_invitation, write_invitation
-from gal.node.label_holder import LabelHolder
-from gal.node.learning import Patience
-from gal.node.logs import Log
-from gal.node.node import Node
-from gal.node.state import TaskRecord
-from gal.node.tasks import new_task
-from gal.node.worker import Result, WorkFailedError
-from gal.node.worker_process import ONE_AT_A_TIME, Commands
+from gal.node.agreement.invitations import read_invitation, write_invitation
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.labels.labelled_tasks import new_task
+from gal.node.holder.learning.gathering import Patience
+from gal.node.journal.failures import describe_failure
+from gal.node.journal.logs import Log
+from gal.node.runtime.node import Node
+from gal.node.store.state import TaskRecord
+from gal.node.work.worker import Result, WorkFailedError
+from gal.node.work.worker_process import ONE_AT_A_TIME, Commands
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 from patience import LONGEST, patient
 
@@ -77,7 +77,7 @@ class WorkerHere:
                 with self._one_at_a_time:
                     result, content = getattr(self._commands, do)(told, bytes(data))
         except Exception as error:
-            raise WorkFailedError(describe(error, self._configuration.name)) from error
+            raise WorkFailedError(describe_failure(error, self._configuration.name)) from error
         return json.loads(json.dumps(result)), content
 
 
@@ -166,9 +166,7 @@ class Network:
         for name in others if join is None else join:
             joining = self.nodes[name]
             read, peer = read_invitation(path, joining.cards, joining.identity.fingerprint)
-            joining.state.add_task(
-                TaskRecord(read.task, read.name, "organization", peer, read.model_dump(mode="json"))
-            )
+            joining.state.add_task(TaskRecord(read.task, read.name, "organization", peer, read))
         return record
 
     def wait_until_joined(self, record: TaskRecord, *names: str) -> None:
@@ -189,9 +187,10 @@ class Network:
 
     def ensemble(self, record: TaskRecord, version: int = 1) -> Ensemble:
         """What was learned over the network."""
-        facts = self.nodes[record.label_holder].state.version(record.id, version, "label holder")
-        assert facts is not None
-        return ensemble_of(facts["ensemble"])
+        learned = self.nodes[record.label_holder].state.learned_version(record.id, version)
+        assert learned is not None
+        assert learned.outcome is not None
+        return ensemble_of(learned.outcome.ensemble)
 
     # Without a network
 
@@ -242,7 +241,7 @@ def running(network: Network, *, own_processes: bool = False) -> Iterator[Networ
     """All nodes of a network, until the end of the block."""
     with pytest.MonkeyPatch.context() as patch:
         if not own_processes:
-            patch.setattr(gal.node.node, "Worker", WorkerHere)
+            patch.setattr(gal.node.runtime.node, "Worker", WorkerHere)
         try:
             network.start()
             yield network

@@ -36,7 +36,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Know another organization from now on. Check the fingerprint with them, by telephone for example."""
-    from gal.node.configuration import home_of
+    from gal.node.config.configuration import home_of
     from gal.transport import CardFolder, read_card
 
     card = read_card(file)
@@ -54,7 +54,7 @@ def add(
 @cards.command(name="list")
 def list_cards(home: Home = None, as_json: AsJson = False) -> None:
     """Show all known organizations."""
-    from gal.node.configuration import home_of
+    from gal.node.config.configuration import home_of
     from gal.transport import CardFolder
 
     warnings: list[str] = []
@@ -79,7 +79,7 @@ def remove_card(
     name: Annotated[str, typer.Argument(help="The organization's name here.")], home: Home = None
 ) -> None:
     """Revoke: from now on this organization is refused, also on a stream that is open."""
-    from gal.node.configuration import home_of
+    from gal.node.config.configuration import home_of
     from gal.transport import CardFolder
 
     CardFolder(home_of(home) / "cards").remove(name)
@@ -89,8 +89,8 @@ def remove_card(
 @cards.command()
 def rotate(home: Home = None, as_json: AsJson = False) -> None:
     """Make a new key for this organization; the new card is signed by the old key, so that others can add it at once."""
-    from gal.node.configuration import home_of, read_configuration
-    from gal.node.founding import rotate_key
+    from gal.node.admin.init import rotate_key
+    from gal.node.config.configuration import home_of, read_configuration
 
     folder = home_of(home)
     path, fingerprint = rotate_key(folder, read_configuration(folder))

@@ -41,9 +41,9 @@ def learn_command(
 ) -> None:
     """Learn with the organizations of a task: a new version, finished or resumable whatever happens."""
     from gal.cli.nodes import ended_by_signals
-    from gal.node.configuration import home_of
-    from gal.node.logs import open_log
-    from gal.node.operations import do
+    from gal.node.config.configuration import home_of
+    from gal.node.journal.logs import open_log
+    from gal.node.runtime.commands import do
 
     folder = home_of(home)
     arguments = {
@@ -113,7 +113,7 @@ def describe_event(event: Mapping[str, Any]) -> str:
 
 def _privacy(event: Mapping[str, Any]) -> str:
     """What is about to be told of the labels, said before anything is sent."""
-    from gal.node.label_privacy import in_words
+    from gal.node.holder.labels.label_privacy import in_words
 
     if event["mechanism"] == "none":
         return f"[yellow]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"

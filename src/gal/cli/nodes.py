@@ -55,13 +55,13 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a node: a folder with a key of its own, a card for others, and a configuration to fill in."""
-    from gal.node.founding import found_node
+    from gal.node.admin.init import init_node
 
     company = [key, certificate, roots]
     if any(company) and not all(company):
         raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
     folder = (Path(name) if home is None else home).absolute()
-    identity = found_node(
+    identity = init_node(
         folder,
         name,
         source=source,
@@ -96,8 +96,8 @@ def _print_new(name: str, folder: Path, fingerprint: str, home: str) -> None:
 
 def doctor(home: Home = None, as_json: AsJson = False) -> None:
     """Check configuration, data, keys and reachability, and say how to fix what is wrong."""
-    from gal.node.configuration import home_of
-    from gal.node.doctor import examine
+    from gal.node.admin.doctor import examine
+    from gal.node.config.configuration import home_of
 
     findings = examine(home_of(home))
     if as_json:
@@ -119,9 +119,9 @@ def serve(
     level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the node: answer label holders whose tasks were joined, and listen where node.toml says so."""
-    from gal.node.configuration import home_of
-    from gal.node.logs import open_log
-    from gal.node.operations import serving
+    from gal.node.config.configuration import home_of
+    from gal.node.journal.logs import open_log
+    from gal.node.runtime.commands import serving
 
     if log not in {"text", "json"} or level not in {"debug", "info", "warning", "error"}:
         raise InvalidInputError(
@@ -152,10 +152,10 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
 def status(home: Home = None, as_json: AsJson = False) -> None:
     """Who this node is, whether it runs, who is connected, and its tasks."""
-    from gal.node.configuration import home_of
-    from gal.node.overview import overview
+    from gal.node.admin.status import node_status
+    from gal.node.config.configuration import home_of
 
-    facts = overview(home_of(home))
+    facts = node_status(home_of(home))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -195,8 +195,8 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Everything that left or entered, verified: what, to whom, how much, when."""
-    from gal.node.configuration import home_of
-    from gal.node.overview import audit_facts
+    from gal.node.admin.status import audit_facts
+    from gal.node.config.configuration import home_of
 
     facts = audit_facts(home_of(home), task, peer, last or None, head)
     if as_json:

@@ -43,7 +43,7 @@ def predict_command(
     as_json: AsJson = False,
 ) -> None:
     """Predict: every organization answers once for all rounds. Who is missing is named, its mean answer stands in."""
-    from gal.node.configuration import home_of
+    from gal.node.config.configuration import home_of
 
     folder = home_of(home)
     if (rows is None) == (listen is None):
@@ -73,8 +73,8 @@ def predict_command(
 def do_with_spinner(folder: Path, what: str, arguments: Mapping[str, Any], waiting: str) -> Any:
     """Have the node do something, with a spinner that says what is waited for."""
     from gal.cli.nodes import ended_by_signals
-    from gal.node.logs import open_log
-    from gal.node.operations import do
+    from gal.node.journal.logs import open_log
+    from gal.node.runtime.commands import do
 
     screen = Console(stderr=True, highlight=False)
     with ended_by_signals() as stopping, screen.status(waiting, spinner="dots"):
@@ -90,8 +90,8 @@ def do_with_spinner(folder: Path, what: str, arguments: Mapping[str, Any], waiti
 
 def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
     from gal.cli.nodes import ended_by_signals
-    from gal.node.logs import open_log
-    from gal.node.operations import do
+    from gal.node.journal.logs import open_log
+    from gal.node.runtime.commands import do
 
     screen = Console(stderr=True, highlight=False)
     host = listen.rpartition(":")[0]

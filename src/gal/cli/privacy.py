@@ -34,10 +34,10 @@ def privacy(
     as_json: AsJson = False,
 ) -> None:
     """Who could learn what from what this node has sent: mechanism, epsilon and delta spent and left, by peer and task."""
-    from gal.node.configuration import home_of
-    from gal.node.overview import privacy_facts
+    from gal.node.admin.status import spent_privacy
+    from gal.node.config.configuration import home_of
 
-    facts = privacy_facts(home_of(home), task)
+    facts = spent_privacy(home_of(home), task)
     if as_json:
         typer.echo(json.dumps(facts, indent=2, allow_nan=False))
         return

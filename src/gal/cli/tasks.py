@@ -92,8 +92,8 @@ def invite_command(
 
     For a task that is there already: invites more organizations, or again, under the terms it has.
     """
-    from gal.node.configuration import home_of
-    from gal.node.registering import invite as register
+    from gal.node.admin.membership import invite as register
+    from gal.node.config.configuration import home_of
 
     if terms.align not in {"plain", "hashed", "psi"}:
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {terms.align!r}")
@@ -138,14 +138,14 @@ def _mechanisms() -> str:
 def _privacy(home: Path, task: str, protection: Protection, rounds: int) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
     from gal.engine.labels import classes_from
-    from gal.node.configuration import LEDGER
-    from gal.node.label_privacy import (
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import LEDGER
+    from gal.node.holder.labels.label_privacy import (
         LabelPrivacy,
         check_affordable,
         check_installed,
         privacy_of,
     )
-    from gal.node.registering import opened
 
     listed = None if protection.classes is None else classes_from(protection.classes)
     chosen = LabelPrivacy(
@@ -168,9 +168,9 @@ def _privacy(home: Path, task: str, protection: Protection, rounds: int) -> Any:
 
 def privacy_now(home: Path, task: str) -> dict[str, Any]:
     """What protects the labels of a task, what it costs, and what is left today."""
-    from gal.node.configuration import LEDGER
-    from gal.node.label_privacy import privacy_facts, privacy_of
-    from gal.node.registering import opened
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import LEDGER
+    from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
@@ -180,7 +180,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
 
 def print_privacy(facts: Mapping[str, Any], screen: Console) -> None:
     """What protects the labels, what it costs and what is left, in plain words."""
-    from gal.node.label_privacy import in_words
+    from gal.node.holder.labels.label_privacy import in_words
 
     colour = "yellow" if facts["mechanism"] == "none" else "green"
     screen.print(f"[{colour}]Privacy: {escape(facts['words'])}[/] {escape(in_words(facts))}")
@@ -203,9 +203,9 @@ def join_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the terms of a task, and take part if you accept them."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import join as register
-    from gal.node.registering import read_terms
+    from gal.node.admin.membership import join as register
+    from gal.node.admin.membership import read_terms
+    from gal.node.config.configuration import home_of
 
     folder = home_of(home)
     terms, peer = read_terms(folder, invitation)
@@ -226,8 +226,8 @@ def join_command(
 
 def leave_command(task: TaskName, home: Home = None) -> None:
     """Take part in a task no more; the label holder is told. What is held of it stays until gal forget."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import leave as register
+    from gal.node.admin.membership import leave as register
+    from gal.node.config.configuration import home_of
 
     register(home_of(home), task)
     Console(soft_wrap=True).print(
@@ -241,8 +241,8 @@ def remove_command(
     home: Home = None,
 ) -> None:
     """Go on without organizations that are gone for good; what they taught stays, with their mean answers in its place."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import remove as register
+    from gal.node.admin.membership import remove as register
+    from gal.node.config.configuration import home_of
 
     register(home_of(home), task, organizations)
     Console(soft_wrap=True).print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
@@ -254,8 +254,8 @@ def forget_command(
     home: Home = None,
 ) -> None:
     """Delete everything this node holds of a task: models, views, answers. The audit log keeps that it was there."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import forget as register
+    from gal.node.admin.membership import forget as register
+    from gal.node.config.configuration import home_of
 
     if not yes and not typer.confirm(f"Delete all models and files of {task}? This cannot be undone"):
         raise typer.Exit(1)

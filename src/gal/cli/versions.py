@@ -19,16 +19,16 @@ from gal.errors import TaskError
 def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
     from gal.cli.tasks import print_privacy, privacy_now
-    from gal.node.configuration import home_of
-    from gal.node.registering import opened
-    from gal.node.version_facts import version_facts
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import home_of
+    from gal.node.holder.version_facts import version_facts
 
     with opened(home_of(home)) as records:
         labelled = records.configuration.data is not None and records.configuration.data.label is not None
         record = records.state.find_task(task, "label holder")
         found = {
-            number: version_facts(record, number, facts)
-            for number, facts in records.state.versions(record.id, "label holder").items()
+            number: version_facts(record, number, learned)
+            for number, learned in records.state.learned_versions(record.id).items()
         }
     privacy = privacy_now(home_of(home), task) if labelled else None
     if as_json:
@@ -82,14 +82,14 @@ def compare(
 ) -> None:
     """How well versions predict labelled rows of your choice, new ones for example."""
     from gal.cli.predicting import do_with_spinner
-    from gal.node.configuration import home_of
-    from gal.node.registering import opened
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import home_of
 
     folder = home_of(home)
     with opened(folder) as records:
         record = records.state.find_task(task, "label holder")
-        known = records.state.versions(record.id, "label holder")
-    finished = [number for number, facts in known.items() if facts["status"] == "finished"]
+        known = records.state.statuses(record.id, "label holder")
+    finished = [number for number, status in known.items() if status == "finished"]
     chosen = version or finished[-2:]
     if not finished:
         raise TaskError(f"{task!r} has no finished version yet: gal learn {task}")
@@ -122,13 +122,12 @@ def rollback(
     home: Home = None,
 ) -> None:
     """Predict with another finished version from now on; a running node does so at once."""
-    from gal.node.configuration import home_of
-    from gal.node.registering import opened
+    from gal.node.admin.membership import opened
+    from gal.node.config.configuration import home_of
 
     with opened(home_of(home)) as records:
         record = records.state.find_task(task, "label holder")
-        facts = records.state.version(record.id, version, "label holder")
-        if facts is None or facts["status"] != "finished":
+        if records.state.statuses(record.id, "label holder").get(version) != "finished":
             raise TaskError(f"{task!r} has no finished version {version}: gal versions {task} shows them")
         records.state.set_active(record.id, version)
         records.audit.append(

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from gal.errors import GALError, IdentityError
 from gal.protocol import check_name
-from gal.transport.addresses import parse_address
+from gal.protocol.addresses import parse_address
 from gal.transport.identity import Identity, certificates, fingerprint_of, verify, write_file
 
 FORMAT = 1

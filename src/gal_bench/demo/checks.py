@@ -19,8 +19,8 @@ from gal.engine.labels import regression_labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
-from gal.node.requests import role_arrays, shared_rows
-from gal.node.rows import SharedRows, fill_unknown
+from gal.node.agreement.request_arrays import role_arrays, shared_rows
+from gal.node.holder.shared_rows import SharedRows, fill_unknown
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gal.node.sandbox import shut_in
+from gal.node.work.sandbox import shut_in
 
 NOTES = "confined.jsonl"
 

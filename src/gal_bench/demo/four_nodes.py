@@ -421,15 +421,15 @@ def _judge(patients: Patients, home: Path, predictions: Mapping[int, float]) -> 
 
 def _learned_ensemble(home: Path) -> Any:
     from gal.core.state import ensemble_of
-    from gal.node.state import State
+    from gal.node.store.state import State
 
     state = State(home)
     try:
         record = state.find_task(TASK, "label holder")
-        facts = state.version(record.id, record.active, "label holder")
+        learned = state.learned_version(record.id, record.active)
     finally:
         state.close()
-    return None if facts is None else ensemble_of(facts["ensemble"])
+    return None if learned is None or learned.outcome is None else ensemble_of(learned.outcome.ensemble)
 
 
 def what_left(audit: Mapping[str, Any]) -> Left:

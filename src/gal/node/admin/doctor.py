@@ -1,0 +1,440 @@
+"""What ``gal doctor`` finds out: whether a node can do its work here, and what to do where it cannot.
+
+Every examination ends in findings, never in an exception. None changes anything, except that a label holder's port is
+opened for a moment and label holders are greeted, where this node does not run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gal.errors import GALError, LinkLostError, MissingExtraError
+from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
+from gal.node.runtime.control import running_node
+from gal.node.work.sandbox import landlock_version
+from gal.protocol.addresses import parse_address
+
+SECONDS = 3.0
+"""How long a label holder has to answer."""
+HANDSHAKE_SECONDS = 10.0
+LITTLE = 10**9
+"""Bytes of free disk below which learning may soon fail."""
+ROWS = 20
+"""Made-up rows on which the local model is tried."""
+MOSTLY_NOISE = 3.0
+"""Answers with noise of a larger standard deviation tell little: residuals have a root mean square of about 1."""
+ANEW = "gal cards rotate makes a new key and card, to be handed to the others"
+RELEASED = 1735689600.0
+"""2025-01-01, in seconds since 1970: a clock before it is wrong."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool | None
+    """None: not wrong, but to be known, or it could not be looked at."""
+    said: str
+    fix: str = ""
+    """What to do; empty where there is nothing to do."""
+
+
+def examine(home: Path) -> list[Finding]:
+    """Look at everything that a node in this folder needs, in the order in which to put it right."""
+    home = Path(home).absolute()
+    findings = _safely("folder", lambda: _folder(home))
+    findings += _safely("clock", _clock)
+    try:
+        configuration = read_configuration(home)
+    except GALError as error:
+        fix = (
+            f"correct {FILE}; each line above says where"
+            if (home / FILE).exists()
+            else "gal init NAME makes one"
+        )
+        return [*findings, Finding("configuration", False, str(error), fix)]
+    findings.append(Finding("configuration", True, f"{FILE} of organization {configuration.name!r} is fine"))
+    table: list[Any] = []
+    findings += _safely("data", lambda: _data(configuration, table))
+    findings += _safely("model", lambda: _model(configuration, table[0] if table else None))
+    findings += _safely("sandbox", _sandbox)
+    findings += _safely("secret", lambda: _secret(configuration))
+    findings += _safely("privacy", lambda: _privacy(configuration))
+    findings += _safely("key", lambda: _identity(configuration))
+    findings += _safely("cards", lambda: _cards(configuration))
+    with running_node(home) as running:
+        runs = running is not None
+    findings += _safely("port", lambda: _port(configuration, runs=runs))
+    return findings + _safely("label holders", lambda: _label_holders(configuration, runs=runs))
+
+
+def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """The findings of one examination; what it stumbles over is a finding, too."""
+    findings: list[Finding] = []
+    try:
+        findings.extend(look())
+    except GALError as error:
+        findings.append(Finding(what, False, str(error), "see what it says"))
+    except Exception as error:
+        findings.append(
+            Finding(
+                what, False, f"{type(error).__name__}: {error}", "report this, if it is not clear what to do"
+            )
+        )
+    return findings
+
+
+def _folder(home: Path) -> Iterator[Finding]:
+    """Whether the home folder is there, ours alone, writable, and on a disk with room."""
+    if not home.is_dir():
+        yield Finding("folder", False, f"there is no folder {str(home)!r}", "gal init NAME makes one")
+        return
+    mode = stat.S_IMODE(home.stat().st_mode)
+    if mode & 0o077:
+        yield Finding(
+            "folder",
+            None,
+            f"{str(home)!r} has mode {mode:04o}: others on this machine can look in",
+            f"chmod 700 {home}",
+        )
+    try:
+        with tempfile.NamedTemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        said = f"nothing can be written to {str(home)!r}: {error.strerror or error}"
+        yield Finding("folder", False, said, "let the user that runs the node write there")
+        return
+    free = shutil.disk_usage(home).free
+    said = f"{str(home)!r} is writable, {free / 1e9:.1f} GB are free"
+    if free < LITTLE:
+        yield Finding("folder", None, said, "make room: every round stores a model and an answer")
+    else:
+        yield Finding("folder", True, said)
+
+
+def _clock() -> Iterator[Finding]:
+    """Nothing depends on clocks agreeing; the times in the audit log should mean something, though."""
+    now = time.time()
+    said = f"it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC here"
+    if now < RELEASED:
+        yield Finding("clock", False, f"{said}, which is before this program was written", "set the clock")
+    else:
+        yield Finding("clock", True, said)
+
+
+def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
+    """Whether all rows can be read; leaves them in ``table``."""
+    if configuration.data is None:
+        said = f"{FILE} has no section [data]: this node has no rows to assist or to learn with"
+        yield Finding("data", None, said, "add [data] with source and row_id")
+        return
+    from gal.node.source.data import labels_of, read_source
+
+    try:
+        found = read_source(configuration)
+    except GALError as error:
+        yield Finding("data", False, str(error), f"correct the data, or [data] in {FILE}")
+        return
+    table.append(found)
+    texts = sum(kind == "text" for kind in found.kinds.values())
+    yield Finding(
+        "data",
+        True,
+        f"{len(found)} rows with {found.ids.kind} ids, {len(found.features)} features ({texts} of text)",
+    )
+    if configuration.data.label is not None:
+        try:
+            labels_of(found)
+            yield Finding("label", True, f"every row has a label ({configuration.data.label!r})")
+        except GALError as error:
+            yield Finding(
+                "label", None, str(error), "rows without a label can be predicted, not learned from"
+            )
+
+
+def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
+    """Whether the local model can be made, and learns from rows like ours: tried in a process of its own, with its limits."""
+    from gal.node.store.views import save_view
+
+    with tempfile.TemporaryDirectory(prefix="gal-doctor-") as folder:
+        view, result = Path(folder) / "view", Path(folder) / "result.json"
+        save_view(_made_up_view(table), view)
+        status = run_trial(configuration.home, view, result)
+        if result.exists():
+            yield Finding(**json.loads(result.read_text(encoding="utf-8")))
+            return
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    said = f"{configuration.model.use} ended the process that tried it ({how}) within its limits of time and memory"
+    yield Finding(
+        "model", False, said, f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
+    )
+
+
+def _sandbox() -> Iterator[Finding]:
+    """Whether the process in which the local model runs can be shut in."""
+    if landlock_version() > 0:
+        yield Finding(
+            "sandbox",
+            True,
+            "the local model runs shut in: it reads this folder, the data and Python, and writes this folder only",
+        )
+    else:
+        yield Finding(
+            "sandbox",
+            None,
+            "this kernel has no Landlock: the local model can reach whatever this user can",
+            "use Linux 5.13 or newer with Landlock, or run the node as a user of its own",
+        )
+
+
+def run_trial(home: Path, view: Path, result: Path) -> int:
+    """Try the model in a process of its own; its exit status."""
+    command = [sys.executable, "-m", "gal.node.admin.trial", str(home), str(view), str(result)]
+    return subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode
+
+
+def _made_up_view(table: Any) -> Any:
+    """Rows of the right columns and types, of nobody; with a missing value where a column has some."""
+    rng = np.random.default_rng(0)
+    if table is None:
+        return rng.normal(size=(ROWS, 3))
+    from gal.node.source.data import view_of_table
+
+    view = view_of_table(table, np.zeros(ROWS, dtype=np.intp))
+    holes = [column.null_count > 0 for column in table.columns.columns]
+    if isinstance(view, np.ndarray):
+        numbers = np.asarray(rng.normal(size=view.shape))
+        numbers[0, holes] = np.nan
+        return numbers
+    for name, has_hole in zip(table.features, holes, strict=True):
+        view[name] = _made_up_column(view[name], rng)
+        if has_hole:
+            view.loc[0, name] = np.nan
+    return view
+
+
+def _made_up_column(column: Any, rng: np.random.Generator) -> Any:
+    """As many values of the same type; categories are among those that there are."""
+    if column.dtype == np.float64:
+        return rng.normal(size=len(column))
+    import pandas as pd
+
+    codes = rng.integers(len(column.cat.categories), size=len(column))
+    return pd.Categorical.from_codes(codes, dtype=column.dtype)
+
+
+def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether the secret for keyed hashes can be read, and by nobody else."""
+    data = configuration.data
+    if data is None or data.secret_file is None:
+        return
+    from gal.alignment import read_secret
+
+    try:
+        read_secret(data.secret_file, configuration.name)
+    except GALError as error:
+        yield Finding("secret", False, str(error), "put the secret that the parties share there")
+        return
+    mode = stat.S_IMODE(data.secret_file.stat().st_mode)
+    if mode & 0o077:
+        said = f"others on this machine can read {data.secret_file.name!r} (mode {mode:04o})"
+        yield Finding("secret", None, said, f"chmod 600 {data.secret_file}")
+    else:
+        yield Finding("secret", True, f"{data.secret_file.name!r} holds a secret for keyed hashes")
+
+
+def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether the noise that is asked for can be had, what the budgets allow, and whether there is one for labels."""
+    from gal.node.work.answer_noise import check_noise_installed
+
+    chosen = configuration.privacy
+    has_label = configuration.data is not None and configuration.data.label is not None
+    if chosen.answer_noise != "none" or chosen.label_epsilon is not None:
+        try:
+            check_noise_installed()
+        except MissingExtraError as error:
+            yield Finding("privacy", False, str(error), "pip install 'gal-learn[privacy]'")
+            return
+    if chosen.answer_noise != "none":
+        yield _answers_found(configuration)
+    if chosen.label_epsilon is not None:
+        at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
+        said = f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label; a task without a mechanism is refused"
+        yield Finding("labels", True, said)
+    elif has_label and configuration.listen is not None:  # who cannot be reached has no tasks of its own
+        said = "there is no limit on what leaves about the labels: without a mechanism, every organization of a task can know them"
+        fix = f"set privacy.label_epsilon in {FILE}, and choose a mechanism with gal invite --privacy"
+        yield Finding("labels", None, said, fix)
+
+
+def _answers_found(configuration: NodeConfiguration) -> Finding:
+    """How much noise there is on an answer, whether it drowns it, and how many answers about a row the budget allows."""
+    from gal.node.work.answer_noise import answer_noise, noise_facts
+
+    facts = noise_facts(configuration)
+    assert facts is not None
+    noise, budget = answer_noise(facts), configuration.privacy.answer_budget
+    spread = noise.deviation(1)
+    said = (
+        f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard deviation of {spread:.3g} (what "
+        f"is fitted has a root mean square of about 1); each costs {noise.cost}"
+    )
+    if budget is None:
+        said += "; there is no budget for all answers about a row"
+    else:
+        said += f"; the budget allows {noise.allowed(budget.epsilon, budget.delta)} answers about a row"
+    if spread <= MOSTLY_NOISE:
+        return Finding("privacy", True, said)
+    said += ". Answers will be mostly noise: the label holder will give them little weight"
+    fix = f"choose a larger privacy.answer_epsilon or a smaller privacy.answer_clip in {FILE}"
+    return Finding("privacy", None, said, fix)
+
+
+def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether key and certificate are there, private, and of one another; and the card is of them."""
+    from gal.transport import load_identity, read_card
+
+    home, name = configuration.home, configuration.name
+    key = home / "key.pem"
+    if not key.exists():
+        yield Finding("key", False, f"there is no {key.name} in {str(home)!r}", "gal init NAME makes one")
+        return
+    mode = stat.S_IMODE(key.stat().st_mode)
+    if mode & 0o077:
+        said = f"others on this machine can read the private key (mode {mode:04o})"
+        yield Finding(
+            "key", False, said, f"chmod 600 {key}, and gal cards rotate if somebody may have read it"
+        )
+        return
+    identity = load_identity(home, name)
+    yield Finding("key", True, f"key and certificate belong together: {identity.fingerprint}")
+    path = home / f"{name}.card"
+    if not path.exists():
+        yield Finding("card", False, f"there is no card {path.name}", ANEW)
+        return
+    card = read_card(path)
+    address = None if configuration.listen is None else configuration.listen.address
+    if card.fingerprint != identity.fingerprint:
+        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", ANEW)
+    elif card.address != address:
+        said = f"{path.name} says the address {card.address or 'none'}, {FILE} says {address or 'none'}"
+        fix = f'write address = "{address}" into it' if address else "delete its line address"
+        yield Finding("card", False, said, f"{fix}, and hand it to the others")
+    else:
+        yield Finding("card", True, f"{path.name} is of this key")
+
+
+def _cards(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether the cards of others can be read."""
+    wrong: list[str] = []
+    cards = _card_folder(configuration, wrong.append).all()
+    for warning in wrong:
+        yield Finding("cards", False, warning, "ask its organization for the card, and add it anew")
+    if cards:
+        yield Finding("cards", True, f"{len(cards)} known: {', '.join(sorted(cards))}")
+    elif not wrong:
+        yield Finding("cards", None, "nobody is known here", "gal cards add FILE, for each organization")
+
+
+def _card_folder(configuration: NodeConfiguration, on_warning: Callable[[str], None] | None = None) -> Any:
+    from gal.transport import CardFolder
+
+    return CardFolder(configuration.home / "cards", on_warning=on_warning)
+
+
+def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
+    """Whether a label holder can listen, or does."""
+    if configuration.listen is None:
+        return
+    bind = configuration.listen.bind
+    if runs:
+        yield Finding("port", True, f"the node runs, and listens on {bind}")
+        return
+    host, port = parse_address(bind, any_port=True)
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+            probe.listen(1)
+    except OSError as error:
+        said = f"cannot listen on {bind}: {error.strerror or error}"
+        yield Finding("port", False, said, f"choose another port or address in {FILE}: listen.bind")
+        return
+    yield Finding("port", True, f"{bind} is free to listen on")
+
+
+def _label_holders(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
+    """Whether the label holders that are known here can be reached, and know us."""
+    cards = _card_folder(configuration)
+    for peer, card in sorted(cards.all().items()):
+        if card.address is not None:
+            yield from _safely(peer, partial(_one, configuration, cards, peer, card, runs=runs))
+
+
+def _one(
+    configuration: NodeConfiguration, cards: Any, peer: str, card: Any, *, runs: bool
+) -> Iterator[Finding]:
+    proxy = configuration.network.proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
+    if not proxy:
+        said = _unreachable(card.address)
+        if said:
+            fix = f"ask {peer} whether its node runs, and your network whether it lets you out to {card.address}"
+            yield Finding(peer, False, said, fix)
+            return
+    if runs:
+        # A second stream with our key would end the one that the running node has.
+        said = f"{card.address} answers; whether {peer} knows us is for the running node to say"
+        yield Finding(peer, None if proxy else True, said, "gal status")
+        return
+    yield _greeted(configuration, cards, peer, card)
+
+
+def _unreachable(address: str) -> str:
+    """Why no connection comes about; empty where one does."""
+    try:
+        with socket.create_connection(parse_address(address), timeout=SECONDS):
+            return ""
+    except OSError as error:
+        return f"{address} cannot be reached: {error.strerror or error}"
+
+
+def _greeted(configuration: NodeConfiguration, cards: Any, peer: str, card: Any) -> Finding:
+    """A real greeting, with keys and protocol versions."""
+    from gal.transport import dial, load_identity
+
+    identity = load_identity(configuration.home, configuration.name)
+    try:
+        stream = dial(
+            card,
+            identity,
+            cards=cards,
+            largest=10**6,
+            software="gal doctor",
+            proxy=configuration.network.proxy,
+            timeout=HANDSHAKE_SECONDS,
+        )
+    except LinkLostError as error:
+        fix = f"ask {peer} whether its node runs and has your card ({configuration.name}.card)"
+        return Finding(peer, False, str(error), fix)
+    except GALError as error:
+        return Finding(peer, False, str(error), f"settle it with {peer}: cards, keys, versions")
+    stream.close()
+    return Finding(peer, True, f"{card.address} answers, is {peer}, and knows us")

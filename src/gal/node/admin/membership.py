@@ -1,0 +1,160 @@
+"""Tasks are opened, joined, left and forgotten in the node's records; a running node notices by itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gal.errors import InvalidInputError, RefusedError
+from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
+from gal.node.config.configuration import NodeConfiguration, read_configuration
+from gal.node.config.policy import PolicyLimits
+from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.state import State, TaskRecord
+from gal.transport import CardFolder, Identity, load_identity
+
+
+@dataclass(frozen=True)
+class HomeRecords:
+    """What a home folder holds, opened for one command."""
+
+    configuration: NodeConfiguration
+    identity: Identity
+    cards: CardFolder
+    state: State
+    audit: AuditLog
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[HomeRecords]:
+    """The records of a node, whether or not it runs."""
+    configuration = read_configuration(home)
+    identity = load_identity(home, configuration.name)
+    state = State(home)
+    try:
+        with AuditLog(state.path) as audit:
+            yield HomeRecords(configuration, identity, CardFolder(home / "cards"), state, audit)
+    finally:
+        state.close()
+
+
+def invite(
+    home: Path,
+    name: str,
+    organizations: Sequence[str],
+    path: Path,
+    *,
+    options: Mapping[str, Any],
+    **choices: Any,
+) -> TaskTerms:
+    """Open a task of one's own, and write its invitation."""
+    from gal.node.holder.labels.labelled_tasks import check_options, new_task
+
+    check_options(options)
+    with opened(home) as records:
+        if any(task.name == name for task in records.state.tasks("label holder")):
+            return _invite_again(records, name, organizations, path)
+        made = utc_now().isoformat(timespec="seconds")
+        record, terms = new_task(
+            records.configuration,
+            records.identity,
+            records.cards,
+            name,
+            organizations,
+            made=made,
+            **choices,
+            **options,
+        )
+        write_invitation(terms, records.identity, path)
+        records.state.add_task(record, dict.fromkeys(organizations, "invited"))
+        records.audit.append("own", "invited", task=terms.task, note=f"{name}: {', '.join(organizations)}")
+        return terms
+
+
+def _invite_again(records: HomeRecords, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
+    """A new invitation to a task that is there already, for more organizations, or for those with a new key or that had left."""
+    from gal.node.holder.labels.labelled_tasks import invited
+
+    task = records.state.find_task(name, "label holder")
+    members = records.state.members(task.id)
+    still = [one for one, status in members.items() if status == "invited"]
+    everybody = invited(records.configuration.name, records.cards, [*dict.fromkeys([*still, *organizations])])
+    terms = task.terms.model_copy(
+        update={"organizations": everybody, "fingerprint": records.identity.fingerprint}
+    )
+    write_invitation(terms, records.identity, path)
+    again = replace(task, terms=terms)
+    records.state.add_task(again, dict.fromkeys(organizations, "invited"))
+    records.audit.append("own", "invited", task=task.id, note=f"{name}, again: {', '.join(organizations)}")
+    return terms
+
+
+def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
+    """The terms in an invitation and whose they are, if this organization's policy allows them."""
+    with opened(home) as records:
+        terms, peer = read_invitation(invitation, records.cards, records.identity.fingerprint)
+        if records.configuration.data is None:
+            raise InvalidInputError("this node has no data to help with: add a section [data] to node.toml")
+        PolicyLimits(records.configuration.name, records.configuration.policy).check_invitation(
+            peer, terms.rounds
+        )
+        return terms, peer
+
+
+def join(home: Path, terms: TaskTerms, peer: str) -> None:
+    """Accept the terms."""
+    with opened(home) as records:
+        known = records.state.get_task(terms.task)
+        if known is not None and (known.role, known.label_holder) != ("organization", peer):
+            raise RefusedError(
+                "other-task",
+                f"{peer}'s invitation has the id of the task {known.name!r} of {known.label_holder}: it would change that task's "
+                f"terms. Ask {peer} for a new invitation",
+            )
+        made = utc_now().isoformat(timespec="seconds")
+        record = TaskRecord(terms.task, terms.name, "organization", peer, terms, made=made)
+        records.state.add_task(record)
+        records.audit.append(
+            "own", "joined", peer=peer, task=terms.task, digest=terms.digest, note=terms.name
+        )
+
+
+def leave(home: Path, name: str) -> None:
+    """Take part no more."""
+    with opened(home) as records:
+        task = records.state.find_task(name, "organization")
+        records.state.set_status(task.id, "left")
+        records.audit.append("own", "left", peer=task.label_holder, task=task.id, note=task.name)
+
+
+def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
+    """Take organizations out of an own task for good."""
+    with opened(home) as records:
+        task = records.state.find_task(name, "label holder")
+        members = records.state.members(task.id)
+        unknown = sorted(set(organizations) - set(members))
+        if unknown:
+            raise InvalidInputError(
+                f"{', '.join(unknown)} is not in {name!r}; in it are: {', '.join(members)}"
+            )
+        for organization in organizations:
+            records.state.set_member(task.id, organization, "left: removed by the label holder")
+            records.audit.append("own", "removed", peer=organization, task=task.id, note=task.name)
+
+
+def forget(home: Path, name: str) -> int:
+    """Delete everything that is held of a task; how many files that were."""
+    with opened(home) as records:
+        task = records.state.find_task(name)
+        folder = home / "tasks" / task.id
+        n_files = sum(path.is_file() for path in folder.rglob("*"))
+        records.state.forget(task.id)
+        shutil.rmtree(folder, ignore_errors=True)
+        records.audit.append(
+            "own", "forgot", peer=task.label_holder, task=task.id, note=f"{task.name}: {n_files} files"
+        )
+        return n_files

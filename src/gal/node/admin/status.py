@@ -1,0 +1,304 @@
+"""What a node has on record, read from its folder: it need not run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gal.errors import GALError
+from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
+from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
+from gal.node.runtime.control import ask_node, running_node
+from gal.node.store.audit import AuditLog
+from gal.node.store.state import State, TaskRecord
+from gal.node.work.answer_noise import answer_noise, noise_facts
+from gal.transport import load_identity
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Budget, Entry, Ledger
+
+LABELS = "labels: "
+"""How the ledger's subjects begin that are labels; the column follows."""
+SAYABLE_DELTA = 1e-6
+"""Costs of Gaussian noise are told at this delta where nobody has chosen one."""
+
+
+def node_status(home: Path) -> dict[str, Any]:
+    """Who the node is, whether it runs, and its tasks."""
+    configuration = read_configuration(home)
+    state = State(home)
+    try:
+        tasks = [_task(state, task) for task in state.tasks()]
+    finally:
+        state.close()
+    with running_node(home) as connection:
+        live = None if connection is None else ask_node(connection, "status", {}, lambda event: None)  # noqa: ARG005
+    try:
+        fingerprint = load_identity(home, configuration.name).fingerprint
+    except GALError as error:
+        fingerprint = f"(no usable key: {error})"
+    if live is not None and live["fingerprint"] != fingerprint:
+        fingerprint = (
+            f"{live['fingerprint']} (the running node's; restart it to use the new key {fingerprint})"
+        )
+    return {
+        "organization": configuration.name,
+        "fingerprint": fingerprint,
+        "listens": None if configuration.listen is None else configuration.listen.address,
+        "running": live,
+        "tasks": tasks,
+    }
+
+
+def _task(state: State, task: TaskRecord) -> dict[str, Any]:
+    versions = state.statuses(task.id, task.role)
+    newest = max(versions, default=0)
+    said = task.status
+    if newest:
+        said = f"version {newest} {'learning or interrupted' if versions[newest] == 'begun' else versions[newest]}"
+    return {
+        "name": task.name,
+        "id": task.id,
+        "role": task.role,
+        "label_holder": task.label_holder,
+        "active": task.active,
+        "state": said if task.status == "open" else task.status,
+        "members": state.members(task.id),
+    }
+
+
+def audit_facts(
+    home: Path, task: str | None, peer: str | None, limit: int | None, head: str | None
+) -> dict[str, Any]:
+    """Entries of the audit log, a summary, and the result of verifying the whole chain."""
+    read_configuration(home)
+    state = State(home)
+    try:
+        known = None if task is None else state.find_task(task).id if task not in _ids(state) else task
+    finally:
+        state.close()
+    with AuditLog(home / "state.sqlite") as log:
+        verified = log.verify(expected_head=head)
+        entries = log.entries(task=known, peer=peer, limit=limit)
+        return {
+            "n": verified.n,
+            "head": verified.head,
+            "cuts": [asdict(cut) for cut in verified.cuts],
+            "summary": [asdict(total) for total in log.summary()],
+            "entries": [asdict(entry) for entry in entries],
+        }
+
+
+def _ids(state: State) -> set[str]:
+    return {task.id for task in state.tasks()}
+
+
+# Privacy
+
+
+def spent_privacy(home: Path, task: str | None = None) -> dict[str, Any]:
+    """Who could learn what from what this node has sent: of its labels, and of its rows by its answers.
+
+    An epsilon of None has no bound. Of one ``task`` only, if it is named.
+    """
+    configuration = read_configuration(home)
+    with closing(State(home)) as state, _ledger(home) as ledger:
+        entries = ledger.entries()
+        if task is not None and task not in {entry.task for entry in entries}:
+            state.find_task(task)  # says which there are
+        tasks = [one for one in state.tasks() if task in {None, one.name}]
+        own = [one for one in tasks if one.role == "label holder"]
+        kept = _Kept(ledger, entries, state, task)
+        return {
+            "organization": configuration.name,
+            "labels": _labels(configuration, kept, own),
+            "unrecorded": [_own_task(state, one) for one in own if _is_unrecorded(kept, one)],
+            "nothing_sent": [one.name for one in own if not state.statuses(one.id, one.role)],
+            "answers": _answers(configuration, kept, [one for one in tasks if one.role == "organization"]),
+        }
+
+
+def _ledger(home: Path) -> Ledger:
+    """The node's ledger; where there is none yet, an empty one that leaves no file."""
+    from gal.privacy.ledger import Ledger
+
+    path = home / LEDGER
+    return Ledger(path if path.exists() else ":memory:")
+
+
+class _Kept:
+    """What the ledger and the node's memory have, of which one ``task`` or all (None) are shown."""
+
+    def __init__(self, ledger: Ledger, entries: Sequence[Entry], state: State, task: str | None) -> None:
+        self.ledger, self.state, self._all = ledger, state, entries
+        self.entries = [one for one in entries if task in {None, one.task}]
+        self.promises = {one.id: _promise(one) for one in state.tasks() if one.role == "label holder"}
+        """Of each own task: the mechanism and its delta that the organizations were told."""
+
+    def of(self, subject: str) -> list[Entry]:
+        """Charges of the tasks that are shown about a subject."""
+        return [one for one in self.entries if one.subject == subject]
+
+    def all_of(self, subject: str) -> list[Entry]:
+        """Charges of all tasks about a subject: what was spent and what is left do not depend on what is shown."""
+        return [one for one in self._all if one.subject == subject]
+
+    def promise(self, entry: Entry) -> tuple[str, float]:
+        """The mechanism and the delta that its task promised; ("", 0) where none is known."""
+        return self.promises.get(entry.key.partition("/")[0], ("", 0.0))
+
+    def spent(self, subject: str, delta: float, **which: Any) -> float | None:
+        """epsilon of the row that lost most; None: without bound."""
+        found = self.ledger.spent(subject, delta, **which)
+        return None if math.isinf(found) else found
+
+    def account(
+        self, subject: str, budget: Budget | None, delta: float, needs: Callable[[Entry], bool]
+    ) -> dict[str, Any]:
+        """Spent and left, all peers together, and what each of them received.
+
+        Everything together is told at ``delta``, parts of it only where a charge ``needs`` one.
+        """
+        found, everything = self.of(subject), self.all_of(subject)
+        spent, short = self.spent(subject, delta), _is_short(budget, everything)
+        peers = {
+            peer: delta if any(needs(one) for one in everything if peer in one.peers) else 0.0
+            for peer in sorted({peer for one in found for peer in one.peers})
+        }
+        names = dict.fromkeys(one.task for one in found)
+        over = spent is None or short
+        return {
+            "delta": delta,
+            "budget": None if budget is None else asdict(budget),
+            "budget_needs_delta": short,
+            "unprotected": any(one.event.mechanism == "none" for one in everything),
+            "spent": spent,
+            "left": None if budget is None else 0.0 if over else max(0.0, budget.epsilon - (spent or 0.0)),
+            "tasks": [self._task([one for one in found if one.task == name], delta, needs) for name in names],
+            "peers": {peer: self.spent(subject, at, peer=peer) for peer, at in peers.items()},
+            "peer_deltas": peers,
+        }
+
+    def _task(self, mine: Sequence[Entry], delta: float, needs: Callable[[Entry], bool]) -> dict[str, Any]:
+        """What one task told of one subject, by its charges."""
+        at = delta if any(map(needs, mine)) else 0.0
+        return {
+            "task": mine[0].task,
+            "mechanisms": sorted({one.event.mechanism for one in mine}),
+            "epsilon": self.spent(mine[0].subject, at, task=mine[0].task),
+            "delta": at,
+            "peers": sorted({peer for one in mine for peer in one.peers}),
+            "releases": [
+                {
+                    "mechanism": one.event.mechanism,
+                    "on": _noised(one, self.promise(one)[0]),
+                    "parameter": one.event.parameter,
+                    "count": one.event.count,
+                    "n_rows": one.n_rows,
+                    "most": one.most,
+                    "peers": list(one.peers),
+                    "first": one.first.isoformat(timespec="seconds"),
+                    "last": one.last.isoformat(timespec="seconds"),
+                }
+                for one in mine
+            ],
+        }
+
+
+def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRecord]) -> list[dict[str, Any]]:
+    """By label column: what was told of it, and to whom."""
+    budget = configuration.privacy.label_budget
+    named = configuration.data.label if configuration.data is not None else None
+    column = [] if named is None or not (own or budget) else [f"{LABELS}{named}"]
+    charged = [one.subject for one in kept.entries if one.subject.startswith(LABELS)]
+
+    def needs(entry: Entry) -> bool:
+        return _is_gaussian(entry) or kept.promise(entry)[1] > 0
+
+    def account(subject: str) -> dict[str, Any]:
+        found = kept.all_of(subject)
+        promised = max((kept.promise(one)[1] for one in found), default=0.0)
+        return kept.account(subject, budget, _delta(budget, promised, found), needs)
+
+    return [
+        {"column": subject.removeprefix(LABELS)} | account(subject)
+        for subject in dict.fromkeys([*charged, *column])
+    ]
+
+
+def _promise(task: TaskRecord) -> tuple[str, float]:
+    """The mechanism and the delta that a task's organizations were told; ("", 0) where there is none."""
+    promised = task.terms.privacy
+    return ("", 0.0) if promised == "none" else (promised.mechanism, promised.delta)
+
+
+def _noised(entry: Entry, promised: str) -> str | None:
+    """What noise was put on, "labels" or "residuals"; None where that is not known."""
+    from gal.privacy.registry import KINDS
+
+    if entry.subject == ANSWERS or entry.event.mechanism not in {"laplace", "gaussian"}:
+        return None
+    if entry.event.count > 1:  # labels are noised once, residuals in every round
+        return "residuals"
+    return KINDS[promised].make.noised if promised in KINDS else None
+
+
+def _is_gaussian(entry: Entry) -> bool:
+    return entry.event.mechanism == "gaussian"
+
+
+def _is_short(budget: Budget | None, entries: Sequence[Entry]) -> bool:
+    """Whether a budget lacks the delta that Gaussian noise needs."""
+    return budget is not None and budget.delta == 0 and any(map(_is_gaussian, entries))
+
+
+def _delta(budget: Budget | None, promised: float, entries: Sequence[Entry]) -> float:
+    """The delta at which all ``entries`` of a subject are told together.
+
+    The budget's, or what was promised, or (for Gaussian noise, which has no cost at delta 0) a small one.
+    """
+    if budget is not None and (budget.delta > 0 or not _is_short(budget, entries)):
+        return budget.delta
+    return promised or (SAYABLE_DELTA if any(map(_is_gaussian, entries)) else 0.0)
+
+
+def _is_unrecorded(kept: _Kept, task: TaskRecord) -> bool:
+    """Whether a task was learned before there was a ledger: without privacy, then."""
+    versions = kept.state.statuses(task.id, "label holder")
+    return bool(versions) and not any(one.key.startswith(task.id) for one in kept.entries)
+
+
+def _own_task(state: State, task: TaskRecord) -> dict[str, Any]:
+    return {"task": task.name, "peers": list(state.members(task.id))}
+
+
+def _answered_plainly(state: State, task: str) -> bool:
+    """Whether some version of a task that was joined was answered without noise."""
+    versions = state.versions(task).items()
+    return any(not version.keys and state.answers(task, number) for number, version in versions)
+
+
+def _answers(configuration: NodeConfiguration, kept: _Kept, joined: Sequence[TaskRecord]) -> dict[str, Any]:
+    """What label holders were answered about own rows."""
+    facts, budget = noise_facts(configuration), configuration.privacy.answer_budget
+    found = kept.all_of(ANSWERS)
+    wanted = float(facts["delta"]) if facts is not None and any(map(_is_gaussian, found)) else 0.0
+    chosen = budget is not None and budget.delta > 0  # many answers with Laplace noise cost less at a delta
+    account = kept.account(
+        ANSWERS, budget, _delta(budget, wanted, found), lambda one: chosen or _is_gaussian(one)
+    )
+    return account | {
+        "noise": facts,
+        "words": None if facts is None else answer_noise(facts).describe(),
+        "decimals": configuration.policy.decimals,
+        "joined": [one.name for one in joined],
+        "plain": [
+            {"task": one.name, "label_holder": one.label_holder}
+            for one in joined
+            if _answered_plainly(kept.state, one.id)
+        ],
+    }

@@ -1,0 +1,31 @@
+"""A request on its way to an organization: one of another's label holder, or of the node's own."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from gal.protocol import Encoded, Message
+
+
+class IncomingRequest(NamedTuple):
+    """A request as it arrived, decoded once."""
+
+    peer: str
+    message: Message
+    data: Any
+    digest: str
+    own: bool = False
+    rows: str | None = None
+    """Only for own predictions: a file with the own columns of the rows."""
+
+    @staticmethod
+    def to_oneself(name: str, encoded: Encoded, rows: str | None = None) -> IncomingRequest:
+        """What a label holder asks her own organization: it takes the same way, without a network."""
+        return IncomingRequest(name, encoded.message, encoded.data, encoded.digest, True, rows)
+
+
+class Answering(Protocol):
+    """An organization that answers requests: all that a label holder knows of her own."""
+
+    def answer(self, asked: IncomingRequest) -> Encoded:
+        """The answer, ready to be sent; RefusedError or WorkFailedError where there is none."""

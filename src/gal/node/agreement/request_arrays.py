@@ -1,0 +1,102 @@
+"""Messages as the engine's requests, and back: the same for both sides of a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds, check_tokens, read_secret, tokens
+from gal.core.requests import FitRequest, PredictRequest
+from gal.core.rows import Rows
+from gal.errors import AlignmentError
+from gal.node.config.configuration import NodeConfiguration
+from gal.protocol import Message
+
+Bools = NDArray[np.bool_]
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def asked_tokens(message: Message, peer: str) -> NDArray[Any]:
+    """The row ids in a message: exactly one kind of them."""
+    given = [message.arrays[name] for name in ("integers", "texts", "hashes") if name in message.arrays]
+    if len(given) != 1:
+        raise AlignmentError(f"{peer!r} sent {len(given)} kinds of row ids, expected one")
+    return check_tokens(given[0], message.fields["kind"], message.fields["method"], peer)
+
+
+def token_arrays(ids: RowIds, method: str, secret: bytes | None) -> dict[str, NDArray[Any]]:
+    """Row ids as arrays of a message."""
+    made = tokens(ids, method, secret)
+    name = "hashes" if method == "hashed" else "integers" if ids.kind == "integer" else "texts"
+    return {name: made}
+
+
+def secret_of(configuration: NodeConfiguration) -> bytes:
+    """The secret for keyed hashes that the parties share."""
+    data = configuration.data
+    if data is None or data.secret_file is None:
+        raise AlignmentError(
+            f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the parties share into a file "
+            "and name it in node.toml: data.secret_file"
+        )
+    return read_secret(configuration.home / data.secret_file, configuration.name)
+
+
+def shared_rows(arrays: Arrays, known: Bools) -> Rows:
+    """Roles of the rows that are known, numbered among themselves."""
+    fit = np.flatnonzero(arrays["fit"][known] == 1)
+    folds = arrays["folds"][known][fit].astype(np.intp) if "folds" in arrays else None
+    parts = arrays["parts"][known].astype(np.intp) if "parts" in arrays else None
+    return Rows(int(known.sum()), fit, fit, fit[:0], folds, parts)
+
+
+def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
+    """Roles of the task's rows as arrays of a message; search and validation rows are nobody else's business."""
+    fit = np.zeros(rows.n, dtype=np.uint8)
+    fit[rows.fit] = 1
+    arrays: dict[str, NDArray[Any]] = {"fit": fit}
+    if rows.folds is not None:
+        arrays["folds"] = np.full(rows.n, -1, dtype=np.int32)
+        arrays["folds"][rows.fit] = rows.folds
+    if rows.parts is not None:
+        arrays["parts"] = rows.parts.astype(np.int32)
+    return arrays
+
+
+def check_roles(arrays: Arrays, n_rows: int, peer: str) -> None:
+    """Whether roles that a peer sent can be those of so many rows."""
+    given = {name: arrays[name] for name in ("fit", "folds", "parts") if name in arrays}
+    if any(len(roles) != n_rows for roles in given.values()):
+        raise AlignmentError(
+            f"{peer!r} sent {n_rows} rows and roles of {[len(one) for one in given.values()]}"
+        )
+    if arrays["fit"].max(initial=0) > 1 or not arrays["fit"].any():
+        raise AlignmentError(f"{peer!r} sent roles by which no row, or none that can be, is to be fitted")
+    for name in ("folds", "parts"):
+        if name in arrays and not -1 <= arrays[name].min() <= arrays[name].max() < n_rows:
+            raise AlignmentError(f"{peer!r} sent impossible {name}")
+    if "parts" in arrays and not (arrays["fit"].all() and arrays["parts"].min() >= 0):
+        raise AlignmentError(f"{peer!r} sent parts of a cross-validation that leave rows out")
+    if "folds" in arrays and ((arrays["folds"] >= 0) != (arrays["fit"] == 1)).any():
+        raise AlignmentError(f"{peer!r} sent folds that do not belong to the rows to fit")
+
+
+def fit_request(message: Message, organization: str) -> FitRequest:
+    """A message of kind ``fit`` as the engine's request."""
+    fields = message.fields
+    return FitRequest(
+        fields["round"],
+        message.arrays["residual"],
+        (organization,),
+        message.arrays.get("sample_weight"),
+        fields["track"],
+        fields["part"],
+    )
+
+
+def predict_request(message: Message, organization: str) -> PredictRequest:
+    """A message of kind ``predict`` or ``revisit`` as the engine's request."""
+    return PredictRequest(tuple(message.fields["rounds"]), (organization,), message.fields["track"])

@@ -1,0 +1,1 @@
+"""The assisting organization: dials out, checks what it is asked, answers."""

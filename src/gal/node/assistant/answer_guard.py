@@ -1,0 +1,127 @@
+"""A guard that charges an organization's noisy answers before they leave, and keeps them.
+
+A request that comes again gets the same answer, which costs nothing more: a second draw of noise would, and two of them
+averaged tell more than one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gal.errors import BudgetSpentError, PrivacyError, RefusedError
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.journal.logs import Log
+from gal.node.store.files import read_whole, write_whole
+from gal.node.store.state import TaskRecord
+from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_noise_installed, keys_of, noise_facts
+from gal.protocol import Encoded, restore
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Ledger
+
+SUBJECT = "answers"
+"""What the ledger calls this organization's answers about its rows."""
+KEPT = 32
+KEPT_BYTES = 10**9
+"""So many noisy predictions, and of all but the newest so many bytes, are kept of a version, for who asks again."""
+STRIPES = 16
+
+
+class AnswerGuard:
+    """Charges what an organization answers to others, and keeps noisy answers for who asks again."""
+
+    def __init__(
+        self, configuration: NodeConfiguration, ledger: Callable[[], Ledger] | None, log: Log
+    ) -> None:
+        self.facts = noise_facts(configuration)
+        """The noise on answers, for whoever computes them; None: there is none, and nothing is charged."""
+        self._name, self._budget = configuration.name, configuration.privacy.answer_budget
+        self._log, self._ledger = log, ledger
+        self._locks = [threading.Lock() for _ in range(STRIPES)]
+        if self.facts is None:
+            return
+        if ledger is None:
+            raise PrivacyError(f"{self._name}: answers with noise need a ledger to charge them to")
+        check_noise_installed()  # said at the start, and not to a label holder
+        self._noise = answer_noise(self.facts)
+
+    def noise_on(self, asked: IncomingRequest) -> dict[str, Any] | None:
+        """The noise on the answer to a request; none on those to oneself."""
+        return None if asked.own else self.facts
+
+    def charge(self, peer: str, task: TaskRecord, rows: Keys, count: int = 1) -> None:
+        """Charge ``count`` answers about each of these rows to a label holder's task, before they leave."""
+        if self.facts is None or self._ledger is None or len(rows) == 0:
+            return
+        from gal.privacy.ledger import Charge
+
+        charge = Charge(task.id, SUBJECT, task.name, (peer,), self._noise.event(count))
+        try:
+            self._ledger().charge(charge, rows, self._budget, again=True)
+        except BudgetSpentError as error:
+            self._log.warning("privacy budget spent", peer=peer, task=task.name, why=str(error))
+            raise RefusedError(
+                "privacy-budget-spent",
+                f"{self._name} has answered as much about some of these rows as its privacy budget allows: go on without it, or "
+                "ask its operator",
+            ) from error
+
+    def charge_version(
+        self, peer: str, task: TaskRecord, folder: Path, expected: str | None, count: int = 1
+    ) -> None:
+        """Charge ``count`` answers about all rows of a version; ``expected`` is the digest of its file `ROWS`."""
+        file = None if expected is None else read_whole(folder / ROWS, expected)
+        if file is None:
+            raise RefusedError(
+                "privacy-changed",
+                f"{self._name} cannot charge its answers in this version of {task.name!r}, because it began before there was noise "
+                "on them, or a file was lost: learn a new version",
+            )
+        self.charge(peer, task, keys_of(file), count)
+
+    # What was drawn
+
+    def lock(self, request: str) -> threading.Lock:
+        """Held while a request (its digest) is answered: what comes twice at once finds the first one's answer."""
+        return self._locks[int(request[-1], 16)]
+
+    def kept(self, folder: Path, request: str) -> Encoded | None:
+        """The answer that was given to this very request."""
+        for path in folder.glob(f"{_name_of(request)}-*.arrow"):
+            digest = f"sha256:{path.stem.rpartition('-')[2]}"
+            data = read_whole(path, digest)
+            if data is not None:
+                return restore(data, digest)
+            path.unlink(missing_ok=True)
+        return None
+
+    def keep(self, folder: Path, request: str, answer: bytes) -> Encoded:
+        """Remember an answer before it leaves; the oldest ones go."""
+        encoded = restore(answer)
+        name = f"{_name_of(request)}-{encoded.digest.removeprefix('sha256:')}.arrow"
+        write_whole(folder / name, answer, encoded.digest)
+        _drop_oldest(folder)
+        return encoded
+
+
+def _name_of(request: str) -> str:
+    return f"kept-{request.removeprefix('sha256:')}"
+
+
+def _drop_oldest(folder: Path) -> None:
+    """Keep as many as there is room for; the newest always."""
+    found = []
+    for path in folder.glob("kept-*.arrow"):
+        with suppress(FileNotFoundError):  # another thread has just dropped it
+            facts = path.stat()
+            found.append((facts.st_mtime_ns, facts.st_size, path))
+    room = KEPT_BYTES
+    for place, (_, size, path) in enumerate(sorted(found, reverse=True)):
+        room -= size if place else 0
+        if place >= KEPT or room < 0:
+            path.unlink(missing_ok=True)

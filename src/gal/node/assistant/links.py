@@ -1,0 +1,252 @@
+"""An organization's links: it dials every label holder whose task it has joined, stays connected, and answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.service import Service
+from gal.node.journal.failures import Failure, describe_failure
+from gal.node.journal.records import Records
+from gal.node.store.state import State
+from gal.node.work.worker import WorkFailedError
+from gal.protocol import Message, prepare
+from gal.transport import CardFolder, Received, Stream
+
+LOOK = 0.5
+"""Seconds between looks at which tasks were joined or left, and which cards changed."""
+
+SOONEST, LATEST = 0.2, 10.0
+"""Seconds between tries to reach a label holder: doubled each time, up to the latest."""
+
+BESIDE = frozenset({"predict", "blind"})
+"""Requests that do not wait for a fit."""
+
+APIECE = 10_000
+"""Bytes that a waiting request takes besides its own."""
+
+Dialing = Callable[[str], Stream]
+"""Opens a stream to a peer, by its name among the cards."""
+
+
+class WaitingBytes:
+    """So many bytes of requests may wait for their answers; one request fits always."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._left = self._all = n_bytes
+        self._changed = threading.Condition()
+
+    def take(self, n_bytes: int, ending: threading.Event) -> None:
+        """Wait until there is room, or the end has come."""
+        with self._changed:
+            while self._left < n_bytes and self._left < self._all and not ending.is_set():
+                self._changed.wait(0.5)
+            self._left -= n_bytes
+
+    def give(self, n_bytes: int) -> None:
+        """Answered, or given up."""
+        with self._changed:
+            self._left += n_bytes
+            self._changed.notify_all()
+
+
+class Link:
+    """The stream to one label holder: opened, kept open, and served."""
+
+    def __init__(self, peer: str, service: Service, records: Records, open_stream: Dialing) -> None:
+        self.peer = peer
+        self._service, self._records, self._open = service, records, open_stream
+        self._ending = threading.Event()
+        self._stream: Stream | None = None
+        self._announced: tuple[tuple[str, str], ...] = ()
+        self._announcing = threading.Lock()
+        self._waiting = WaitingBytes(service.configuration.policy.largest_message)
+        self._heard = self._replaced = False
+        self.problem = "not tried yet"
+        """Why there is no stream; empty while there is one."""
+        self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the stream and do not come back."""
+        self._ending.set()
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+        self._thread.join(5)
+
+    def announce(self) -> None:
+        """Tell the label holder which of her tasks are joined, if that has changed; and which were left."""
+        stream = self._stream
+        if stream is None:
+            return
+        with self._announcing:
+            tasks = [
+                task for task in self._service.state.tasks("organization") if task.label_holder == self.peer
+            ]
+            joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
+            if joined == self._announced:
+                return
+            here = {task for task, _ in joined}
+            for task in tasks:
+                if task.status == "left" and task.id not in here:
+                    self._records.send(stream, prepare(Message("leave", task.id)))
+            moving = bool(self._service.worker("describe")[0]["moving"])
+            tasks_joined = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
+            self._records.send(stream, prepare(Message("joined", fields={"tasks": tasks_joined})))
+            self._announced = joined
+
+    def _keep(self) -> None:
+        """Dial until it works, serve until it ends, again and again."""
+        pause = SOONEST
+        while not self._ending.is_set():
+            try:
+                stream = self._open(self.peer)
+            except GALError as error:
+                if str(error) != self.problem:
+                    self._records.log.warning("no link", peer=self.peer, why=str(error))
+                self.problem = str(error)
+                self._ending.wait(pause)
+                pause = min(2 * pause, LATEST)
+                continue
+            opened, self._heard, self._replaced = time.monotonic(), False, False
+            self._serve(stream)
+            # Streams that end as soon as they are open, without a word, are no reason to dial without a break.
+            if (self._heard or time.monotonic() - opened > SOONEST) and not self._replaced:
+                pause = SOONEST
+            self._ending.wait(pause)
+            pause = min(2 * pause, LATEST)
+
+    def _serve(self, stream: Stream) -> None:
+        self._stream, self._announced, self.problem = stream, (("", ""),), ""
+        self._records.log.info("linked", peer=self.peer)
+        self._records.metrics.connected(self.peer, True)
+        fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
+        try:
+            self.announce()
+            while True:
+                self._take(stream, fits, beside)
+        except (NodeError, OSError) as error:
+            self.problem = str(error)
+            # A second node with this key: each would end the other's stream for ever.
+            self._replaced = getattr(error, "code", "") == "replaced"
+            if not self._ending.is_set():
+                self._records.log.warning("link lost", peer=self.peer, why=str(error))
+        finally:
+            stream.close()
+            # Not waited for: what is being fitted is kept, and the next stream need not wait for it.
+            fits.shutdown(wait=False, cancel_futures=True)
+            beside.shutdown(wait=False, cancel_futures=True)
+            self._stream = None
+            self._records.metrics.connected(self.peer, False)
+
+    def _take(self, stream: Stream, fits: ThreadPoolExecutor, beside: ThreadPoolExecutor) -> None:
+        """Receive one message, and have it answered."""
+        try:
+            received = stream.receive()
+        except InvalidMessageError as error:
+            self._refuse(stream, Message("refusal"), None, Failure("invalid-message", str(error), ""))
+            return
+        self._heard = True
+        self._records.entered(self.peer, received)
+        message = received.message
+        if message.kind == "refusal":
+            self._records.log.warning(
+                "told", peer=self.peer, code=message.fields["code"], why=message.fields["message"]
+            )
+            return
+        pool = beside if message.kind in BESIDE else fits
+        # Not read on meanwhile: a label holder who asks without end must not fill our memory.
+        size = received.n_bytes + APIECE
+        self._waiting.take(size, self._ending)
+        pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
+
+    def _answer(self, stream: Stream, received: Received) -> None:
+        message = received.message
+        try:
+            try:
+                encoded = self._service.answer(
+                    IncomingRequest(self.peer, message, received.data, received.digest)
+                )
+            except LinkLostError:
+                return
+            except WorkFailedError as error:
+                self._refuse(stream, message, received.digest, error.failure)
+                return
+            except Exception as error:
+                self._refuse(
+                    stream,
+                    message,
+                    received.digest,
+                    describe_failure(error, self._service.configuration.name),
+                )
+                return
+            self._records.send(stream, encoded)
+            self._records.metrics.answered(self.peer)
+        except (NodeError, OSError) as error:  # it will be asked again on the next stream
+            self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
+            stream.close()
+
+    def _refuse(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
+        self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
+        fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
+        self._records.send(
+            stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
+        )
+
+
+class Links:
+    """All links of an organization: one for each label holder whose open tasks it has joined."""
+
+    def __init__(
+        self, state: State, cards: CardFolder, service: Service, records: Records, open_stream: Dialing
+    ) -> None:
+        self._state, self._cards = state, cards
+        self._service, self._records, self._open = service, records, open_stream
+        self._links: dict[str, Link] = {}
+        self._tasks: set[str] = set()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="links", daemon=True)
+
+    def start(self) -> None:
+        """Dial whoever is to be dialed, now and later."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all links."""
+        self._ending.set()
+        self._thread.join(5)
+        for link in self._links.values():
+            link.close()
+
+    def problems(self) -> dict[str, str]:
+        """By label holder: why there is no stream; empty where there is one."""
+        return {peer: link.problem for peer, link in self._links.items()}
+
+    def _watch(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._look()
+            except (NodeError, RefusedError, OSError) as error:
+                self._records.log.error("looking for tasks failed", why=str(error))
+            self._ending.wait(LOOK)
+
+    def _look(self) -> None:
+        tasks = self._state.tasks()
+        for gone in self._tasks - {task.id for task in tasks}:  # it may have to wait for a fit: not here
+            threading.Thread(target=self._service.let_go, args=(gone,), name="let go", daemon=True).start()
+        self._tasks = {task.id for task in tasks}
+        wanted = {task.label_holder for task in tasks if task.role == "organization"}
+        for peer in wanted - set(self._links):
+            self._links[peer] = Link(peer, self._service, self._records, self._open)
+        for peer in set(self._links) - wanted:
+            self._links.pop(peer).close()
+        for link in list(self._links.values()):
+            try:
+                link.announce()
+            except NodeError as error:
+                self._records.log.debug("not told", peer=link.peer, why=str(error))

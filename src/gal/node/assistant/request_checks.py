@@ -1,0 +1,229 @@
+"""Whether a request may be asked: against what was agreed, what has begun, and the policy of this organization.
+
+For the node's own tasks (``own``) its policy does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from gal.errors import RefusedError
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.policy import PolicyLimits
+from gal.node.store.state import State, TaskRecord
+from gal.node.store.stored_versions import AssistedVersion, Status
+from gal.protocol import Message
+
+EXCHANGES = 20
+"""Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
+
+LEAST_WEIGHT = 1e-6
+"""A row with a smaller share of the largest weight counts as not fitted."""
+
+
+class RequestChecks:
+    """Refuses what may not be asked; RefusedError says why in a sentence for the label holder."""
+
+    def __init__(self, configuration: NodeConfiguration, state: State, clock: Callable[[], datetime]) -> None:
+        self._name, self._policy, self._state, self._clock = (
+            configuration.name,
+            configuration.policy,
+            state,
+            clock,
+        )
+        self._limits = PolicyLimits(configuration.name, configuration.policy)
+
+    def task(self, asked: IncomingRequest) -> TaskRecord:
+        """The task asked about, if this peer is its label holder."""
+        task = self._state.get_task(asked.message.task)
+        mine = task is not None and task.role == "label holder"
+        if task is None or mine != asked.own or (not mine and task.label_holder != asked.peer):
+            raise RefusedError(
+                "not-joined",
+                f"{self._name} has joined no task {asked.message.task} of yours: send its operator the invitation",
+            )
+        if asked.own:
+            return task
+        self._limits.check_peer(asked.peer)
+        if task.status != "open":
+            raise RefusedError("left", f"{self._name} has left the task {task.name!r}")
+        return task
+
+    def version(self, asked: IncomingRequest, task: TaskRecord, *allowed: Status) -> AssistedVersion:
+        """The version asked about, if it is in a state in which this can be asked."""
+        fields, number = asked.message.fields, asked.message.version
+        version = self._state.version(task.id, number)
+        if version is None:
+            raise RefusedError("not-begun", f"{self._name} has not begun version {number} of {task.name!r}")
+        if version.status not in allowed:
+            raise RefusedError(
+                "ended", f"version {number} of {task.name!r} is {version.status} at {self._name}"
+            )
+        if "rows" in fields and fields["rows"] != version.rows:
+            raise RefusedError(
+                "other-rows",
+                f"{self._name} and you do not mean the same rows in the same order ({version.rows} here, "
+                f"{fields['rows']} there): nothing was computed. Learn a new version",
+            )
+        if fields.get("track") == "alone" and not asked.own:
+            raise RefusedError(
+                "not-yours", "only a label holder's own organization is asked for her model alone"
+            )
+        return version
+
+    # Beginning
+
+    def begin(self, asked: IncomingRequest, task: TaskRecord) -> None:
+        """Whether this is what the operator agreed to."""
+        terms, fields, arrays = task.terms, asked.message.fields, asked.message.arrays
+        parts = int(arrays["parts"].max(initial=-1)) + 1 if "parts" in arrays else 0
+        folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
+        beyond = {
+            "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
+            "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),
+            "rounds": (fields["rounds"] > terms.rounds, fields["rounds"], terms.rounds),
+            "folds": (folds > terms.folds, folds, terms.folds),
+            "parts": (parts > terms.parts, parts, terms.parts),
+            "alignment": (fields["method"] != terms.alignment, fields["method"], terms.alignment),
+        }
+        for what, (wrong, came, agreed) in beyond.items():
+            if wrong:
+                raise RefusedError(
+                    "other-terms",
+                    f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for {came}. "
+                    "Send its operator a new invitation",
+                )
+        if not asked.own:
+            version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)
+            self._limits.check_begin(self._policy.min_rows, version)
+
+    def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
+        """A step of a private set intersection: before a version begins, or (charged as predictions) after its end."""
+        if task.terms.alignment != "psi":
+            raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
+        fields = asked.message.fields
+        if self._state.version(task.id, asked.message.version) is None:
+            self._limits.check_begin(fields["n_rows"], asked.message.version)
+            if fields["step"] == "response":
+                self._count_exchange(asked, task)
+        elif fields["step"] == "response":
+            self.charge_rows(asked, fields["n_rows"])
+
+    def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
+        """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
+        before = self._state.spend_predictions(f"psi {asked.peer}", self._today(), 1, EXCHANGES)
+        if before >= EXCHANGES:
+            raise RefusedError(
+                "too-many-exchanges",
+                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before {task.name!r} "
+                "begins: try again tomorrow",
+            )
+
+    def charge_rows(self, asked: IncomingRequest, n_rows: int) -> None:
+        """Charge rows to the label holder's budget of the day; refused where it is spent."""
+        if asked.own:
+            return
+        before = self._state.spend_predictions(
+            asked.peer, self._today(), n_rows, self._policy.predictions_per_day
+        )
+        self._limits.check_predict(n_rows, before)
+
+    def _today(self) -> str:
+        return self._clock().date().isoformat()
+
+    # Rounds
+
+    def fit(self, asked: IncomingRequest, version: AssistedVersion) -> None:
+        """Whether a residual is one of the rows and rounds that were agreed on."""
+        fields, arrays = asked.message.fields, asked.message.arrays
+        round, part = fields["round"], fields["part"]
+        if round > version.rounds:
+            raise RefusedError(
+                "too-many-rounds", f"{self._name} agreed to {version.rounds} rounds, not to round {round}"
+            )
+        if part is not None and part >= len(version.without):
+            raise RefusedError("other-terms", f"{self._name} knows no part {part} of a cross-validation here")
+        n_fit = version.n_fit if part is None else version.without[part]
+        expected, residual = (n_fit, version.n_outputs), arrays["residual"]
+        if residual.shape != expected:
+            raise RefusedError(
+                "wrong-shape",
+                f"round {round}: the residual for {self._name} has shape {residual.shape}, expected {expected}: rows to fit x "
+                "outputs",
+            )
+        weight = arrays.get("sample_weight")
+        if weight is not None and (
+            weight.shape != (n_fit,) or not np.isfinite(weight).all() or (weight < 0).any()
+        ):
+            raise RefusedError(
+                "wrong-shape", f"round {round}: sample weights must be {n_fit} finite numbers >= 0"
+            )
+        if not np.isfinite(residual).all():
+            raise RefusedError(
+                "not-finite", f"round {round}: the residual for {self._name} has NaN or infinite values"
+            )
+        if not asked.own:
+            # A row of hardly any weight is not fitted: weighing all but a few away would be probing.
+            counted = n_fit if weight is None else int((weight > LEAST_WEIGHT * weight.max()).sum())
+            self._limits.check_fit(min(counted, version.fewest) if part is None else counted, round)
+
+    def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
+        """Each round once, and only those that there can be: the answer grows with them."""
+        rounds = asked.message.fields["rounds"]
+        if max(rounds) > version.rounds:
+            raise RefusedError(
+                "too-many-rounds", f"{task.name!r} has {version.rounds} rounds at {self._name}"
+            )
+        if len(set(rounds)) < len(rounds):
+            raise RefusedError("repeated-rounds", "the same round is asked for more than once")
+
+    # Prediction
+
+    def predicted_rows(self, asked: IncomingRequest, task: TaskRecord, n_rows: int) -> None:
+        """Whether rows are named as was agreed, not too many at once; charged to the budget of the day."""
+        agreed, came = task.terms.alignment, asked.message.fields["method"]
+        if came != agreed:
+            raise RefusedError("other-terms", f"{self._name} agreed to match rows by {agreed}, not by {came}")
+        if n_rows > self._policy.max_rows and not asked.own:
+            raise RefusedError(
+                "too-many-rows",
+                f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
+            )
+        self.charge_rows(asked, n_rows)
+
+
+def agreed_version(
+    asked: IncomingRequest, answer: Message, *, begun: str, kinds: Mapping[str, str], keys: str | None
+) -> AssistedVersion:
+    """What is remembered of a version: all that later requests are checked against."""
+    fields, arrays = asked.message.fields, asked.message.arrays
+    known = answer.arrays["known"] == 1
+    parts = arrays["parts"][known] if "parts" in arrays else np.zeros(0, dtype=np.int32)
+    return AssistedVersion(
+        request=asked.digest,
+        rows=answer.fields["rows"],
+        n_rows=answer.fields["n_rows"],
+        n_fit=int((arrays["fit"][known] == 1).sum()),
+        fewest=_fewest(arrays, known),
+        without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
+        n_outputs=fields["n_outputs"],
+        rounds=fields["rounds"],
+        organization=fields["organization"],
+        begun=begun,
+        kinds=kinds,
+        keys=keys,
+    )
+
+
+def _fewest(arrays: Mapping[str, Any], known: Any) -> int:
+    """The fewest rows on which a model of the version is fitted: without one of the folds, where there are any."""
+    fit = arrays["fit"][known] == 1
+    if "folds" not in arrays:
+        return int(fit.sum())
+    sizes = np.bincount(arrays["folds"][known][fit])
+    return int(fit.sum() - sizes.max(initial=0))

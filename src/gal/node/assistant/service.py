@@ -1,0 +1,222 @@
+"""What an organization does with a request: has it checked (``request_checks.py``), has it computed, and remembers.
+
+The same for a label holder who asks over the network and for the node's own tasks (``own``), for which its policy does not
+count. A request that comes again gets the stored answer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gal.errors import RefusedError
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.answer_guard import AnswerGuard
+from gal.node.assistant.fitting import Fitting
+from gal.node.assistant.request_checks import RequestChecks, agreed_version
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.journal.logs import Log
+from gal.node.journal.metrics import Metrics
+from gal.node.store.audit import utc_now
+from gal.node.store.state import State, TaskRecord
+from gal.node.store.stored_versions import AssistedVersion
+from gal.node.work.answer_noise import keys_of
+from gal.node.work.worker import Result, Worker
+from gal.protocol import Encoded, Message, prepare, restore
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Ledger
+
+
+class Service:
+    """One organization's answers."""
+
+    def __init__(
+        self,
+        configuration: NodeConfiguration,
+        state: State,
+        worker: Worker,
+        log: Log,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = utc_now,
+        ledger: Callable[[], Ledger] | None = None,
+    ) -> None:
+        """``ledger`` gives the one that answers with noise are charged to; without noise it is not opened."""
+        self.configuration, self.state, self.worker = configuration, state, worker
+        self.log, self.metrics, self._clock = log, metrics, clock
+        self._checks = RequestChecks(configuration, state, clock)
+        self.guard = AnswerGuard(configuration, ledger, log)
+        self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
+        # One request of a task at a time: what comes twice finds the first one's answer.
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def answer(self, asked: IncomingRequest) -> Encoded:
+        """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
+        handlers = {
+            "begin": self._begin,
+            "blind": self._intersect,
+            "fit": self._fitting.fit,
+            "revisit": self._revisit,
+            "predict": self._predict,
+            "end": self._end,
+        }
+        if asked.message.kind not in handlers:
+            raise RefusedError("not-a-request", f"{asked.message.kind} is nothing that can be asked")
+        task = self._checks.task(asked)
+        if asked.message.kind in {"predict", "blind"}:  # these change nothing, and must not wait for a fit
+            return handlers[asked.message.kind](asked, task)
+        with self._locks[task.id]:
+            return handlers[asked.message.kind](asked, task)
+
+    # Beginning
+
+    def _begin(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        message = asked.message
+        known = self.state.version(task.id, message.version)
+        if known is not None:
+            return self._begun_before(asked, task, known, self.state.folder(task.id, message.version))
+        self._checks.begin(asked, task)
+        folder = self.state.folder(task.id, message.version)
+        result, answer = self.worker(
+            "begin",
+            asked.data,
+            folder=folder,
+            peer=asked.peer,
+            own=asked.own,
+            keys=self.guard.noise_on(asked) is not None,
+        )
+        begun = restore(answer)
+        columns = {"kinds": result["kinds"], "keys": result["keys"]}
+        version = agreed_version(asked, begun.message, begun=self._now(), **columns)
+        self._end_earlier(task, message.version)
+        self.state.put_version(task.id, message.version, version)
+        self.log.info(
+            "begun", peer=asked.peer, task=task.name, version=message.version, rows=result["n_rows"]
+        )
+        return begun
+
+    def _end_earlier(self, task: TaskRecord, version: int) -> None:
+        """Who begins a new version has ended the others, also if word of that did not arrive."""
+        for number, earlier in self.state.versions(task.id).items():
+            if number < version and earlier.status == "begun":
+                self.state.put_version(task.id, number, replace(earlier, status="finished"))
+                self.clean(task.id, number)
+
+    def _begun_before(
+        self, asked: IncomingRequest, task: TaskRecord, known: AssistedVersion, folder: Path
+    ) -> Encoded:
+        if known.status == "begun" and known.request == asked.digest:
+            return restore((folder / "begun.arrow").read_bytes())
+        raise RefusedError(
+            "already-begun",
+            f"{self.configuration.name} has already begun version {asked.message.version} of {task.name!r} with other rows: "
+            "learn a new version",
+        )
+
+    def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """A step of a private set intersection."""
+        self._checks.intersection(asked, task)
+        return restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
+
+    def _now(self) -> str:
+        return self._clock().isoformat(timespec="seconds")
+
+    # Rounds
+
+    def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
+        """Files and digests of the models that a prediction needs."""
+        wanted = set(asked.message.fields["rounds"])
+        found = self.state.answers(
+            task.id, asked.message.version, "track = ? AND part = -1", (asked.message.fields["track"],)
+        )
+        return [
+            (one.model, one.model_digest)
+            for one in found
+            if one.round in wanted and one.model is not None and one.model_digest is not None
+        ]
+
+    def _revisit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        version = self._checks.version(asked, task, "begun")
+        self._checks.rounds(asked, task, version)
+        folder, noise = self.state.folder(task.id, asked.message.version), self.guard.noise_on(asked)
+        if noise is not None:
+            kept = self.guard.kept(folder, asked.digest)
+            if kept is not None:
+                return kept
+            n_rounds = len(asked.message.fields["rounds"])
+            self.guard.charge_version(asked.peer, task, folder, version.keys, n_rounds)
+        models = self._models(asked, task)
+        answer = self.worker("revisit", asked.data, folder=folder, models=models, noise=noise)[1]
+        return restore(answer) if noise is None else self.guard.keep(folder, asked.digest, answer)
+
+    # Prediction and end
+
+    def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        version = self._checks.version(asked, task, "begun", "finished")
+        if self.guard.noise_on(asked) is None:
+            return restore(self._predicted(asked, task, version)[1])
+        folder = self.state.folder(task.id, asked.message.version)
+        with self.guard.lock(asked.digest):
+            kept = self.guard.kept(folder, asked.digest)
+            if kept is not None:
+                return kept
+            result, content = self._predicted(asked, task, version)
+            rows, answer = keys_of(content[: result["keys"]]), content[result["keys"] :]
+            self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
+            return self.guard.keep(folder, asked.digest, answer)
+
+    def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> Result:
+        """What the models say, with noise on what is for others; not yet charged to the ledger."""
+        n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
+        self._checks.rounds(asked, task, version)
+        self._checks.predicted_rows(asked, task, n_rows)
+        found = self.worker(
+            "predict",
+            asked.data,
+            folder=self.state.folder(task.id, asked.message.version),
+            models=self._models(asked, task),
+            peer=asked.peer,
+            rows=asked.rows,
+            n_outputs=version.n_outputs,
+            organization=version.organization,
+            kinds=version.kinds,
+            noise=self.guard.noise_on(asked),
+        )
+        self.metrics.predicted(asked.peer, n_rows)
+        return found
+
+    def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
+        message, kept = asked.message, asked.message.fields["kept"]
+        version = self.state.version(task.id, message.version)
+        if version is not None and version.status == "begun":
+            ended = replace(version, status="finished" if kept else "abandoned")
+            self.state.put_version(task.id, message.version, ended)
+            self.log.info("ended", peer=asked.peer, task=task.name, version=message.version, kept=kept)
+            self.clean(task.id, message.version)
+        done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
+        return prepare(done)
+
+    def clean(self, task: str, number: int) -> None:
+        """Delete the files of an ended version that nobody needs any more."""
+        folder, version = self.state.folder(task, number), self.state.version(task, number)
+        needed = {one.model for one in self.state.answers(task, number)}
+        if version is None or version.status == "abandoned":
+            needed = set()
+        self.worker("forget", folder=folder)
+        for path in folder.iterdir():
+            if path.is_file() and path.name not in needed:
+                path.unlink(missing_ok=True)
+
+    def let_go(self, task: str) -> None:
+        """A task was forgotten by a command: nothing of it may stay in memory, nor be written once more."""
+        with self._locks[task]:
+            folder = self.state.home / "tasks" / task
+            self.worker("forget", folder=folder)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""What an organization wrote into node.toml: its settings and its policy."""

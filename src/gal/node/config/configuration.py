@@ -1,0 +1,418 @@
+"""``node.toml``: what one organization is, has and allows. Every error names the file and the line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from gal.core.residual_losses import local_loss as find_local_loss
+from gal.errors import ConfigurationError
+from gal.models.registry import MODELS
+from gal.node.config.policy import Policy
+from gal.node.config.toml_lines import errors_by_line
+from gal.protocol.addresses import check_proxy, parse_address
+from gal.protocol.names import check_name
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Budget
+
+FILE = "node.toml"
+LEDGER = "ledger.sqlite"
+"""In the home folder: what was spent of privacy, by row."""
+
+
+def _named(value: str) -> str:
+    return check_name(value, "an organization")
+
+
+def _address(*, any_port: bool) -> AfterValidator:
+    def check(value: str) -> str:
+        parse_address(value, any_port=any_port)
+        return value
+
+    return AfterValidator(check)
+
+
+def _known_model(value: str) -> str:
+    """A name of the registry, or an import path; whether that can be imported is for ``gal doctor`` to see."""
+    if value in MODELS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        return value
+    close = difflib.get_close_matches(value, MODELS, n=1)
+    meant = (
+        f"did you mean {close[0]}?"
+        if close
+        else f"choose one of {', '.join(MODELS)}, or package.module:Class"
+    )
+    raise ValueError(f"no local model is called {value!r:.80}; {meant}")
+
+
+def _known_loss(value: str) -> str:
+    find_local_loss(value)
+    return value
+
+
+def _epsilon(value: float) -> float:
+    from gal.privacy.accounting.costs import check_epsilon
+
+    check_epsilon(value)
+    return value
+
+
+def _inside_home(value: object, info: ValidationInfo) -> object:
+    """A path relative to the home folder; an absolute one as it is."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"expected the path of a file, got {value!r:.80}")
+    return (info.context or {}).get("home", Path()) / Path(value).expanduser()
+
+
+def _features(value: object) -> object:
+    if value == "all":
+        return value
+    if (
+        not isinstance(value, list | tuple)
+        or not value
+        or not all(isinstance(one, str) and one for one in value)
+    ):
+        raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
+    return tuple(value)
+
+
+Name = Annotated[str, AfterValidator(_named)]
+FilePath = Annotated[Path, BeforeValidator(_inside_home)]
+Filled = Annotated[str, Field(min_length=1)]
+Epsilon = Annotated[float, AfterValidator(_epsilon)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Delta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DataSource(_Section):
+    """Where the rows are: a file, or a query; and which columns are what."""
+
+    source: FilePath | None = None
+    sql: Filled | None = None
+    database: FilePath | None = None
+    row_id: Filled
+    row_id_type: Literal["text", "integer"] | None = None
+    features: Annotated[tuple[str, ...] | Literal["all"], BeforeValidator(_features)] = "all"
+    label: Filled | None = None
+    secret_file: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.source is None) == (self.sql is None):
+            raise ValueError("give either source (a .csv or .parquet file) or sql (a query), and not both")
+        if self.database is not None and self.sql is None:
+            raise ValueError("database needs sql: the query that reads the rows from it")
+        if self.source is not None and self.source.suffix.lower() not in {".csv", ".parquet", ".pq"}:
+            raise ValueError(f"source must end in .csv or .parquet, got {self.source.name!r}")
+        if self.label == self.row_id:
+            raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
+        if self.features != "all":
+            self._check_features()
+        return self
+
+    def _check_features(self) -> None:
+        twice = [one for one in self.features if self.features.count(one) > 1]
+        if twice:
+            raise ValueError(f"features has {twice[0]!r} more than once")
+        for role, column in (("label", self.label), ("row_id", self.row_id)):
+            if column in self.features:
+                raise ValueError(f"features has {column!r}, which is the {role} and can be no feature")
+
+
+class ModelChoice(_Section):
+    """The local model: a name of the registry or ``package.module:Class``, with keyword arguments."""
+
+    use: Annotated[str, AfterValidator(_known_model)] = "tabular"
+    options: Mapping[str, Any] = Field(default_factory=dict)
+    local_loss: Annotated[str, AfterValidator(_known_loss)] | None = None
+    trusted: Annotated[tuple[Filled, ...], Field(strict=False)] = ()
+    readable: Annotated[tuple[FilePath, ...], Field(strict=False)] = ()
+    """Files and folders outside the home folder that it may read besides the data."""
+
+
+class Listen(_Section):
+    """Where a label holder listens (``bind``), and what the others dial (``address``)."""
+
+    bind: Annotated[str, _address(any_port=True)]
+    address: Annotated[str, _address(any_port=False)]
+
+
+class Network(_Section):
+    """How to get out of the house."""
+
+    proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
+
+
+class MetricsSection(_Section):
+    """Where Prometheus asks; None: nowhere."""
+
+    listen: Annotated[str, _address(any_port=True)] | None = None
+
+
+class Privacy(_Section):
+    """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
+
+    label_epsilon: Positive | None = None
+    """For all tasks on the same labels together; None: no limit."""
+    label_delta: Delta = 0.0
+    answer_noise: Literal["none", "laplace", "gaussian"] = "none"
+    answer_clip: Positive | None = None
+    """Public bound of answers: they are cut at +-answer_clip before noise is added."""
+    answer_epsilon: Epsilon | None = None
+    """What one answer about one row costs: its K numbers of one round together."""
+    answer_delta: Delta = 0.0
+    answer_budget_epsilon: Positive | None = None
+    """For all answers about one row, to everybody, together; None: no limit."""
+    answer_budget_delta: Delta = 0.0
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        for budget in ("label", "answer_budget"):
+            if getattr(self, f"{budget}_delta") and getattr(self, f"{budget}_epsilon") is None:
+                raise ValueError(f"{budget}_delta needs {budget}_epsilon")
+        if self.answer_noise == "none":
+            self._check_without_noise()
+        else:
+            self._check_noise()
+        return self
+
+    def _check_without_noise(self) -> None:
+        given = [
+            name for name in type(self).model_fields if name.startswith("answer_") and getattr(self, name)
+        ]
+        useless = [name for name in given if name != "answer_noise"]
+        if useless:
+            raise ValueError(
+                f'{", ".join(useless)} means nothing without answer_noise = "laplace" or "gaussian": an answer without noise costs '
+                "infinitely much"
+            )
+
+    def _check_noise(self) -> None:
+        for needed in ("answer_clip", "answer_epsilon"):
+            if getattr(self, needed) is None:
+                raise ValueError(f'answer_noise = "{self.answer_noise}" needs {needed}')
+        gaussian = self.answer_noise == "gaussian"
+        if gaussian and not self.answer_delta:
+            raise ValueError('answer_noise = "gaussian" needs answer_delta above 0, such as 1e-6')
+        if not gaussian and self.answer_delta:
+            raise ValueError(
+                'answer_noise = "laplace" has no answer_delta: leave it out, or choose "gaussian"'
+            )
+        if gaussian and self.answer_budget_epsilon is not None and not self.answer_budget_delta:
+            raise ValueError(
+                'answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "gaussian", such as 1e-5'
+            )
+        if not self._one_answer_fits():
+            raise ValueError(
+                f"answer_budget_epsilon = {self.answer_budget_epsilon:g} is less than a single answer costs "
+                f"(answer_epsilon = {self.answer_epsilon:g}): nothing could ever be answered"
+            )
+
+    def _one_answer_fits(self) -> bool:
+        if self.answer_budget_epsilon is None or self.answer_epsilon is None:
+            return True
+        # A budget with a larger delta may well have a smaller epsilon.
+        return (
+            self.answer_budget_epsilon >= self.answer_epsilon or self.answer_budget_delta > self.answer_delta
+        )
+
+    @property
+    def label_budget(self) -> Budget | None:
+        """For what leaves about the labels; None: no limit, but everything is in the ledger."""
+        return _budget(self.label_epsilon, self.label_delta)
+
+    @property
+    def answer_budget(self) -> Budget | None:
+        """For all answers about one row together; None: no limit, but everything with noise is in the ledger."""
+        return _budget(self.answer_budget_epsilon, self.answer_budget_delta)
+
+
+def _budget(epsilon: float | None, delta: float) -> Budget | None:
+    if epsilon is None:
+        return None
+    from gal.privacy.ledger import Budget
+
+    return Budget(epsilon, delta)
+
+
+class NodeFile(_Section):
+    """What ``node.toml`` may say."""
+
+    name: Name
+    data: DataSource | None = None
+    model: ModelChoice = ModelChoice()
+    listen: Listen | None = None
+    policy: Policy = Policy()
+    privacy: Privacy = Privacy()
+    network: Network = Network()
+    metrics: MetricsSection = MetricsSection()
+
+
+class NodeConfiguration(NodeFile):
+    """All of ``node.toml`` and the folder in which it is; paths are complete, sizes are bytes."""
+
+    home: Path
+
+
+def read_configuration(home: Path) -> NodeConfiguration:
+    """Read and check ``node.toml`` in the home folder; all its errors are said at once, each with its line."""
+    home = Path(home).absolute()
+    text = _text_of(home / FILE)
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(_syntax_error(str(error), text)) from error
+    try:
+        checked = NodeFile.model_validate(content, context={"home": home})
+    except ValidationError as error:
+        raise ConfigurationError(errors_by_line(FILE, text, error, NodeFile)) from error
+    return NodeConfiguration(home=home, **dict(checked))
+
+
+def home_of(given: Path | None = None) -> Path:
+    """The node's home folder: the one given, or GAL_HOME, or the current folder."""
+    chosen = given or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else Path.cwd())
+    home = chosen.expanduser().absolute()
+    if not (home / FILE).is_file():
+        hint = "" if given else " (name another folder with --home or GAL_HOME)"
+        raise ConfigurationError(
+            f"there is no {FILE} in {str(home)!r}{hint}: run gal init NAME to make a node"
+        )
+    return home
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"there is no {FILE} in {str(path.parent)!r}: run gal init NAME to make a node"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{FILE} cannot be read: {error}") from error
+
+
+def _syntax_error(said: str, text: str) -> str:
+    """tomllib ends its message with the place; ours begins with it."""
+    what, _, place = said.rpartition(" (at ")
+    found = re.fullmatch(r"line (\d+), column (\d+)\)", place)
+    line = found[1] if found else max(1, len(text.splitlines()))
+    column = f", column {found[2]}" if found else ""
+    return f"{FILE}, line {line}{column}: not valid TOML: {what or said}. Text stands in quotes, lists in brackets"
+
+
+def new_configuration_text(
+    name: str,
+    *,
+    source: str | None = None,
+    row_id: str | None = None,
+    label: str | None = None,
+    bind: str | None = None,
+    address: str | None = None,
+) -> str:
+    """The ``node.toml`` that ``gal init`` writes: what is known is set, all else is there to be uncommented."""
+    check_name(name, "an organization")
+    sections = (_data_text(source, row_id, label), MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
+    return f"# The node of one organization. gal doctor checks it.\nname = {_quoted(name)}\n" + "".join(
+        sections
+    )
+
+
+def _data_text(source: str | None, row_id: str | None, label: str | None) -> str:
+    """The section [data]; commented out where there is no source yet."""
+    off = "# " if source is None else ""
+    no_label = "# " if source is None or label is None else ""
+    return f"""
+# Your own rows. They never leave; what leaves is in the audit log: gal audit.
+{off}[data]
+{off}source = {_quoted(source or "rows.csv")}          # a .csv or .parquet file; a path is relative to this folder
+# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
+# database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
+{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
+# row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text
+# features = ["age", "bp"]         # columns that the local model uses; default: all but row_id and label
+{no_label}label = {_quoted(label or "target")}             # the column that you want to predict, for tasks of your own
+# secret_file = "alignment.secret" # a file with the secret that the parties share, for keyed hashes of row ids
+"""
+
+
+def _listen_text(bind: str | None, address: str | None) -> str:
+    """The section [listen]; commented out for who only assists."""
+    off = "# " if address is None and bind is None else ""
+    return f"""
+# Only for label holders: the one port that others dial. Who only assists opens none.
+{off}[listen]
+{off}bind = {_quoted(bind or "0.0.0.0:7443")}
+{off}address = {_quoted(address or "bank.example:7443")}    # host and port as others reach it; it goes into your card
+"""
+
+
+MODEL_TEXT = """
+# The local model: runs here, stays here.
+[model]
+use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosting, hist_gradient_boosting,
+                                   # random_forest, network, shared_body, or package.module:Class of your own
+# options = { alpha = 1.0 }        # keyword arguments of the model
+# local_loss = "l2"                # what it minimises: l1, l1.5, l2, l4, huber
+# trusted = ["mypackage.MyClass"]  # types of your own that stored models may hold
+# readable = ["/srv/weights"]      # what it may read besides your data and Python, such as pretrained weights
+"""
+
+REST_TEXT = """
+# What you allow others to ask of you. Shown are the defaults.
+[policy]
+# accept = ["bank"]                # who may ask; default: everybody whose invitation you joined
+# max_rounds = 50                  # of one learning
+# max_rows = 10_000_000            # of one learning or prediction
+# min_rows = 20                    # fewest rows that are fitted: no probing of small groups
+# max_versions = 100               # learnings of one task
+# fit_cpu_seconds = 3600           # of one fit
+# fit_memory = "4GB"               # of one fit
+# predictions_per_day = 1_000_000  # rows, for each label holder
+# decimals = 6                     # round what is returned; default: not rounded
+# largest_message = "1GB"          # that is taken in
+
+# What others may learn at most. Default: no noise, and no limits; gal privacy shows what was spent.
+# [privacy]
+# label_epsilon = 2.0              # of one row's label, over all tasks of your own together
+# label_delta = 1e-6
+# answer_noise = "gaussian"        # on your answers to others: none, laplace or gaussian
+# answer_clip = 3.0                # answers are cut at +-3 first; residuals have a root mean square of about 1
+# answer_epsilon = 1.0             # of one answer about one row (all its numbers of one round)
+# answer_delta = 1e-6              # with gaussian only
+# answer_budget_epsilon = 20.0     # of all answers about one row together
+# answer_budget_delta = 1e-5
+
+# [network]
+# proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy
+
+# [metrics]
+# listen = "127.0.0.1:9464"        # where Prometheus can ask
+"""
+
+
+def _quoted(text: str) -> str:
+    """A TOML string; JSON writes the same escapes."""
+    return json.dumps(text, ensure_ascii=False)

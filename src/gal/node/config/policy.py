@@ -1,0 +1,191 @@
+"""What this organization allows others to ask of it: the section ``[policy]`` of node.toml, and its checks.
+
+A check that fails raises `RefusedError` with a code (one word, for programs) and a sentence for the eyes of
+the label holder: it names the organization, the limit and what to do, and gives nothing else away. The
+number of rows that an organization knows, for example, is never in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from gal.errors import InvalidInputError, RefusedError
+from gal.protocol.names import check_name
+
+# Rows rounded at a time: a second copy of 5 million rows in float64 would be more than the message itself.
+_BLOCK = 65_536
+
+
+def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
+    """A number of bytes, or text such as "4GB" or "512 MiB": what pydantic reads, of the types that TOML has for it."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isascii():
+        raise InvalidInputError(f"a size such as '4GB' or a number of bytes was expected, got {value!r}.")
+    try:
+        n_bytes: ByteSize = parse(value)
+    except ValidationError as error:
+        raise InvalidInputError(
+            f"{value!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, such as '4GB'."
+        ) from error
+    if n_bytes < 1:
+        raise InvalidInputError(f"a size has to be at least 1 byte, got {value!r}.")
+    return n_bytes
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """The peers of ``accept``, each a valid name, none twice."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidInputError(f'a list of names was expected, such as ["bank"], got {value!r}.')
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidInputError(f'a list of names was expected, such as ["bank"], got {value!r}.')
+        check_name(name, "an organization in accept")
+    if len(set(value)) != len(value):
+        raise InvalidInputError(f"a name stands twice in {list(value)!r}.")
+    return tuple(value)
+
+
+Size = Annotated[ByteSize, WrapValidator(_size)]
+Peers = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class Policy(BaseModel):
+    """The section ``[policy]`` of node.toml: every limit has a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    accept: Peers | None = None
+    """Peers who may ask; None: everybody whose invitation was joined; empty: nobody."""
+    max_rounds: Count = 50
+    max_rows: Count = 10_000_000
+    min_rows: Count = 20
+    """Fewest rows that it fits: fewer would let a label holder probe small groups."""
+    max_versions: Count = 100
+    fit_cpu_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 3600.0
+    fit_memory: Size = ByteSize(4 * 10**9)
+    """Bytes beyond what the process uses before the fit."""
+    predictions_per_day: Annotated[int, Field(ge=0, strict=True)] = 1_000_000
+    """Rows per label holder and day (UTC)."""
+    decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
+    """Decimals of what is returned; None: not rounded."""
+    largest_message: Size = ByteSize(10**9)
+    """Bytes."""
+
+    @model_validator(mode="after")
+    def _some_number_of_rows_is_allowed(self) -> Self:
+        if self.min_rows > self.max_rows:
+            raise InvalidInputError(
+                f"min_rows = {self.min_rows} is more than max_rows = {self.max_rows}: no number of rows would do."
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class PolicyLimits:
+    """The checks of one organization's policy; each passes silently or raises `RefusedError`."""
+
+    organization: str
+    policy: Policy
+
+    def check_peer(self, peer: str) -> None:
+        """Whether this peer (its petname here) may ask anything at all."""
+        if self.policy.accept is not None and peer not in self.policy.accept:
+            raise RefusedError(
+                "not-accepted",
+                f"{self.organization} does not work for you: ask its operator to add your name to 'accept' "
+                "in the section [policy] of its node.toml.",
+            )
+
+    def check_invitation(self, peer: str, rounds: int) -> None:
+        """Whether an invitation of this peer to so many rounds can be joined."""
+        self.check_peer(peer)
+        if rounds > self.policy.max_rounds:
+            raise RefusedError(
+                "too-many-rounds",
+                f"{self.organization} answers at most {self.policy.max_rounds} rounds of a task, and the "
+                f"invitation asks for {rounds}: invite it again with fewer rounds, or ask its operator to "
+                "raise 'max_rounds'.",
+            )
+
+    def check_begin(self, n_rows: int, version: int) -> None:
+        """Whether learning version ``version`` (1, 2, ...) on ``n_rows`` aligned rows may begin."""
+        if version > self.policy.max_versions:
+            raise RefusedError(
+                "too-many-versions",
+                f"{self.organization} learns at most {self.policy.max_versions} versions of a task, and this "
+                f"would be version {version}: start a new task, or ask its operator to raise 'max_versions'.",
+            )
+        if n_rows > self.policy.max_rows:
+            raise RefusedError(
+                "too-many-rows",
+                f"{self.organization} learns on at most {self.policy.max_rows} rows: send fewer rows, or ask "
+                "its operator to raise 'max_rows'.",
+            )
+        self._check_enough(n_rows)
+
+    def check_fit(self, n_fit_rows: int, round: int) -> None:
+        """Whether a fit on ``n_fit_rows`` rows in round ``round`` (1, 2, ...) is allowed."""
+        if round > self.policy.max_rounds:
+            raise RefusedError(
+                "too-many-rounds",
+                f"{self.organization} answers at most {self.policy.max_rounds} rounds of a task, and this is "
+                f"round {round}: end learning here, or ask its operator to raise 'max_rounds'.",
+            )
+        self._check_enough(n_fit_rows)
+
+    def check_predict(self, n_rows: int, spent_today: int) -> None:
+        """Whether ``n_rows`` more rows may be predicted for a label holder who had ``spent_today`` already."""
+        left = max(self.policy.predictions_per_day - spent_today, 0)
+        if n_rows > left:
+            raise RefusedError(
+                "budget-spent",
+                f"{self.organization} predicts at most {self.policy.predictions_per_day} rows a day for one "
+                f"label holder; {left} are left today and {n_rows} were asked: ask for fewer, wait until "
+                "midnight UTC, or ask its operator to raise 'predictions_per_day'.",
+            )
+
+    def rounded(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """What may be returned of fitted or predicted values; see `rounded`."""
+        return values if self.policy.decimals is None else rounded(values, self.policy.decimals)
+
+    def _check_enough(self, n_rows: int) -> None:
+        if n_rows < self.policy.min_rows:
+            # How many rows there were is not said: it can depend on which rows this organization knows.
+            raise RefusedError(
+                "too-few-rows",
+                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows: take more rows, "
+                "or ask its operator to lower 'min_rows'.",
+            )
+
+
+def rounded(values: npt.NDArray[np.floating], decimals: int) -> npt.NDArray[np.float32]:
+    """The values to so many decimals, float32, same shape; NaN stays NaN and zero has no sign.
+
+    >>> rounded(np.array([1.23456, -0.0001]), 2)
+    array([1.23, 0.  ], dtype=float32)
+    """
+    out = np.empty(values.shape, dtype=np.float32)
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK].astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = np.round(block, decimals)
+            # Beyond the range of float64 times 10**decimals numpy's result is infinite; such a value has no
+            # decimals to lose. Adding 0.0 turns -0.0 into 0.0: its sign would tell what was rounded away.
+            out[start : start + _BLOCK] = np.where(np.isfinite(near), near, block) + 0.0
+    return out

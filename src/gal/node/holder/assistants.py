@@ -1,0 +1,304 @@
+"""The label holder's side of the streams: who is there, what each was asked, and what came back.
+
+A request is kept until it is answered or given up: who comes back after a crash is asked again. An answer counts only if it
+comes over the stream of the one who was asked, and names the request by its digest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.node.journal.records import Records
+from gal.node.store.state import State
+from gal.protocol import Encoded, Message, prepare
+from gal.transport import Received, Stream
+
+SMALL = 1 << 16
+"""Bytes of a request that goes out at once where nothing else waits."""
+
+ANSWERS = frozenset({"begun", "blinded", "fitted", "predicted", "done", "refusal"})
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request to one organization, and its answer once there is one."""
+
+    organization: str
+    encoded: Encoded
+    answer: Received | None = None
+    on_answer: Callable[[Received], None] | None = None
+    """Called with the answer before it counts, in the thread of the stream; what it raises is the answer's problem."""
+    problem: str = ""
+    sent: int = 0
+    """How often it was sent."""
+    through: Stream | None = None
+    """The stream on which it was sent, or waits to be."""
+    done: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """What an answer is recognised by, besides the digest."""
+        message = self.encoded.message
+        return self.organization, message.task, message.version, message.request
+
+
+class Assistants:
+    """All organizations that have a stream to this label holder."""
+
+    def __init__(self, state: State, records: Records) -> None:
+        self._state, self._records = state, records
+        self._changed = threading.Condition()
+        self._streams: dict[str, Stream] = {}
+        self._joined: dict[str, dict[str, bool]] = {}  # by organization: tasks, and whether its model moves
+        self._pending: dict[tuple[str, str, int, str], Pending] = {}
+        # A thread for each stream: who does not read what it is sent keeps nobody else waiting.
+        self._senders: dict[Stream, ThreadPoolExecutor] = {}
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with self._changed:
+            senders = list(self._senders.values())
+        for sender in senders:
+            sender.shutdown(wait=False, cancel_futures=True)
+
+    # Who is there
+
+    def present(self, task: str) -> dict[str, bool]:
+        """Organizations that are connected and have joined the task, and whether their models move."""
+        with self._changed:
+            return {
+                name: self._joined[name][task]
+                for name in sorted(self._streams)
+                if task in self._joined.get(name, {})
+            }
+
+    def connected(self) -> list[str]:
+        """Organizations that have a stream."""
+        with self._changed:
+            return sorted(self._streams)
+
+    def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is so, looking whenever anything changes; False where time ran out."""
+        until = time.monotonic() + seconds
+        with self._changed:  # held while looking: what changes meanwhile is not missed
+            while not ready():
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, 0.5))
+        return True
+
+    def notify(self) -> None:
+        """Something changed that somebody may be waiting for."""
+        with self._changed:
+            self._changed.notify_all()
+
+    # Asking
+
+    def post(
+        self, organization: str, encoded: Encoded, on_answer: Callable[[Received], None] | None = None
+    ) -> Pending:
+        """Ask an organization: now, or as soon as it is there."""
+        pending = Pending(organization, encoded, on_answer=on_answer)
+        with self._changed:
+            self._pending[pending.key] = pending
+            stream = self._streams.get(organization)
+            if stream is None or encoded.message.task not in self._joined.get(organization, {}):
+                return pending
+            if encoded.data.size > SMALL or not stream.is_idle:
+                self._hand_over(stream, pending)
+                return pending
+            pending.through = stream
+        self._send(stream, pending)  # sooner done than handed over, and nothing that could keep us waiting
+        return pending
+
+    def give_up(self, pendings: Iterable[Pending]) -> None:
+        """Ask no more, and take no late answers."""
+        with self._changed:
+            for pending in pendings:
+                self._pending.pop(pending.key, None)
+
+    def _hand_over(self, stream: Stream, pending: Pending) -> None:
+        """Have a request sent; once on a stream, however often the peer says that it has joined. Holds the lock."""
+        if pending.through is not stream:
+            pending.through = stream
+            self._senders[stream].submit(self._send, stream, pending)
+
+    def _send(self, stream: Stream, pending: Pending) -> None:
+        if pending.done.is_set():
+            return
+        try:
+            pending.sent += 1
+            self._records.send(stream, pending.encoded)
+        except (LinkLostError, RefusedError) as error:  # it is asked again when it comes back
+            self._records.log.info(
+                "not sent", peer=stream.peer, kind=pending.encoded.message.kind, why=str(error)
+            )
+            stream.close()
+        except (NodeError, OSError) as error:  # here, and not there: the audit log cannot be written
+            self._records.log.error("not sent", kind=pending.encoded.message.kind, why=str(error))
+            self._fail([pending], str(error))
+
+    def _open(self) -> list[Pending]:
+        with self._changed:
+            return list(self._pending.values())
+
+    def _fail(self, pendings: Iterable[Pending], why: str) -> None:
+        """What is wrong is wrong here: no use to wait for an answer."""
+        for pending in pendings:
+            pending.problem = why
+            pending.done.set()
+        self.notify()
+
+    # Streams
+
+    def on_stream(self, stream: Stream) -> None:
+        """Serve one organization's stream until it ends; called in a thread of its own."""
+        with self._changed:
+            self._streams[stream.peer] = stream
+            self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
+            self._joined[stream.peer] = {}
+            self._changed.notify_all()
+        self._records.log.info("connected", peer=stream.peer, software=stream.software)
+        self._records.metrics.connected(stream.peer, True)
+        try:
+            while True:
+                self._take(stream)
+        except NodeError as error:
+            self._records.log.info("disconnected", peer=stream.peer, why=str(error))
+        finally:
+            with self._changed:
+                self._senders.pop(stream).shutdown(wait=False, cancel_futures=True)
+                if self._streams.get(stream.peer) is stream:
+                    del self._streams[stream.peer]
+                self._changed.notify_all()
+            self._records.metrics.connected(stream.peer, False)
+
+    def _take(self, stream: Stream) -> None:
+        try:
+            received = stream.receive()
+        except InvalidMessageError as error:
+            self._refuse(stream, Message("refusal"), "invalid-message", str(error))
+            return
+        try:
+            self._records.entered(stream.peer, received)
+        except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
+            self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
+            raise
+        if received.message.kind == "refusal":
+            received = _printable(received)
+        message = received.message
+        if message.kind == "joined":
+            self._join(stream, message)
+        elif message.kind == "leave":
+            self._leave(stream, message)
+        elif message.kind in ANSWERS:
+            self._resolve(stream, received)
+        else:
+            self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
+
+    def _join(self, stream: Stream, message: Message) -> None:
+        """Which tasks the organization takes part in; only those that it was invited to, under their terms."""
+        joined: dict[str, bool] = {}
+        for one in message.fields["tasks"]:
+            task = self._state.get_task(one["task"])
+            if task is None or task.role != "label holder" or stream.peer not in self._state.members(task.id):
+                self._refuse(
+                    stream, message, "not-invited", f"{stream.peer} is not invited to the task {one['task']}"
+                )
+            elif task.terms.digest != one["terms"]:
+                why = f"{stream.peer} joined other terms of {task.name!r} than those of today: join the newest invitation"
+                self._refuse(stream, message, "other-terms", why)
+            elif self._state.members(task.id)[stream.peer].startswith("left"):
+                self._refuse(
+                    stream,
+                    message,
+                    "left",
+                    f"{stream.peer} has left {task.name!r}: it has to be invited again",
+                )
+            else:
+                joined[task.id] = one["moving"]
+        with self._changed:
+            if self._streams.get(stream.peer) is not stream:
+                return
+            self._joined[stream.peer] = joined
+            for pending in self._pending.values():
+                if pending.organization == stream.peer and pending.encoded.message.task in joined:
+                    self._hand_over(stream, pending)
+            self._changed.notify_all()
+
+    def _leave(self, stream: Stream, message: Message) -> None:
+        if stream.peer not in self._state.members(message.task):
+            self._refuse(
+                stream, message, "not-invited", f"{stream.peer} is not invited to the task {message.task}"
+            )
+            return
+        self._state.set_member(message.task, stream.peer, "left of its own accord")
+        self._records.log.warning("left", peer=stream.peer, task=message.task)
+        with self._changed:
+            self._joined.get(stream.peer, {}).pop(message.task, None)
+            self._changed.notify_all()
+
+    def _resolve(self, stream: Stream, received: Received) -> None:
+        """An answer: it counts if it is to what this very organization was asked, and the first."""
+        message = received.message
+        with self._changed:
+            pending = self._pending.get((stream.peer, message.task, message.version, message.request))
+            fits = pending is not None and message.fields.get("answers") == pending.encoded.digest
+            if pending is not None and fits:
+                del self._pending[pending.key]
+        if pending is None or not fits:
+            if message.kind == "refusal" and not message.fields.get("answers"):
+                self._records.log.warning(
+                    "told", peer=stream.peer, code=message.fields["code"], why=message.fields["message"]
+                )
+                if message.fields["code"] == "invalid-message":
+                    self._fail_open(stream, received)
+            else:
+                self._records.refused(
+                    stream.peer, "not-asked", f"{message.kind} {message.request} answers nothing that is open"
+                )
+            return
+        self._settle(pending, stream, received)
+
+    def _fail_open(self, stream: Stream, received: Received) -> None:
+        """An organization could not take what it was sent, such as a message too large, and cannot say which."""
+        with self._changed:
+            open_ones = [one for one in self._pending.values() if one.through is stream]
+            for pending in open_ones:
+                del self._pending[pending.key]
+        for pending in open_ones:
+            self._settle(pending, stream, received)
+
+    def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
+        message = received.message
+        try:
+            if pending.on_answer is not None:
+                pending.on_answer(received)
+            pending.answer = received
+        except NodeError as error:
+            pending.problem = str(error)
+            self._records.log.error("answer not kept", peer=stream.peer, kind=message.kind, why=str(error))
+        finally:
+            pending.done.set()
+            with self._changed:
+                self._changed.notify_all()
+
+    def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
+        self._records.refused(stream.peer, code, why)
+        fields = {"code": code, "message": why[:2000], "answers": None}
+        self._records.send(
+            stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
+        )
+
+
+def _printable(received: Received) -> Received:
+    """A refusal in words that people will read; a terminal would obey some characters."""
+    message = received.message
+    words = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
+    return replace(received, message=replace(message, fields={**message.fields, "message": words}))

@@ -1,0 +1,56 @@
+"""What a label holder needs of the node that she works with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from gal.node.agreement.incoming import Answering
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.holder.assistants import Assistants
+from gal.node.journal.logs import Log
+from gal.node.journal.records import Records
+from gal.node.store.state import State
+from gal.node.work.worker import Worker
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Ledger
+
+
+class HolderNode(Protocol):
+    """A running node, as its label holder sees it; the assisting role behind ``service`` is not her business."""
+
+    @property
+    def name(self) -> str:
+        """Her organization."""
+
+    @property
+    def configuration(self) -> NodeConfiguration:
+        """What stands in node.toml."""
+
+    @property
+    def state(self) -> State:
+        """Tasks, versions and replies."""
+
+    @property
+    def service(self) -> Answering:
+        """Her own organization, which is asked like any other."""
+
+    @property
+    def assistants(self) -> Assistants:
+        """The other organizations, as far as they are connected."""
+
+    @property
+    def worker(self) -> Worker:
+        """The process that knows her data."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent of privacy."""
+
+    @property
+    def records(self) -> Records:
+        """What enters and leaves, written down."""
+
+    @property
+    def log(self) -> Log:
+        """For operators."""

@@ -1,0 +1,126 @@
+"""What a label holder does with her node: learn, predict, compare versions. Arguments and results are plain data.
+
+The same whether she is asked on the command line, or by one that speaks to the running node.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from gal.errors import InvalidInputError, TaskError
+from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
+from gal.node.holder.labels.label_privacy import privacy_of
+from gal.node.holder.learning.gathering import Event, Gathering, Patience
+from gal.node.holder.learning.learning import Learning
+from gal.node.holder.learning.versions import HOLDER, Versions
+from gal.node.holder.predicting import Predictor
+from gal.node.holder.prediction_files import prediction_facts, prediction_rows, score_of, write_predictions
+from gal.node.source.data import columns_in, labels_of, read_ids
+
+
+class LabelHolder:
+    """A label holder's work with one running node."""
+
+    def __init__(self, node: HolderNode) -> None:
+        self.node = node
+        self.predictor = Predictor(node)
+        self.guard = LabelGuard(node)
+        self._versions = Versions(node, self.guard)
+        self._learning = threading.Lock()
+
+    def close(self) -> None:
+        """Predict no more."""
+        self.predictor.close()
+
+    def learn(
+        self,
+        task: str,
+        *,
+        resume: bool = False,
+        anew: bool = False,
+        patience: Patience | None = None,
+        measure_leak: bool = False,
+        on_event: Event,
+        stopping: threading.Event,
+    ) -> dict[str, Any]:
+        """Learn a new version of a task, or go on with one that was interrupted; what was found.
+
+        ``measure_leak``: attack what was sent when it is over, and report how much that gave away.
+        """
+        record, versions = self.node.state.find_task(task, HOLDER), self._versions
+        if not self._learning.acquire(blocking=False):
+            raise TaskError("this node is learning already: wait until it is done")
+        try:
+            gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
+            gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
+            version = versions.reopen(gathering) if resume else versions.open(gathering)
+            started = time.perf_counter()
+            learning = Learning(version, transcript_of(version.task) if measure_leak else None)
+            ensemble = learning.run()
+            facts = versions.finish(learning, ensemble, time.perf_counter() - started)
+            return facts | versions.measure_leak(learning)
+        finally:
+            self._learning.release()
+
+    # Prediction
+
+    def predict_file(
+        self,
+        task: str,
+        rows: Path,
+        out: Path | None = None,
+        *,
+        version: int | None = None,
+        seconds: float = 60.0,
+        join: float = 30.0,
+    ) -> dict[str, Any]:
+        """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
+        record = self.node.state.find_task(task, HOLDER)
+        if (
+            out is not None and not out.parent.is_dir()
+        ):  # said before anybody is asked, and its budget charged
+            raise InvalidInputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} to")
+        table, own_rows = self._rows_of(rows)
+        found = self.predictor.predict(
+            record, table.ids, own_rows=own_rows, version=version, seconds=seconds, join=join
+        )
+        facts = prediction_facts(found)
+        if out is None:
+            return facts | {"rows": prediction_rows(table.ids.values.tolist(), found)}
+        write_predictions(out, self.node.configuration.data.row_id, table.ids.values.tolist(), found)  # type: ignore[union-attr]
+        return facts | {"written": str(out)}
+
+    def _rows_of(self, rows: Path) -> tuple[Any, Path | None]:
+        """The rows of a file, and the file itself where it has the label holder's own columns as well."""
+        configuration = self.node.configuration
+        if configuration.data is None:
+            raise InvalidInputError(
+                f"organization {configuration.name!r} has no data: add a section [data] to node.toml"
+            )
+        if not rows.is_file():
+            raise InvalidInputError(f"there is no file {str(rows)!r}")
+        own = self.node.worker("rows")[0]["features"]
+        given = set(columns_in(configuration, rows))
+        lacking = [name for name in own if name not in given]
+        if lacking and len(lacking) < len(own):
+            raise InvalidInputError(
+                f"{str(rows)!r} has some of the own columns of {configuration.name!r} and lacks {', '.join(lacking)}: give all of "
+                "them, or none (then they are taken from the source)"
+            )
+        return read_ids(configuration, rows), None if lacking else rows
+
+    def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
+        """How well versions predict the labelled rows of a file."""
+        record = self.node.state.find_task(task, HOLDER)
+        _, own_rows = self._rows_of(rows)
+        table = read_ids(self.node.configuration, rows, label=True)
+        y = privacy_of(record.options).as_classes(labels_of(table))
+        scores = {}
+        for version in versions:
+            found = self.predictor.predict(record, table.ids, own_rows=own_rows, version=version, **waiting)
+            scores[version] = score_of(found, y)
+        return {"task": record.name, "n_rows": len(y), "scores": scores}

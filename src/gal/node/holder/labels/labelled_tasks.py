@@ -1,0 +1,245 @@
+"""The label holder's tasks: how they are made, and what a version of one is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds
+from gal.core.rows import Rows
+from gal.core.task import Task
+from gal.engine.labels import Labels, read_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
+from gal.node.agreement.invitations import Invited, TaskTerms
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.holder.labels.label_guard import Recalled
+from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
+from gal.node.source.data import labels_of, read_source
+from gal.node.store.files import write_whole
+from gal.node.store.state import TaskRecord
+from gal.privacy.protection import Protected, protect
+from gal.protocol import check_name
+from gal.transport import CardFolder, Identity
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The label holder's rows that have a label, in the order of her source."""
+
+    ids: RowIds
+    y: NDArray[Any]
+    n_without: int
+    """Rows left out because they have no label."""
+
+
+def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
+    """The same rows by their ids: the order of a source can tell labels, as where cases come before controls."""
+    order = np.argsort(rows.ids.values, kind="stable")
+    return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
+
+
+def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
+    """Ids and labels of all rows that have one."""
+    table = read_source(configuration)
+    if table.label is None:
+        raise InvalidInputError(
+            f"organization {configuration.name!r} has no labels: name their column in node.toml, data.label"
+        )
+    there = np.flatnonzero(~table.label.is_null(nan_is_null=True).to_numpy())
+    if len(there) == 0:
+        raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
+    return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+
+
+def new_task(
+    configuration: NodeConfiguration,
+    identity: Identity,
+    cards: CardFolder,
+    name: str,
+    organizations: Sequence[str],
+    *,
+    kind: str = "auto",
+    seed: int = 0,
+    purpose: str = "",
+    alignment: str = "plain",
+    privacy: LabelPrivacy = NO_PRIVACY,
+    made: str = "",
+    **options: Any,
+) -> tuple[TaskRecord, TaskTerms]:
+    """A task of this label holder's own, with the terms that go into its invitation.
+
+    With privacy the terms follow from public facts and the number of rows, never from the labels.
+    """
+    check_name(name, "a task")
+    if configuration.listen is None:
+        raise TaskError(
+            f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
+        )
+    everybody = invited(configuration.name, cards, organizations)
+    kept = {"kind": kind, "seed": seed, "options": {"closing": False} | options}
+    if privacy.mechanism != "none":
+        kept["privacy"] = privacy.to_json()
+    check_options(options)
+    check_allowed(configuration, privacy, name)
+    try:
+        names = [*(one.name for one in everybody), configuration.name]
+        rows = read_labelled(configuration)
+        if privacy.mechanism != "none":
+            labels_of_task(kept, rows.y)  # what is wrong with them is said now
+        task = learning_task(configuration, kept, public_labels(kept, rows), names)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, GALError):
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
+    roles = task.rows
+    terms = TaskTerms(
+        task=uuid4().hex,
+        name=name,
+        label_holder=configuration.name,
+        fingerprint=identity.fingerprint,
+        purpose=purpose,
+        organizations=everybody,
+        outputs=task.loss.n_outputs,
+        rounds=task.rounds,
+        fitted=_fitted(roles),
+        folds=roles.n_folds,
+        parts=roles.n_parts,
+        alignment=alignment,  # type: ignore[arg-type]
+        privacy=privacy.promised,
+        made=made,
+    )
+    record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
+    return record, terms
+
+
+def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
+    """Whom to invite, by the names of their cards."""
+    members = {one: cards.get(one) for one in organizations}
+    unknown = sorted(one for one, card in members.items() if card is None)
+    if unknown or not members:
+        known = ", ".join(sorted(cards.all())) or "none"
+        raise InvalidInputError(
+            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add FILE"
+        )
+    if own in members:
+        raise InvalidInputError(f"{own!r} is this organization itself: it takes part anyway")
+    return tuple(Invited(name=one, fingerprint=card.fingerprint) for one, card in members.items() if card)
+
+
+def _fitted(rows: Rows) -> Literal["in-sample", "held-out", "out-of-fold"]:
+    if rows.folds is not None:
+        return "out-of-fold"
+    return "in-sample" if len(rows.search) == len(rows.fit) else "held-out"
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Whether there are such options at all."""
+    known = [one.name for one in fields(Options) if one.name != "closing"]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
+
+
+def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
+    """Labels and their loss under a task's options; with privacy, read by public facts only."""
+    privacy, options = privacy_of(kept), Options(**kept["options"])
+    if privacy.mechanism == "none":
+        return read_labels(y, kept["kind"], options)
+    return privacy.read(y, kept["kind"], options)
+
+
+def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
+    """What may be known of a task before noise is drawn: with privacy, that of labels which tell nothing."""
+    privacy, options = privacy_of(kept), Options(**kept["options"])
+    made = privacy.made()
+    if made is None:
+        return protect(None, read_labels(rows.y, kept["kind"], options), options, seed=0)
+    labels = privacy.read(privacy.stand_in(len(rows.ids)), kept["kind"], options)
+    return protect(made.drawing_from(Recalled(labels.y[:, 0])), labels, options, seed=0)
+
+
+def learning_task(
+    configuration: NodeConfiguration,
+    kept: Mapping[str, Any],
+    seen: Protected,
+    organizations: Sequence[str],
+    moving: Sequence[str] = (),
+) -> Task:
+    """The engine's task, on what may be seen of the labels."""
+    return make_task(
+        seen.labels,
+        organizations,
+        seen.options,
+        label_holder=configuration.name,
+        label_holder_loss=configuration.model.local_loss,
+        moving=moving,
+        release=seen.release,
+        private=seen.private,
+        seed=kept["seed"],
+    )
+
+
+def check_terms(
+    configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
+) -> None:
+    """Whether the rows of today can be learned under the terms that everybody agreed to."""
+    names = sorted({record.label_holder, *moving})
+    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
+    terms = record.terms
+    needed = {
+        "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
+        "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
+        "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
+    }
+    for what, (now, agreed, beyond) in needed.items():
+        if beyond:
+            raise TaskError(
+                f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were agreed: {now} {what}, "
+                f"agreed were {agreed}. Open a new task for them: gal invite"
+            )
+
+
+@dataclass(frozen=True)
+class VersionFiles:
+    """The labels of a version as they were when it began: what resumes does not depend on a source that changes."""
+
+    folder: Path
+
+    def write(self, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]) -> None:
+        """Keep ids, labels, who takes part and whose models move."""
+        columns = {"ids": pa.array(rows.ids.values), "y": pa.array(rows.y)}
+        facts = {
+            "kind": rows.ids.kind,
+            "dtype": rows.y.dtype.str,
+            "organizations": list(organizations),
+            "moving": list(moving),
+            "n_without": rows.n_without,
+        }
+        table = pa.table(columns).replace_schema_metadata({b"gal": json.dumps(facts).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        write_whole(self.folder / "labels.arrow", sink.getvalue())
+
+    def read(self) -> tuple[LabelledRows, list[str], list[str]]:
+        """Read them back: rows, organizations, and whose models move."""
+        try:
+            table = pa.ipc.open_file(pa.py_buffer((self.folder / "labels.arrow").read_bytes())).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
+        facts = json.loads(table.schema.metadata[b"gal"])
+        ids = table.column("ids").to_numpy().astype(np.int64 if facts["kind"] == "integer" else object)
+        y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))
+        rows = LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"])
+        return rows, facts["organizations"], facts["moving"]

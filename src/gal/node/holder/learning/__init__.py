@@ -1,0 +1,1 @@
+"""Learning over nodes: organizations are gathered, versions begun, rounds carried, replies accepted."""

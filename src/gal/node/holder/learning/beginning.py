@@ -1,0 +1,194 @@
+"""How a version begins: every organization says which of the label holder's rows it knows, and both mean the same ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gal.errors import AlignmentError, NodeError, TaskError
+from gal.node.agreement.request_arrays import role_arrays
+from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.shared_rows import Asking, SharedRows
+from gal.node.store.files import read_whole, write_whole
+from gal.node.store.stored_replies import StoredReply
+from gal.protocol import Encoded, Message, decode, prepare
+
+BEGIN = 0
+"""The step in which organizations say which rows they know; it is never closed, because some come later."""
+
+
+class Beginning:
+    """Agrees with organizations on the rows of a version: with most before the first round, with some later."""
+
+    def __init__(self, version: OpenVersion) -> None:
+        self._version, self._gathering = version, version.gathering
+        self.shared: dict[str, SharedRows] = {}
+        """By organization: the rows that it knows."""
+        self.refused: dict[str, str] = {}
+        """Who came after the first round and refused to begin, and why."""
+        self._late: set[str] = set()
+        """Who came after the first round, and is asked which rows it knows."""
+        self._over = threading.Event()
+
+    def close(self) -> None:
+        """Whoever comes now is too late for this version."""
+        self._over.set()
+
+    def begin(self) -> None:
+        """Agree with everybody who is there; wait for the others, unless that was done in vain before."""
+        self._reload()
+        if self._version.own_name not in self.shared:
+            self._begin_own()
+        gathering, join = self._gathering, self._gathering.patience.join
+        until, silent = time.monotonic() + join, set[str]()  # silent: was there, and did not answer in time
+        if missing := [name for name in self._missing() if name not in gathering.present()]:
+            gathering.report_waiting("to connect", missing, join)
+        while missing := self._missing():
+            gathering.check_stopping()
+            here = [name for name in missing if name in gathering.present() and name not in silent]
+            awaited = set(missing) - silent - gathering.absent
+            if here:
+                self._begin_now(here)
+                silent |= set(here) - set(self.shared)
+            elif not awaited or time.monotonic() >= until:
+                break
+            else:
+                gathering.wait(lambda names=awaited: bool(names & set(gathering.present())), 1.0)  # type: ignore[misc]
+        gathering.absent = set(missing)
+        gathering.check_quorum(len(self.shared), missing, "--resume")
+        if missing:
+            gathering.report("absent", organizations=missing)
+
+    def begin_late(self) -> None:
+        """Ask who came while rounds go on: they do not wait for it, nor end because of it."""
+        here = self._gathering.present()
+        for name in self._missing():
+            if name in here and name not in self._late:
+                self._late.add(name)
+                threading.Thread(
+                    target=self._begin_one_late, args=(name,), name=f"late {name}", daemon=True
+                ).start()
+
+    def _begin_one_late(self, name: str) -> None:
+        try:
+            refused = self._ask([name]).get(name)
+        except NodeError as error:
+            refused = str(error)
+        if refused is None and name not in self.shared:
+            self._late.discard(name)  # it did not answer: it is asked again when it is there
+        elif refused is not None:
+            self.refused[name] = refused
+            self._gathering.report("refused", organization=name, why=refused)
+
+    def _missing(self) -> list[str]:
+        return [name for name in self._version.others if name not in self.shared]
+
+    def _reload(self) -> None:
+        """What organizations said of their rows before this learning was interrupted."""
+        version = self._version
+        for reply in version.replies.of(BEGIN):
+            name = reply.organization
+            data = None if reply.file is None else read_whole(version.folder / reply.file, reply.digest or "")
+            if data is None:
+                version.replies.drop(BEGIN, reply)
+            else:
+                asking = Asking.load(version.folder / f"asked-{name}.npy")
+                self.shared[name] = asking.shared(decode(data), name, version.task.rows)
+
+    # Asking
+
+    def _begin_own(self) -> None:
+        asking = Asking(np.arange(len(self._version.rows.ids)))
+        encoded = self._message(self._version.own_name, asking)
+        answer = self._version.ask_own(encoded)
+        self._keep(self._version.own_name, asking, encoded, answer.data, answer.message)
+
+    def _begin_now(self, names: Sequence[str]) -> None:
+        """Before the first round: one that refuses must be sorted out by people."""
+        task = self._version.record.name
+        try:
+            refused = self._ask(names)
+        except AlignmentError as error:
+            raise AlignmentError(
+                f"{error} Then gal learn {task} --resume, or go on without it: gal remove {task} NAME"
+            ) from error
+        if refused:
+            raise TaskError(
+                "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
+                + f". Sort it out and gal learn {task} --resume, or go on without: gal remove {task} "
+                + " ".join(refused)
+            )
+
+    def _ask(self, names: Sequence[str]) -> dict[str, str]:
+        """Ask these organizations which rows they know; who refuses, and why."""
+        assistants, seconds = self._version.node.assistants, self._gathering.patience.deadline
+        askings = {name: self._asking(name, seconds) for name in names}
+        pendings = {
+            name: assistants.post(name, self._message(name, asking))
+            for name, asking in askings.items()
+            if asking is not None
+        }
+        self._gathering.report_waiting("to find the shared rows", list(pendings), seconds)
+        try:
+            self._gathering.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+        finally:
+            assistants.give_up(pendings.values())
+        refused = {}
+        for name, pending in pendings.items():
+            answer, asking = pending.answer, askings[name]
+            if answer is None or asking is None:
+                continue
+            if answer.message.kind != "begun":
+                refused[name] = answer.message.fields.get("message", f"answered with {answer.message.kind}")
+            else:
+                self._keep(name, asking, pending.encoded, answer.data, answer.message)
+        return refused
+
+    def _asking(self, name: str, seconds: float) -> Asking | None:
+        """Which of her rows she asks an organization about: all, or those found by a private set intersection."""
+        version = self._version
+        if version.terms.alignment != "psi":
+            return Asking(np.arange(len(version.rows.ids)))
+        from gal.node.holder.intersection import shared_positions
+
+        self._gathering.report_waiting("for a private set intersection", [name], seconds)
+        positions = shared_positions(
+            version.node.assistants, name, version.record.id, version.number, version.rows.ids, seconds
+        )
+        if positions is not None and len(positions) == 0:
+            raise AlignmentError(
+                f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id names the same kind of "
+                f"id at both, written in the same way, or go on without: gal remove {version.record.name} {name}"
+            )
+        return None if positions is None else Asking(positions)
+
+    def _message(self, name: str, asking: Asking) -> Encoded:
+        version, task = self._version, self._version.task
+        fields, ids = asking.ids(version.rows.ids, version.terms.alignment, version.node.configuration)
+        fields |= {
+            "terms": version.terms.digest,
+            "organization": name,
+            "n_outputs": task.loss.n_outputs,
+            "rounds": task.rounds,
+            "seed": task.seed,
+        }
+        arrays = ids | {role: values[asking.positions] for role, values in role_arrays(task.rows).items()}
+        return prepare(Message("begin", version.record.id, version.number, "begin", fields, arrays))
+
+    def _keep(self, name: str, asking: Asking, encoded: Encoded, data: Any, begun: Message) -> None:
+        """Check that both mean the same rows in the same order, and remember which."""
+        if self._over.is_set():  # it came too late for this version
+            return
+        version = self._version
+        shared = asking.shared(begun, name, version.task.rows)
+        asking.check(begun, encoded.message, name, version.terms.alignment)
+        asking.save(version.folder / f"asked-{name}.npy")
+        file = f"begun-{name}.arrow"
+        reply = StoredReply(0, name, encoded.digest, file, write_whole(version.folder / file, data), None)
+        version.replies.put(BEGIN, reply)
+        self.shared[name] = shared
+        self._gathering.report("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)

@@ -1,0 +1,132 @@
+"""Waiting for organizations: until all are connected, or time is up and enough are; the only place that knows a quorum."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.node.holder.holder_node import HolderNode
+from gal.node.store.state import TaskRecord
+
+Event = Callable[[Mapping[str, Any]], None]
+"""Receives what happens, for people who watch: a mapping with "event" and facts."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for whom."""
+
+    join: float = 60.0
+    """Seconds for all organizations to connect before the first round."""
+    deadline: float = 600.0
+    """Seconds for one round."""
+    quorum: int = 0
+    """Fewest organizations, the label holder's own included, that must answer a round; 0: more than half."""
+
+    def enough(self, organizations: int) -> int:
+        """The quorum among so many."""
+        return self.quorum or math.floor(organizations / 2) + 1
+
+
+@dataclass
+class Gathering:
+    """The organizations of one version: who is invited, who is there, and how long the others are waited for."""
+
+    node: HolderNode
+    record: TaskRecord
+    version: int
+    patience: Patience
+    on_event: Event
+    stopping: threading.Event
+    among: frozenset[str] | None = None
+    """The organizations of the version, once it is open; None: all that are invited today."""
+    absent: set[str] = field(default_factory=set)
+    """Who was waited for in vain: nobody waits for them again, until they are there."""
+
+    def __post_init__(self) -> None:
+        if self.patience.quorum > self.n_organizations:
+            raise InvalidOptionError(
+                f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has {self.n_organizations} "
+                "organizations, your own included"
+            )
+
+    # Who
+
+    @property
+    def invited(self) -> list[str]:
+        """Organizations besides the label holder's own that have not left."""
+        members = self.node.state.members(self.record.id)
+        return [
+            name
+            for name, status in members.items()
+            if status == "invited" and (self.among is None or name in self.among)
+        ]
+
+    @property
+    def n_organizations(self) -> int:
+        """How many take part, the label holder's own included."""
+        return len(self.invited) + 1
+
+    @property
+    def quorum(self) -> int:
+        """How many of them have to answer."""
+        return self.patience.enough(self.n_organizations)
+
+    def present(self) -> dict[str, bool]:
+        """Who is connected and has joined, and whether its model moves."""
+        return self.node.assistants.present(self.record.id)
+
+    # Waiting
+
+    def wait(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until something is so or time is up; LearningInterruptedError where somebody stops it."""
+        self.node.assistants.wait_for(lambda: self.stopping.is_set() or ready(), seconds)
+        self.check_stopping()
+
+    def check_stopping(self) -> None:
+        """LearningInterruptedError where learning is to end."""
+        if self.stopping.is_set():
+            how = (
+                " before it began"
+                if self.among is None
+                else f": gal learn {self.record.name} --resume goes on"
+            )
+            raise LearningInterruptedError(f"learning {self.record.name!r} was interrupted{how}")
+
+    def connect(self) -> list[str]:
+        """Wait until everybody is connected, or time is up and a quorum is; whose models move, of those there."""
+
+        def missing() -> list[str]:
+            return [name for name in self.invited if name not in self.present()]
+
+        if names := missing():
+            self.report_waiting("to connect", names, self.patience.join)
+        self.wait(lambda: not missing(), self.patience.join)
+        self.absent = set(missing())
+        self.check_quorum(self.n_organizations - len(self.absent), sorted(self.absent))
+        present = self.present()
+        return sorted(name for name in self.invited if present.get(name))
+
+    def check_quorum(self, n_there: int, missing: Sequence[str], again: str = "") -> None:
+        """TaskError where too few are there; ``again`` is the option with which the command is given once more."""
+        if n_there < self.quorum:
+            command = f"gal learn {self.record.name} {again}".strip()
+            raise TaskError(
+                f"only {n_there} of {self.n_organizations} organizations are there after {self.patience.join:g} s, the quorum is {self.quorum} of "
+                f"{self.n_organizations}; not there: {', '.join(missing)}. Are their nodes running (gal serve), and have they joined "
+                f"{self.record.name!r} (gal join)? Then: {command}"
+            )
+
+    # What happens
+
+    def report(self, event: str, **facts: Any) -> None:
+        """Say what happens to whoever watches."""
+        self.on_event({"event": event, "task": self.record.name, "version": self.version} | facts)
+
+    def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
+        """Say for whom and what is waited."""
+        self.report("waiting", what=what, organizations=list(organizations), seconds=seconds)

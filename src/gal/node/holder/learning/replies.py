@@ -1,0 +1,184 @@
+"""Where a reply is accepted: it is on the disk before it counts, is checked once, and becomes values for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gal.core.replies import Reply
+from gal.core.requests import FitRequest, Request
+from gal.core.task import Task
+from gal.errors import InvalidReplyError, NoAnswerError, TaskError
+from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
+from gal.node.journal.failures import describe_failure
+from gal.node.store.files import read_whole, write_whole
+from gal.node.store.stored_replies import StoredReply
+from gal.node.work.worker import WorkFailedError
+from gal.protocol import Encoded, Message, prepare, restore
+from gal.transport import Received
+
+
+class Replies:
+    """What was asked in the steps of a version, and what came back."""
+
+    def __init__(self, version: OpenVersion, shared: Mapping[str, SharedRows]) -> None:
+        self._version, self._shared = version, shared
+        self._requests: dict[tuple[int, str], Encoded] = {}
+        self._came: dict[tuple[int, int, str], Message] = {}
+        """What came in this step, decoded when it came: only what is resumed is read from the disk."""
+
+    # What is asked
+
+    def request(self, step: int, place: int, request: Request, name: str) -> Encoded:
+        """The request for one organization: only the rows that it knows. The same rows make the same message."""
+        shared, version = self._shared[name], self._version
+        key = place, shared.digest
+        if key not in self._requests:
+            message = shared.message(
+                request, version.task, version.record.id, version.number, f"{step}.{place}"
+            )
+            self._requests[key] = prepare(message)
+        return self._requests[key]
+
+    def next_step(self) -> None:
+        """Forget the requests of a step: the next one asks something else."""
+        self._requests.clear()
+
+    def wanted(
+        self, step: int, requests: Sequence[Request], names: set[str]
+    ) -> dict[tuple[int, str], Encoded]:
+        """By place and organization: what these are still to be asked in a step."""
+        version, wanted = self._version, dict[tuple[int, str], Encoded]()
+        stored = {(one.place, one.organization): one for one in version.replies.of(step)}
+        for place, request in enumerate(requests):
+            for name in request.organizations:
+                if name not in names:
+                    continue
+                encoded, before = self.request(step, place, request, name), stored.get((place, name))
+                if before is not None and before.request == encoded.digest and self._is_usable(before):
+                    continue
+                if before is not None:
+                    version.replies.drop(step, before)
+                wanted[place, name] = encoded
+        return wanted
+
+    def _is_usable(self, reply: StoredReply) -> bool:
+        """Whether a reply to an open step can still be used; one that was a refusal is asked for again."""
+        return reply.file is not None and self._read(reply) is not None
+
+    def _read(self, reply: StoredReply) -> bytes | None:
+        return read_whole(self._version.folder / str(reply.file), reply.digest or "")
+
+    # What comes back
+
+    def keeper(self, step: int, place: int, name: str, asked: Encoded) -> Callable[[Received], None]:
+        """Keeps what an organization sends as its reply, or that it refused."""
+
+        def keep(received: Received) -> None:
+            message = received.message
+            if message.kind == "refusal":
+                problem = f"refused ({message.fields['code']}): {message.fields['message']}"
+                self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+            else:
+                self._keep(step, place, name, asked, message, received.data, received.digest)
+
+        return keep
+
+    def ask_own(self, step: int, place: int, asked: Encoded) -> None:
+        """Have the label holder's own organization answer, and keep that, or why it could not."""
+        name = self._version.own_name
+        try:
+            answer = self._version.ask_own(asked)
+        except WorkFailedError as error:
+            problem = error.failure.inside
+        except Exception as error:
+            problem = describe_failure(error, name).inside
+        else:
+            self._keep(step, place, name, asked, *answer)
+            return
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+
+    def _keep(
+        self, step: int, place: int, name: str, asked: Encoded, message: Message, data: Any, digest: str
+    ) -> None:
+        """Write a reply to the disk, and remember that it is there."""
+        file = f"reply-{step}-{place}-{name}.arrow"
+        write_whole(self._version.folder / file, data, digest)
+        self._came[step, place, name] = message
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, digest, None))
+
+    # What the engine gets
+
+    def values(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
+        """For each request of a closed step: every organization's values, or what went wrong there."""
+        replies: list[dict[str, Reply]] = [{} for _ in requests]
+        for stored in self._version.replies.of(step):
+            if stored.place >= len(requests):
+                raise self._not_the_same(step)
+            request = requests[stored.place]
+            replies[stored.place][stored.organization] = self._reply(step, stored, request)
+        self._came.clear()
+        return replies
+
+    def _reply(self, step: int, stored: StoredReply, request: Request) -> Reply:
+        """What the engine gets for a stored reply: values of all rows, or an error that says what was wrong."""
+        name = stored.organization
+        if stored.file is None:
+            return NoAnswerError(stored.problem or "did not answer")
+        asked = self.request(step, stored.place, request, name)
+        if stored.request != asked.digest:
+            raise self._not_the_same(step)
+        message = self._came.get((step, stored.place, name))
+        if message is None:
+            data = self._read(stored)
+            message = (
+                self._again(step, stored, asked) if data is None else restore(data, stored.digest).message
+            )
+        return read_values(message, self._shared[name], request, self._version.task)
+
+    def _not_the_same(self, step: int) -> TaskError:
+        task = self._version.record.name
+        return TaskError(
+            f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else than it did. "
+            f"gal-learn or the options have changed; learn a new version: gal learn {task}"
+        )
+
+    def _again(self, step: int, stored: StoredReply, asked: Encoded) -> Message:
+        """A reply that counts was lost with the disk: whoever gave it still has it, and gives the same again."""
+        version, name = self._version, stored.organization
+        came = self._ask_again(name, asked) if name != version.own_name else version.ask_own(asked)
+        if came is None or came.digest != stored.digest:
+            raise TaskError(
+                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did not give the same again: "
+                f"learn a new version with gal learn {version.record.name} --anew"
+            )
+        write_whole(version.folder / str(stored.file), came.data)
+        return came.message
+
+    def _ask_again(self, name: str, asked: Encoded) -> Received | None:
+        gathering, assistants = self._version.gathering, self._version.node.assistants
+        seconds = gathering.patience.deadline
+        gathering.report_waiting("for a reply that was lost here", [name], seconds)
+        pending = assistants.post(name, asked)
+        try:
+            gathering.wait(pending.done.is_set, seconds)
+        finally:
+            assistants.give_up([pending])
+        return pending.answer
+
+
+def read_values(message: Message, shared: SharedRows, request: Request, task: Task) -> Reply:
+    """The values in a reply for all rows of the task; what cannot be used is an error for the engine to name."""
+    fits = isinstance(request, FitRequest)
+    if message.kind != ("fitted" if fits else "predicted"):
+        return InvalidReplyError(f"answered with {message.kind}")
+    if message.fields["rows"] != shared.digest:
+        return InvalidReplyError("answered for other rows, or in another order")
+    if isinstance(request, FitRequest) and message.fields["round"] != request.round:
+        return InvalidReplyError(f"answered for round {message.fields['round']}")
+    values = message.arrays["fitted" if fits else "values"]
+    expected = expected_shape(request, shared.n_known, task.loss.n_outputs)
+    if values.shape != expected:
+        return InvalidReplyError(f"answered with shape {values.shape}, expected {expected}")
+    return fill_unknown(values, shared, task.rows)

@@ -1,0 +1,206 @@
+"""The versions of a label holder's tasks: opened, begun, finished or given up; and what is kept of each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from gal.core.state import Ensemble, plain
+from gal.errors import GALError, TaskError
+from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
+from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
+from gal.node.holder.labels.labelled_tasks import (
+    VersionFiles,
+    check_terms,
+    in_order_of_ids,
+    labels_of_task,
+    learning_task,
+    read_labelled,
+)
+from gal.node.holder.learning.gathering import Gathering
+from gal.node.holder.learning.learning import Learning
+from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.version_facts import version_facts
+from gal.node.store.state import Role, TaskRecord
+from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
+from gal.protocol import Message, prepare
+
+HOLDER: Role = "label holder"
+
+
+class Versions:
+    """What becomes of the versions of a label holder's tasks."""
+
+    def __init__(self, node: HolderNode, guard: LabelGuard) -> None:
+        self._node, self._guard = node, guard
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Delete what a crash after the end of a version left of it: its labels and replies."""
+        for record in self._node.state.tasks(HOLDER):
+            for number, status in self._node.state.statuses(record.id, HOLDER).items():
+                if status != "begun":
+                    self.drop_files(record, number)
+
+    def drop_files(self, record: TaskRecord, number: int) -> None:
+        """Delete the labels and replies of a version."""
+        self._node.state.replies(record.id, number).drop_all()
+        for path in self._node.state.folder(record.id, number, HOLDER).iterdir():
+            path.unlink(missing_ok=True)
+
+    # Opening
+
+    def interrupted(self, record: TaskRecord) -> int:
+        """The version to go on with."""
+        open_ones = self._open(record)
+        if not open_ones:
+            raise TaskError(
+                f"there is nothing to resume of {record.name!r}: gal learn {record.name} starts a new version"
+            )
+        return open_ones[-1]
+
+    def next(self, record: TaskRecord, *, anew: bool) -> int:
+        """The number of a new version; ``anew`` gives up those that were interrupted."""
+        open_ones = self._open(record)
+        if open_ones and not anew:
+            raise TaskError(
+                f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn {record.name} --resume, or give "
+                "it up with --anew"
+            )
+        for number in open_ones:
+            self._abandon(record, number)
+        return max(self._node.state.statuses(record.id, HOLDER), default=0) + 1
+
+    def _open(self, record: TaskRecord) -> list[int]:
+        statuses = self._node.state.statuses(record.id, HOLDER)
+        return [number for number, status in statuses.items() if status == "begun"]
+
+    def _abandon(self, record: TaskRecord, number: int) -> None:
+        version = self._node.state.learned_version(record.id, number)
+        if version is not None:
+            self._node.state.put_version(record.id, number, replace(version, status="abandoned"))
+        self.drop_files(record, number)
+
+    def open(self, gathering: Gathering) -> OpenVersion:
+        """A new version, once enough organizations are there; it can be resumed when this returns."""
+        node, record = self._node, gathering.record
+        moving = gathering.connect()
+        if node.worker("describe")[0]["moving"]:
+            moving = sorted([*moving, node.name])
+        rows = read_labelled(node.configuration)
+        if privacy_of(record.options).mechanism != "none":
+            rows = in_order_of_ids(rows)
+        check_terms(node.configuration, record, rows, moving)
+        folder = node.state.folder(record.id, gathering.version, HOLDER)
+        VersionFiles(folder).write(rows, [*gathering.invited, node.name], moving)
+        try:
+            version = self.reopen(gathering)
+        except BaseException:  # nothing was sent, and nothing is there to resume
+            self.drop_files(record, gathering.version)
+            raise
+        self._begin(version)
+        return version
+
+    def reopen(self, gathering: Gathering) -> OpenVersion:
+        """A version whose files are there; what it will tell of the labels is drawn, kept and charged when this returns."""
+        node, record = self._node, gathering.record
+        folder = node.state.folder(record.id, gathering.version, HOLDER)
+        rows, organizations, moving = VersionFiles(folder).read()
+        labels = labels_of_task(record.options, rows.y)
+        others = [name for name in organizations if name != node.name]
+        seen = self._guard.protect(record, gathering.version, rows.ids, labels, others)
+        task = learning_task(node.configuration, record.options, seen, organizations, moving)
+        gathering.among = frozenset(others)
+        return OpenVersion(task, rows, labels, gathering)
+
+    def _begin(self, version: OpenVersion) -> None:
+        """From here on the version can be resumed."""
+        node, record = self._node, version.record
+        privacy = privacy_facts(node.ledger, node.configuration, privacy_of(record.options))
+        begun = LearnedVersion(
+            n_rows=len(version.rows.ids),
+            n_without_label=version.rows.n_without,
+            started=_now(),
+            privacy=privacy,
+        )
+        node.state.put_version(record.id, version.number, begun)
+        version.gathering.on_event({"event": "privacy"} | privacy)
+
+    # Ending
+
+    def finish(self, learning: Learning, ensemble: Ensemble, seconds: float) -> dict[str, Any]:
+        """Remember what was learned, and let everybody know that this version is over."""
+        version, state = learning.version, self._node.state
+        record, labels = version.record, version.labels
+        outcome = LearningOutcome(
+            ensemble=plain(ensemble),
+            classes=None if labels.classes is None else labels.classes.tolist(),
+            loss=labels.loss.name,
+            finished=_now(),
+            seconds=round(seconds, 3),
+            known_rows={name: shared.n_known for name, shared in learning.shared.items()},
+            unknown_rows={name: shared.n_unknown for name, shared in learning.shared.items()},
+        )
+        finished = replace(self._stored(version), status="finished", outcome=outcome)
+        private = privacy_of(record.options).mechanism != "none"
+        if private:  # sent first: when it is sent must not depend on the true labels
+            self._send_end(learning, ensemble)
+            refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble)
+            finished = replace(finished, refit=refit)
+        state.put_version(record.id, version.number, finished, activate=True)
+        if not private:
+            self._send_end(learning, ensemble)
+        self.drop_files(record, version.number)
+        return version_facts(record, version.number, finished)
+
+    def _stored(self, version: OpenVersion) -> LearnedVersion:
+        found = self._node.state.learned_version(version.record.id, version.number)
+        if found is None:
+            raise TaskError(
+                f"version {version.number} of {version.record.name!r} is not on record any more: was the task forgotten?"
+            )
+        return found
+
+    def measure_leak(self, learning: Learning) -> dict[str, Any]:
+        """What the messages of a finished version gave away, kept with it; nothing where nobody wanted to know."""
+        version, state = learning.version, self._node.state
+        record = version.record
+        if learning.transcript is None:
+            return {}
+        version.gathering.on_event({"event": "measuring"})
+        try:
+            found = leak_facts(learning.transcript, version.task, version.labels, privacy_of(record.options))
+        except GALError as error:  # the version is learned and stays
+            found = {"error": f"the leak could not be measured: {error}"}
+        state.put_version(record.id, version.number, replace(self._stored(version), leak=found))
+        return {"leak": found}
+
+    def _send_end(self, learning: Learning, ensemble: Ensemble) -> None:
+        """Say which rounds are used; an organization that is not there hears of it with the next version."""
+        version, assistants = learning.version, self._node.assistants
+        asked = ensemble.asked()
+        messages = {
+            name: prepare(
+                Message(
+                    "end",
+                    version.record.id,
+                    version.number,
+                    "end",
+                    {"kept": ensemble.n_rounds if name in asked else 0},
+                )
+            )
+            for name in learning.shared
+        }
+        own = messages.pop(version.own_name, None)
+        if own is not None:
+            version.ask_own(own)
+        here = version.gathering.present()
+        pendings = [assistants.post(name, one) for name, one in messages.items() if name in here]
+        assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)
+        assistants.give_up(pendings)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

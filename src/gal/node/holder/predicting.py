@@ -1,0 +1,312 @@
+"""Prediction over nodes: every organization answers once for all rounds, and the label holder adds up.
+
+Who does not answer, or does not know a row, is stood in for by its mean answer; such rows are marked degraded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds, row_digest
+from gal.core.algorithm import predict
+from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
+from gal.core.prediction import final_output
+from gal.core.replies import Answers
+from gal.core.requests import PredictRequest
+from gal.core.state import Ensemble, ensemble_of
+from gal.errors import (
+    InvalidMessageError,
+    InvalidReplyError,
+    LocalModelError,
+    NoAnswerError,
+    RefusedError,
+    TaskError,
+)
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.holder.assistants import Pending
+from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.shared_rows import Asking
+from gal.node.journal.failures import describe_failure
+from gal.node.store.state import State, TaskRecord
+from gal.node.store.stored_versions import LearningOutcome
+from gal.node.work.confinement import within_reach
+from gal.node.work.worker import WorkFailedError
+from gal.privacy.refit import PrivateRefit
+from gal.protocol import Encoded, Message, prepare
+
+Floats = NDArray[np.float64]
+Shape = tuple[int, int, int]
+"""Rounds, rows, outputs."""
+
+
+@dataclass(frozen=True)
+class NodePrediction:
+    """What the label holder gets for some rows."""
+
+    output: Floats
+    """F^T in link space, shape (n, K)."""
+    prediction: Floats
+    """Numbers of shape (n, K), or class probabilities of shape (n, C)."""
+    classes: Sequence[Any] | None
+    degraded: NDArray[np.bool_]
+    """Rows for which at least one organization did not answer, or did not know the row."""
+    missing: Mapping[str, str]
+    """Organizations that did not answer at all, and why."""
+    unknown: Mapping[str, int]
+    """By organization: how many of the rows it does not know."""
+    version: int
+
+    def most_probable(self) -> list[Any]:
+        """The class of each row; for regression the numbers themselves."""
+        if self.classes is None:
+            return [row[0] if len(row) == 1 else list(row) for row in self.prediction.tolist()]
+        return [self.classes[place] for place in self.prediction.argmax(axis=1)]
+
+
+class Predictor:
+    """Predicts with a finished version of a task."""
+
+    def __init__(self, node: HolderNode) -> None:
+        self._node, self._state, self._assistants = node, node.state, node.assistants
+        self._session, self._numbers = uuid4().hex, count(1)
+        self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
+
+    def close(self) -> None:
+        """Let go of what is kept for the next prediction."""
+        self._learned = {}
+
+    def predict(
+        self,
+        record: TaskRecord,
+        ids: RowIds,
+        *,
+        own_rows: Path | None = None,
+        version: int | None = None,
+        seconds: float = 60.0,
+        join: float = 0.0,
+    ) -> NodePrediction:
+        """Predict these rows; ``own_rows`` has the label holder's own columns of them, if not in her source.
+
+        Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
+        """
+        chosen = record.active if version is None else version
+        learned = self._state.learned_version(record.id, chosen)
+        if learned is None or learned.status != "finished" or learned.outcome is None:
+            raise TaskError(
+                f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal learn {record.name}"
+            )
+        ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
+        steps = predict(ensemble, len(ids))
+        unknown: dict[str, int] = {}
+        try:
+            request = next(steps)
+            replies = self._ask(record, chosen, request, ids, own_rows, seconds, join)
+            unknown = {
+                name: int(np.isnan(values).all(axis=(0, 2)).sum())
+                for name, values in replies.items()
+                if isinstance(values, np.ndarray)
+            }
+            steps.send(replies)
+        except StopIteration as end:
+            answers: Answers = end.value
+        output = final_output(ensemble, answers) if refit is None else _refitted(ensemble, refit, answers)
+        prediction, classes = _prediction(output, learned.outcome)
+        return NodePrediction(
+            output,
+            prediction,
+            classes,
+            answers.degraded,
+            # Who knows none of the rows has answered all the same.
+            {name: why for name, why in answers.missing.items() if unknown.get(name, 0) < max(len(ids), 1)},
+            {name: count for name, count in unknown.items() if count},
+            chosen,
+        )
+
+    def _what_was_learned(
+        self, task: str, version: int, outcome: LearningOutcome, refitted: Mapping[str, Any]
+    ) -> tuple[Ensemble, PrivateRefit | None]:
+        """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
+        found = self._learned.get((task, version))
+        if found is None:
+            refit = refitted.get("private_refit")
+            found = ensemble_of(outcome.ensemble), None if refit is None else PrivateRefit.from_json(refit)
+            self._learned = {(task, version): found}  # one is enough: mostly the active version is asked for
+        return found
+
+    def _ask(
+        self,
+        record: TaskRecord,
+        version: int,
+        request: PredictRequest,
+        ids: RowIds,
+        own_rows: Path | None,
+        seconds: float,
+        join: float,
+    ) -> dict[str, Any]:
+        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
+        own = self._node.name
+        others = [name for name in request.organizations if name != own]
+        members = self._state.members(record.id)
+        awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
+        self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
+        here = self._assistants.present(record.id)
+        everything = Asking(np.arange(len(ids)))
+        shape = len(request.rounds), len(ids), record.terms.outputs
+        replies: dict[str, Any] = {
+            name: _absent(self._state, record, name) for name in others if name not in here
+        }
+        askings = {
+            name: self._asking(record, version, name, ids, everything, seconds)
+            for name in others
+            if name in here
+        }
+        prepared: dict[int, Encoded] = {}
+        pendings = self._post(record, version, request, ids, askings, prepared, replies)
+        until = time.monotonic() + seconds
+        if own in request.organizations:  # while the others compute
+            encoded = prepared.get(id(everything)) or self._message(record, version, request, ids, everything)
+            replies[own] = self._own_values(encoded, own_rows, everything, shape)
+
+        def answered_or_gone() -> bool:
+            waiting = {name for name, one in pendings.items() if not one.done.is_set()}
+            return not waiting or not waiting & set(self._assistants.present(record.id))
+
+        self._assistants.wait_for(answered_or_gone, until - time.monotonic())
+        self._assistants.give_up(pendings.values())
+        for name, pending in pendings.items():
+            asking = askings[name]
+            assert isinstance(asking, Asking)
+            replies[name] = _values(pending, asking, shape, seconds)
+        return replies
+
+    def _post(
+        self,
+        record: TaskRecord,
+        version: int,
+        request: PredictRequest,
+        ids: RowIds,
+        askings: Mapping[str, Asking | Exception],
+        prepared: dict[int, Encoded],
+        replies: dict[str, Any],
+    ) -> dict[str, Pending]:
+        pendings: dict[str, Pending] = {}
+        for name, asking in askings.items():
+            if isinstance(asking, Exception):
+                replies[name] = asking
+                continue
+            if id(asking) not in prepared:  # most are asked the same
+                prepared[id(asking)] = self._message(record, version, request, ids, asking)
+            pendings[name] = self._assistants.post(name, prepared[id(asking)])
+        return pendings
+
+    def _asking(
+        self, record: TaskRecord, version: int, name: str, ids: RowIds, everything: Asking, seconds: float
+    ) -> Asking | Exception:
+        if record.terms.alignment != "psi":
+            return everything
+        from gal.node.holder.intersection import shared_positions
+
+        try:
+            positions = shared_positions(self._assistants, name, record.id, version, ids, seconds)
+        except (RefusedError, InvalidMessageError) as error:
+            return error
+        if positions is None:
+            return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
+        return Asking(positions)
+
+    def _message(
+        self, record: TaskRecord, version: int, request: PredictRequest, ids: RowIds, asking: Asking
+    ) -> Encoded:
+        method = record.terms.alignment
+        fields, arrays = asking.ids(ids, method, self._node.configuration)
+        fields |= {"track": request.track, "rounds": list(request.rounds)}
+        return prepare(
+            Message(
+                "predict",
+                record.id,
+                version,
+                f"predict {self._session} {next(self._numbers)}",
+                fields,
+                arrays,
+            )
+        )
+
+    def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
+        """What the label holder's own organization says."""
+        name, home = self._node.name, self._node.configuration.home
+        try:
+            with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:
+                request = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
+                message = self._node.service.answer(request).message
+        except WorkFailedError as error:
+            return LocalModelError(error.failure.inside)
+        except Exception as error:
+            return LocalModelError(describe_failure(error, name).inside)
+        return _spread(message, asking, shape)
+
+
+def _absent(state: State, record: TaskRecord, name: str) -> NoAnswerError:
+    status = state.members(record.id).get(name, "invited")
+    return NoAnswerError("is not connected" if status == "invited" else f"has {status}")
+
+
+def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> Any:
+    if pending.answer is None:
+        return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
+    message = pending.answer.message
+    if message.kind == "refusal":
+        return NoAnswerError(f"refused ({message.fields['code']}): {message.fields['message']}")
+    asked = pending.encoded.message
+    [tokens] = asked.arrays.values()
+    known = message.arrays["known"] == 1 if message.kind == "predicted" else np.zeros(0, dtype=np.bool_)
+    if len(known) == len(tokens) and message.fields["rows"] != row_digest(
+        tokens[known], asked.fields["kind"], asked.fields["method"]
+    ):
+        return InvalidReplyError("answered for other rows, or in another order")
+    return _spread(message, asking, shape)
+
+
+def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
+    """Values of all rows, of this shape, NaN where the organization does not know one."""
+    if message.kind != "predicted":
+        return InvalidReplyError(f"answered with {message.kind}")
+    known, values = message.arrays["known"] == 1, message.arrays["values"]
+    if len(known) != len(asking.positions) or values.shape[1] != int(known.sum()):
+        return InvalidReplyError(
+            f"answered for {values.shape[1]} of {len(known)} rows, asked about {len(asking.positions)}"
+        )
+    if values.shape[::2] != shape[::2]:  # of no row at all, any number of rounds would need no bytes
+        return InvalidReplyError(f"answered with shape {values.shape}, expected {shape}")
+    if len(known) == shape[1] and known.all():
+        return values
+    spread = np.full(shape, np.nan, dtype=np.float32)
+    spread[:, asking.positions[known]] = values
+    return spread
+
+
+def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floats:
+    """What the label holder's private refit makes of the same answers, shape (n, K)."""
+    return refit.output(
+        [
+            {name: values[index] for name, values in answers.values.items()}
+            for index in range(ensemble.n_rounds)
+        ]
+    )
+
+
+def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:
+    """From link space to what people read."""
+    if learned.classes is not None:
+        loss = BinaryLogLoss() if output.shape[1] == 1 else MultinomialLogLoss(output.shape[1])
+        return loss.inverse_link(output), learned.classes
+    return Poisson().inverse_link(output) if learned.loss == "poisson" else output, None

@@ -1,0 +1,70 @@
+"""Predictions for people: as plain data, as a CSV file, and how good they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from gal.errors import InvalidInputError, NodeError
+from gal.node.holder.predicting import NodePrediction
+from gal.node.store.files import whole_file
+
+
+def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
+    """Accuracy of classes, or R2 of numbers, and how many rows were degraded."""
+    said = np.asarray(found.most_probable(), dtype=object if found.classes is not None else np.float64)
+    if found.classes is not None:
+        return {"accuracy": float(np.mean(said == y)), "degraded": int(found.degraded.sum())}
+    spread = float(((y - y.mean()) ** 2).sum())
+    error = float(((y - said) ** 2).sum()) / spread if spread else float("nan")
+    return {"r2": 1 - error, "degraded": int(found.degraded.sum())}
+
+
+def prediction_facts(found: NodePrediction) -> dict[str, Any]:
+    """What people want to know of a prediction besides the numbers."""
+    return {
+        "version": found.version,
+        "n_rows": len(found.degraded),
+        "degraded": int(found.degraded.sum()),
+        "missing": dict(found.missing),
+        "unknown": dict(found.unknown),
+    }
+
+
+def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:
+    """One mapping per row: id, prediction, probabilities where there are classes, and whether it is degraded."""
+    said = found.most_probable()
+    rows: list[dict[str, Any]] = [
+        {"id": one, "prediction": value, "degraded": bool(weak)}
+        for one, value, weak in zip(ids, said, found.degraded, strict=True)
+    ]
+    if found.classes is not None:
+        for row, probabilities in zip(rows, found.prediction.tolist(), strict=True):
+            row["probabilities"] = dict(zip(map(str, found.classes), probabilities, strict=True))
+    return rows
+
+
+def write_predictions(out: Path, row_id: str, ids: list[Any], found: NodePrediction) -> None:
+    """Predictions as a CSV file: written whole or not at all, readable as the user's other files are."""
+    classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
+    try:
+        with whole_file(out, mode=0o666) as binary:
+            file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+            _write_rows(file, [row_id, "prediction", *classes, "degraded"], ids, found)
+            file.detach()  # flushes; whoever opened the file closes it
+    except NodeError as error:
+        why = getattr(error.__cause__, "strerror", None) or error
+        raise InvalidInputError(f"{str(out)!r} cannot be written: {why}") from error
+
+
+def _write_rows(file: TextIO, header: list[str], ids: list[Any], found: NodePrediction) -> None:
+    writer = csv.writer(file)
+    writer.writerow(header)
+    for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
+        more = found.prediction[place].tolist() if found.classes is not None else []
+        values = value if isinstance(value, list) else [value]
+        writer.writerow([one, *values, *more, int(found.degraded[place])])

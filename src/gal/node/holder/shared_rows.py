@@ -1,0 +1,137 @@
+"""Rows that two organizations share: what is sent of them, and what stands in for those that one does not know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds, row_digest, secret_digest
+from gal.core.requests import FitRequest, Request
+from gal.core.rows import Rows
+from gal.core.task import Task
+from gal.errors import AlignmentError
+from gal.node.agreement.request_arrays import secret_of, token_arrays
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.store.files import write_whole
+from gal.protocol import Message
+
+Bools = NDArray[np.bool_]
+Floats32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Which of the label holder's rows an organization knows, and the digest of their order."""
+
+    known: Bools
+    """Shape (n,), of all rows of the task."""
+    digest: str
+
+    @property
+    def n_known(self) -> int:
+        """How many it knows."""
+        return int(self.known.sum())
+
+    @property
+    def n_unknown(self) -> int:
+        """How many it does not know."""
+        return len(self.known) - self.n_known
+
+    def message(self, request: Request, task: Task, task_id: str, version: int, name: str) -> Message:
+        """The engine's request for the rows that are known."""
+        fields: dict[str, Any] = {"rows": self.digest, "track": request.track}
+        if not isinstance(request, FitRequest):
+            return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
+        fit = task.terms.rows_for(request.part).fit
+        # Mostly all are known; to find that out row by row takes longer than all else here.
+        taken = slice(None) if self.known.all() else np.flatnonzero(self.known[fit])
+        arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}
+        if request.sample_weight is not None:
+            arrays["sample_weight"] = request.sample_weight[taken]
+        fields |= {"round": request.round, "part": request.part}
+        return Message("fit", task_id, version, name, fields, arrays)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Which of her rows a label holder asks an organization about, as positions."""
+
+    positions: NDArray[np.intp]
+
+    def ids(
+        self, ids: RowIds, method: str, configuration: NodeConfiguration
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Fields and arrays of a message that names these rows."""
+        secret = secret_of(configuration) if method == "hashed" else None
+        fields = {
+            "kind": ids.kind,
+            "method": method,
+            "secret": "" if secret is None else secret_digest(secret),
+        }
+        return fields, token_arrays(ids.take(self.positions), method, secret)
+
+    def shared(self, begun: Message, name: str, rows: Rows) -> SharedRows:
+        """The rows that the organization says it knows."""
+        said = begun.arrays["known"]
+        if (
+            len(said) != len(self.positions)
+            or int(said.sum()) != begun.fields["n_rows"]
+            or said.max(initial=0) > 1
+        ):
+            raise AlignmentError(
+                f"{name} answered for {len(said)} rows, it was asked about {len(self.positions)}"
+            )
+        known = np.zeros(rows.n, dtype=np.bool_)
+        known[self.positions[said == 1]] = True
+        if not known[rows.fit].any():
+            raise AlignmentError(
+                f"{name} knows none of the rows that are fitted: it cannot help with this task"
+            )
+        return SharedRows(known, begun.fields["rows"])
+
+    def check(self, begun: Message, begin: Message, name: str, method: str) -> None:
+        """Whether both sides mean the same rows in the same order: each has computed the digest by itself."""
+        [tokens] = [begin.arrays[key] for key in ("integers", "texts", "hashes") if key in begin.arrays]
+        expected = row_digest(tokens[begun.arrays["known"] == 1], begin.fields["kind"], method)
+        if begun.fields["rows"] != expected:
+            raise AlignmentError(
+                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} here): nothing was "
+                "learned. Is its gal-learn of another version?"
+            )
+
+    def save(self, path: Path) -> None:
+        """Keep the positions."""
+        write_whole(path, np.ascontiguousarray(self.positions, dtype=np.int64))
+
+    @staticmethod
+    def load(path: Path) -> Asking:
+        """Read them back."""
+        return Asking(np.fromfile(path, dtype=np.int64).astype(np.intp))
+
+
+def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, ...]:
+    """The shape of an answer about so many rows."""
+    return (
+        (n_rows, n_outputs) if isinstance(request, FitRequest) else (len(request.rounds), n_rows, n_outputs)
+    )
+
+
+def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:
+    """Values of all rows: one that the organization does not know gets its mean answer, as in prediction.
+
+    ``values`` is (..., n_known, K); the mean is over the rows that choose weights and rate.
+    """
+    if shared.n_unknown == 0:
+        return values
+    search = np.zeros(rows.n, dtype=np.bool_)
+    search[rows.search] = True
+    among = search[shared.known]
+    counted = values[..., among, :] if among.any() else values
+    filled = np.empty((*values.shape[:-2], rows.n, values.shape[-1]), dtype=np.float32)
+    filled[...] = counted.mean(axis=-2, dtype=np.float64, keepdims=True)
+    filled[..., shared.known, :] = values
+    return filled

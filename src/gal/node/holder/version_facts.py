@@ -1,0 +1,50 @@
+"""What people want to know of a version of a task."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gal.core.state import Ensemble, ensemble_of
+from gal.node.store.state import TaskRecord
+from gal.node.store.stored_versions import LearnedVersion
+
+
+def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
+    """A version in plain data: rounds, losses, contributions, who missed what, and what it told of the labels."""
+    nested = {"outcome", "refit", "leak"}
+    facts = {key: value for key, value in vars(version).items() if key not in nested}
+    facts |= {"task": record.name, "version": number}
+    facts |= {key: value for key, value in version.refit.items() if key != "private_refit"}
+    if version.refit:
+        facts["refitted"] = version.refit["private_refit"] is not None
+    if version.leak is not None:
+        facts["leak"] = version.leak
+    if version.outcome is None:
+        return facts
+    facts |= {key: value for key, value in vars(version.outcome).items() if key != "ensemble"}
+    ensemble = ensemble_of(version.outcome.ensemble)
+    total = sum(ensemble.contributions.values()) or 1.0
+    missed: dict[str, list[int]] = {}
+    for done in ensemble.rounds:
+        for name in done.left_out:
+            missed.setdefault(name, []).append(done.round)
+    return facts | {
+        "rounds": ensemble.n_rounds,
+        "rounds_learned": len(ensemble.rounds),
+        "track": ensemble.track,
+        "train_loss": ensemble.train_loss,
+        "initial_train_loss": ensemble.initial_train_loss,
+        "validation_loss": _validation_loss(ensemble),
+        "contributions": {name: share / total for name, share in ensemble.contributions.items()},
+        "missed": missed,
+        "stopped": ensemble.stopped,
+    }
+
+
+def _validation_loss(ensemble: Ensemble) -> float | None:
+    """Of the last round that is used; None where nothing validates."""
+    if not ensemble.rounds:
+        return None
+    loss = ensemble.rounds[max(ensemble.n_rounds, 1) - 1].validation_loss
+    return loss if math.isfinite(loss) else None

@@ -1,0 +1,1 @@
+"""What a node writes down: messages on record, logs for operators, metrics, failures in words."""

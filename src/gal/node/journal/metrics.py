@@ -1,0 +1,135 @@
+"""Metrics of a node for Prometheus, where its operator asks for them; counts and seconds, never data.
+
+Label values are bounded: a peer is one of the known ones or ``unknown``, and of kinds and codes at most
+`MOST_VALUES` are told apart. Nobody can fill the memory of a node, or of Prometheus, with made-up names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
+
+from gal.errors import ConfigurationError, InvalidInputError, NodeError
+from gal.protocol.addresses import parse_address
+from gal.protocol.names import is_name
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+MOST_VALUES = 64
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+
+
+class Metrics:
+    """What a node counts, on a registry of its own that nobody may be served; ``peers`` says who is known now."""
+
+    def __init__(self, peers: Callable[[], Container[str]]) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self._peers = peers
+        self._kinds, self._codes = _Bounded(MOST_VALUES), _Bounded(MOST_VALUES)
+        self._lock = threading.Lock()
+        self._streams: dict[str, int] = {}
+        ends = ("direction", "peer", "kind")
+        self._messages = Counter("gal_messages", "Messages.", ends, registry=self.registry)
+        self._bytes = Counter("gal_message_bytes", "Bytes of messages.", ends, registry=self.registry)
+        self._rounds = Counter("gal_rounds_answered", "Rounds answered.", ("peer",), registry=self.registry)
+        self._fits = Histogram(
+            "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
+        )
+        self._refusals = Counter("gal_refusals", "Requests refused.", ("code",), registry=self.registry)
+        self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
+        self._rows = Counter(
+            "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
+        )
+
+    def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
+        """A message came "in" or went "out"."""
+        labels = ("in" if direction == "in" else "out", self._peer(peer), self._kinds.value(kind))
+        self._messages.labels(*labels).inc()
+        self._bytes.labels(*labels).inc(n_bytes)
+
+    def answered(self, peer: str) -> None:
+        """A round of this label holder was answered."""
+        self._rounds.labels(self._peer(peer)).inc()
+
+    def fitted(self, seconds: float) -> None:
+        """A local fit took so many seconds."""
+        self._fits.observe(seconds)
+
+    def refused(self, code: str) -> None:
+        """A request was refused."""
+        self._refusals.labels(self._codes.value(code)).inc()
+
+    def connected(self, peer: str, now: bool) -> None:
+        """The stream to this peer opened or ended; a peer that opens a second one is counted once."""
+        with self._lock:
+            streams = self._streams.get(peer, 0) + (1 if now else -1)
+            if streams > 0:
+                self._streams[peer] = streams
+            else:
+                self._streams.pop(peer, None)
+            self._connected.set(len(self._streams))
+
+    def predicted(self, peer: str, n_rows: int) -> None:
+        """So many rows were predicted for this label holder."""
+        self._rows.labels(self._peer(peer)).inc(n_rows)
+
+    def close(self) -> None:
+        """Nothing is served here; see `ServedMetrics`."""
+
+    def _peer(self, peer: str) -> str:
+        return peer if peer in self._peers() else "unknown"
+
+
+class ServedMetrics(Metrics):
+    """Metrics on an HTTP address of their own, ``port``, until closed."""
+
+    def __init__(self, host: str, port: int, peers: Callable[[], Container[str]]) -> None:
+        from prometheus_client import start_http_server
+
+        super().__init__(peers)
+        self._server, self._thread = start_http_server(port, addr=host, registry=self.registry)
+        self.port: int = self._server.server_port
+
+    def close(self) -> None:
+        """Stop serving them; a second time does nothing."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Bounded:
+    """Label values of which at most ``most`` are told apart; the rest is ``other``."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def value(self, value: str) -> str:
+        with self._lock:
+            if value not in self._seen:
+                if len(self._seen) >= self._most or not is_name(value):
+                    return "other"
+                self._seen.add(value)
+            return value
+
+
+def start_metrics(listen: str | None, peers: Callable[[], Container[str]]) -> Metrics:
+    """Serve metrics at ``listen`` ("127.0.0.1:9464"; port 0: any free one); None: they are counted, and served nowhere."""
+    if listen is None:
+        return Metrics(peers)
+    try:
+        host, port = parse_address(listen, "metrics.listen", any_port=True)
+    except InvalidInputError as error:
+        raise ConfigurationError(str(error)) from error
+    try:
+        return ServedMetrics(host, port, peers)
+    except OSError as error:
+        raise NodeError(
+            f"metrics cannot be served at {listen} ({error.strerror or error}): choose another address for "
+            "'listen' in the section [metrics] of node.toml."
+        ) from error

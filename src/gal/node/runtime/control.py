@@ -1,0 +1,174 @@
+"""How commands reach a node that already runs: a socket in its home folder that only its user can open.
+
+One line of JSON asks (``do`` and its arguments), lines of JSON answer: events while it goes on, then a result or an error.
+Hanging up ends what was asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gal import errors
+from gal.errors import GALError, NodeError
+
+Event = Callable[[Mapping[str, Any]], None]
+Command = Callable[[Mapping[str, Any], Event, threading.Event], Any]
+"""Arguments, whom to tell, and what is set when it should stop; the result is plain data."""
+
+WHERE = "control.json"
+LONGEST_PATH = 100
+"""A socket's path may have little more than a hundred bytes."""
+
+
+class ControlServer:
+    """Runs commands of people and programs on this machine."""
+
+    def __init__(self, home: Path, commands: Mapping[str, Command]) -> None:
+        self._home, self._commands = home, commands
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._closing = threading.Event()
+        self._folder: Path | None = None
+
+    def __enter__(self) -> ControlServer:
+        path = self._home / "control.sock"
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
+            path = self._folder / "control.sock"
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            self._socket.bind(str(path))
+        finally:
+            os.umask(before)
+        self._socket.listen()
+        (self._home / WHERE).write_text(
+            json.dumps({"socket": str(path), "pid": os.getpid()}), encoding="utf-8"
+        )
+        threading.Thread(target=self._accept, name="control", daemon=True).start()
+        self._path = path
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        (self._home / WHERE).unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+        if self._folder is not None:
+            with suppress(OSError):
+                self._folder.rmdir()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._serve, args=(connection,), name="control command", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        sending = threading.Lock()
+        stopping = threading.Event()
+
+        def say(line: Mapping[str, Any]) -> None:
+            with sending, suppress(OSError):
+                connection.sendall(json.dumps(line, default=str).encode() + b"\n")
+
+        with connection, connection.makefile("rb") as lines:
+            try:
+                asked = json.loads(lines.readline())
+                command = self._commands[asked["do"]]
+            except (ValueError, KeyError, TypeError):
+                say(
+                    {
+                        "error": {
+                            "type": "NodeError",
+                            "message": "this node does not know that command: restart gal serve",
+                        }
+                    }
+                )
+                return
+            threading.Thread(target=_until_hung_up, args=(lines, stopping), daemon=True).start()
+            try:
+                say(
+                    {
+                        "result": command(
+                            asked["arguments"], lambda event: say({"event": dict(event)}), stopping
+                        )
+                    }
+                )
+            except GALError as error:
+                say({"error": {"type": type(error).__name__, "message": str(error)}})
+            except Exception as error:
+                say(
+                    {
+                        "error": {
+                            "type": "NodeError",
+                            "message": f"the node failed: {type(error).__name__}: {error}",
+                        }
+                    }
+                )
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _until_hung_up(lines: Any, stopping: threading.Event) -> None:
+    with suppress(OSError, ValueError):
+        while lines.read(1):
+            pass
+    stopping.set()
+
+
+@contextmanager
+def running_node(home: Path) -> Iterator[socket.socket | None]:
+    """A connection to the node that runs in this home; None where none runs."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            where = json.loads((home / WHERE).read_text(encoding="utf-8"))
+            connection.connect(where["socket"])
+        except (OSError, ValueError, KeyError):
+            there = False
+        else:
+            there = True
+        yield connection if there else None
+
+
+def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], on_event: Event) -> Any:
+    """Have a running node do something; errors come out as they went in there."""
+    connection.sendall(json.dumps({"do": do, "arguments": dict(arguments)}, default=str).encode() + b"\n")
+    with connection.makefile("r", encoding="utf-8") as lines:
+        for line in lines:
+            said = json.loads(line)
+            if "event" in said:
+                on_event(said["event"])
+            elif "result" in said:
+                return said["result"]
+            else:
+                raise _error(said["error"])
+    raise NodeError(
+        "the node ended before it was done: start it again (gal serve), then gal learn --resume where it was learning"
+    )
+
+
+def _error(said: Mapping[str, str]) -> GALError:
+    kind = getattr(errors, said["type"], NodeError)
+    if kind is errors.RefusedError:
+        return errors.RefusedError("refused", said["message"])
+    if kind is errors.MissingExtraError:
+        missing = errors.MissingExtraError("", "", "")
+        missing.msg = said["message"]
+        return missing
+    if not (isinstance(kind, type) and issubclass(kind, GALError)):
+        return NodeError(said["message"])
+    return kind(said["message"])

@@ -1,0 +1,187 @@
+"""A node: one organization's process, in both roles. Everything it is made of is put together here."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from gal import __version__
+from gal.errors import IdentityError, NodeRunsError
+from gal.node.assistant.links import Links
+from gal.node.assistant.service import Service
+from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
+from gal.node.holder.assistants import Assistants
+from gal.node.journal.logs import Log, open_log
+from gal.node.journal.metrics import start_metrics
+from gal.node.journal.records import Records
+from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.files import remove_drafts
+from gal.node.store.state import State
+from gal.node.work.worker import Worker
+from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
+
+if TYPE_CHECKING:
+    from gal.privacy.ledger import Ledger
+
+SOFTWARE = f"gal-learn {__version__}"
+
+
+class Node:
+    """An organization that runs; ``with Node(home) as node`` starts it and ends it."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        log: Log | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        dials: bool = True,
+    ) -> None:
+        self.home = home.absolute()
+        self.configuration: NodeConfiguration = read_configuration(self.home)
+        self.name = self.configuration.name
+        self.log = open_log(self.home) if log is None else log
+        self._clock, self._dials = clock, dials
+        self._stack = ExitStack()
+        self.stopping = threading.Event()
+        self._ledger: Ledger | None = None
+        self._opening = threading.Lock()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent of privacy, by row; opened when it is first needed, closed with the node."""
+        with self._opening:
+            if self._ledger is None:
+                from gal.privacy.ledger import Ledger
+
+                self._ledger = Ledger(self.home / LEDGER)
+            return self._ledger
+
+    def _close_ledger(self) -> None:
+        with self._opening:
+            if self._ledger is not None:
+                self._ledger.close()
+                self._ledger = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopping.set()
+        self._stack.close()
+        self.log.info("ended", organization=self.name)
+
+    def _start(self) -> None:
+        configuration, stack = self.configuration, self._stack
+        stack.enter_context(held_lock(self.home, self.name))
+        stack.callback(self._close_ledger)
+        self.identity: Identity = load_identity(self.home, self.name)
+        self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
+        self.state = State(self.home)
+        stack.callback(self.state.close)
+        remove_drafts(self.home / "tasks")
+        audit = AuditLog(self.state.path, clock=self._clock)
+        stack.callback(audit.close)
+        metrics = start_metrics(configuration.metrics.listen, self.cards.all)
+        stack.callback(metrics.close)
+        self.records = Records(audit, self.log, metrics)
+        self.worker = Worker(configuration)
+        stack.callback(self.worker.close)
+        self.service = Service(
+            configuration,
+            self.state,
+            self.worker,
+            self.log,
+            metrics,
+            self._clock,
+            ledger=lambda: self.ledger,
+        )
+        self.assistants = Assistants(self.state, self.records)
+        stack.callback(self.assistants.close)
+        if configuration.data is not None:
+            self.worker.start()
+        self.port = self._listen()
+        self.links = Links(self.state, self.cards, self.service, self.records, self._dial)
+        if self._dials:
+            self.links.start()
+            stack.callback(self.links.close)
+        self.log.info(
+            "started", organization=self.name, fingerprint=self.identity.fingerprint, port=self.port
+        )
+
+    def _listen(self) -> int | None:
+        """Open the one port of a label holder."""
+        listen = self.configuration.listen
+        if listen is None:
+            return None
+        listener = Listener(
+            listen.bind,
+            self.identity,
+            self.cards,
+            on_stream=self.assistants.on_stream,
+            on_refused=lambda fingerprint, why: self.records.refused(fingerprint or "", "turned-away", why),
+            largest=self.configuration.policy.largest_message,
+            software=SOFTWARE,
+        )
+        return self._stack.enter_context(listener).port
+
+    def _dial(self, peer: str) -> Stream:
+        card = self.cards.get(peer)
+        if card is None:
+            raise IdentityError(
+                f"there is no card of {peer} any more: gal cards add FILE, or gal forget its tasks"
+            )
+        return dial(
+            card,
+            self.identity,
+            cards=self.cards,
+            largest=self.configuration.policy.largest_message,
+            software=SOFTWARE,
+            proxy=self.configuration.network.proxy,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """What only the running process knows."""
+        return {
+            "organization": self.name,
+            "fingerprint": self.identity.fingerprint,
+            "pid": os.getpid(),
+            "port": self.port,
+            "connected": self.assistants.connected(),
+            "links": self.links.problems(),
+        }
+
+
+class held_lock:
+    """Only one process at a time runs a home."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self._path, self._name = home / "node.lock", name
+
+    def __enter__(self) -> Self:
+        self._file = open(self._path, "a+", encoding="ascii")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise NodeRunsError(
+                f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status shows it)"
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

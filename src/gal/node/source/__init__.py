@@ -1,0 +1,1 @@
+"""Where an organization's data lies: files and databases, read into views."""

@@ -1,0 +1,332 @@
+"""One reading of an organization's source through DuckDB: which columns there are, which are wanted, and their values."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
+from gal.node.config.configuration import DataSource
+
+NUMBERS = {
+    *("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint"),
+    *("uhugeint", "float", "double", "decimal", "boolean", "null", "bignum"),
+}
+
+TIMES = {
+    *("date", "time", "interval", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"),
+    *("timestamp with time zone", "time with time zone"),
+}
+
+TEXTS = {"varchar", "enum", "uuid"}
+"""Types of DuckDB by their ids, and what becomes of them."""
+
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+    *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What stands for a missing value in a CSV file; the same as in pandas, and so in ``gal simulate``."""
+
+GUESSED = ("BIGINT", "DOUBLE", "TIME", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "VARCHAR")
+"""Types that a column of a CSV file may turn out to have. DuckDB's own booleans would make true of "yes"."""
+
+SNIFFED = 100_000
+"""Rows of a CSV file from which types are guessed; all rows, at several times the memory, only where that fails."""
+
+BATCH = 100_000
+"""Rows that come from DuckDB at once."""
+
+
+class SourceReader:
+    """One reading of a source: which columns there are, which are wanted, and their values."""
+
+    def __init__(
+        self,
+        organization: str,
+        data: DataSource,
+        home: Path,
+        *,
+        with_label: bool,
+        texts: frozenset[str] = frozenset(),
+        only_ids: bool = False,
+    ) -> None:
+        """``texts``: features that are text whatever their values look like."""
+        self.organization, self.data, self.home = organization, data, home
+        self.texts, self.only_ids = texts, only_ids
+        self.label = data.label if with_label else None
+        self.features: list[str] = []
+        self.what = "sql" if data.source is None else repr(str(data.source))
+
+    def read(self) -> Any:
+        """A pyarrow Table: row id, features, and the label if there is one."""
+        import duckdb
+
+        self.check_file()
+        is_csv = self.data.source is not None and not _is_parquet(self.data.source)
+        # Errors while rows come in are OSErrors of Arrow with DuckDB's words.
+        try:
+            return self._read(SNIFFED)
+        except (duckdb.Error, OSError) as error:
+            if not is_csv:
+                raise self._unreadable(error) from error
+        try:
+            return self._read(-1)
+        except (duckdb.Error, OSError) as error:
+            raise self._unreadable(self._broken_row() or error) from error
+
+    def _broken_row(self) -> Exception | None:
+        """What DuckDB says of the rows themselves, with the line, where all columns are text."""
+        import duckdb
+
+        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header())
+        try:
+            with self._connected() as connection:
+                query = f"SELECT * FROM read_csv({self._csv_options()}, auto_detect = false, columns = {{{columns}}})"
+                connection.sql(f"SELECT count(*) FROM ({query})").fetchall()
+        except duckdb.Error as error:
+            found: Exception = error
+            return found
+        return None
+
+    def _read(self, sniffed: int) -> Any:
+        import pyarrow as pa
+
+        with self._connected() as connection:
+            relation = connection.sql(self._query(sniffed))
+            if relation is None:
+                raise InvalidInputError(
+                    f"organization {self.organization!r}: sql is no query that returns rows"
+                )
+            types = self._checked_types(relation)
+            batches = relation.project(", ".join(self._selected(types))).to_arrow_reader(BATCH)
+            rows = pa.Table.from_batches(map(_owned, batches), batches.schema)
+        if rows.num_rows == 0:
+            raise InvalidInputError(
+                f"organization {self.organization!r}: {self.what} has no rows; put data into it"
+            )
+        return rows
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        import duckdb
+
+        database = self.data.database
+        try:
+            connection = duckdb.connect(
+                ":memory:" if database is None else str(database), read_only=database is not None
+            )
+        except duckdb.Error as error:
+            raise InvalidInputError(
+                f"organization {self.organization!r}: the database {str(database)!r} cannot be opened: {_first(error)}"
+            ) from error
+        with connection:
+            connection.execute("SET file_search_path = $1", [str(self.home)])
+            connection.execute("SET autoinstall_known_extensions = false")  # a query downloads nothing
+            yield connection
+
+    def _query(self, sniffed: int) -> str:
+        source = self.data.source
+        if source is None:
+            return str(self.data.sql).strip().rstrip(";")
+        if _is_parquet(source):
+            return f"SELECT * FROM read_parquet({_text(str(source))})"
+        texts = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._read_as_text())
+        as_text = f", types = {{{texts}}}" if texts else ""
+        missing = ", ".join(_text(one) for one in MISSING)
+        types = ", ".join(_text(one) for one in GUESSED)
+        return (
+            f"SELECT * FROM read_csv({self._csv_options()}, sample_size = {sniffed}, nullstr = [{missing}], "
+            f"auto_type_candidates = [{types}]{as_text})"
+        )
+
+    def _csv_options(self) -> str:
+        """The file and how it is written. DuckDB guesses only types: it would skip first rows that look odd to it."""
+        return (
+            f"{_text(str(self.data.source))}, header = true, delim = {_text(self._delimiter())}, "
+            """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
+        )
+
+    def _read_as_text(self) -> list[str]:
+        """Columns whose leading zeros are kept; only those that exist can be asked for."""
+        wanted = self.texts | ({self.data.row_id} if self.data.row_id_type is not None else set())
+        return [name for name in self._header() if name in wanted]
+
+    def check_file(self) -> None:
+        """A file that is not there, empty, or has two columns of one name."""
+        for path in (self.data.source, self.data.database):
+            if path is not None and not path.is_file():
+                raise InvalidInputError(
+                    f"organization {self.organization!r}: there is no file {str(path)!r}; "
+                    "correct [data] in node.toml (paths are relative to its folder)"
+                )
+        source = self.data.source
+        if source is None:
+            return
+        if source.stat().st_size == 0:
+            raise InvalidInputError(
+                f"organization {self.organization!r}: {self.what} is empty; put data into it"
+            )
+        self._refuse_repeated(self.names())
+
+    def names(self) -> list[str]:
+        """Names of all columns of the file."""
+        source = self.data.source
+        assert source is not None
+        return _parquet_names(source) if _is_parquet(source) else self._header()
+
+    def _header(self) -> list[str]:
+        """Column names of the CSV file, as they are there; DuckDB would rename a second one."""
+        source = self.data.source
+        assert source is not None
+        try:
+            with source.open(encoding="utf-8-sig", newline="") as file:
+                return next(csv.reader(file, delimiter=self._delimiter()), [])
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InvalidInputError(
+                f"organization {self.organization!r}: {self.what} is no CSV file in UTF-8: {error}"
+            ) from error
+
+    def _delimiter(self) -> str:
+        """What the header has most of. Guessing from all rows, as DuckDB does, hides a broken row."""
+        source = self.data.source
+        assert source is not None
+        with source.open("rb") as file:
+            header = file.readline(2**20).decode("utf-8", errors="replace")
+        return max(",;\t|", key=header.count)
+
+    def _refuse_repeated(self, names: Sequence[str]) -> None:
+        seen: dict[str, str] = {}
+        for name in names:
+            if name.casefold() in seen:
+                other = seen[name.casefold()]
+                how = (
+                    "is there twice"
+                    if name == other
+                    else f"differs from {other!r} only in upper and lower case"
+                )
+                raise InvalidColumnsError(
+                    f"organization {self.organization!r}, {self.what}: column {name!r} {how}; rename one of them"
+                )
+            seen[name.casefold()] = name
+
+    def _checked_types(self, relation: Any) -> dict[str, Any]:
+        """DuckDB's type of every column; sets the features."""
+        self._refuse_repeated(relation.columns)
+        types = dict(zip(relation.columns, relation.types, strict=True))
+        wanted = [(self.data.row_id, "row_id")]
+        wanted += [(one, "features") for one in self.data.features if self.data.features != "all"]
+        wanted += [(self.label, "label")] if self.label else []
+        for name, key in wanted:
+            if name not in types:
+                raise InvalidColumnsError(self._no_column(name, key, list(types)))
+        reserved = {self.data.row_id, self.data.label}
+        self.features = list(
+            [one for one in types if one not in reserved]
+            if self.data.features == "all"
+            else self.data.features
+        )
+        if not self.features and not self.only_ids:
+            raise InvalidColumnsError(
+                f"organization {self.organization!r}, {self.what}: no column is left to be a feature beside the row id"
+                f"{' and the label' if self.data.label else ''}; there are {_listed(list(types))}"
+            )
+        return types
+
+    def _no_column(self, name: str, key: str, known: list[str]) -> str:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        meant = f"Did you mean {close[0]!r}? " if close else ""
+        return (
+            f"organization {self.organization!r}, {self.what}: there is no column {name!r}. {meant}"
+            f"There are {_listed(known)}. Correct data.{key} in node.toml"
+        )
+
+    def _selected(self, types: Mapping[str, Any]) -> Iterator[str]:
+        """What is selected: row id, features as numbers or text, label."""
+        row_id = _quoted(self.data.row_id)
+        if types[self.data.row_id].id == "uuid" or self._becomes_text(types[self.data.row_id]):
+            row_id = f"CAST({row_id} AS VARCHAR)"
+        yield f"{row_id} AS row_id"
+        for name in self.features:
+            yield f"{self._as_feature(name, types[name])} AS {_quoted(name)}"
+        if self.label:
+            yield f"{self._as_label(self.label, types[self.label])} AS label_of_rows"
+
+    def _becomes_text(self, kind: Any) -> bool:
+        """Ids that are to be text; floats must be whole first, or 7 would become "7.0"."""
+        return self.data.row_id_type == "text" and kind.id not in {"float", "double", "decimal", "blob"}
+
+    def _as_feature(self, name: str, kind: Any) -> str:
+        column = _quoted(name)
+        if kind.id in NUMBERS:
+            return f"CAST({column} AS {'VARCHAR' if name in self.texts else 'DOUBLE'})"
+        if kind.id in TIMES:
+            return f"epoch({column}) / 86400.0"
+        if kind.id in TEXTS and str(kind) != "JSON":
+            return f"CAST({column} AS VARCHAR)"
+        raise InvalidColumnsError(
+            f"organization {self.organization!r}, {self.what}: column {name!r} has the type {kind}, which cannot be a "
+            "feature. Leave it out of data.features, or make numbers or text of it with sql"
+        )
+
+    def _as_label(self, name: str, kind: Any) -> str:
+        column = _quoted(name)
+        if kind.id in {"boolean", "tinyint", "smallint", "integer", "bigint", "float", "double"}:
+            return column
+        if kind.id in {"enum", "uuid", "varchar"}:
+            return f"CAST({column} AS VARCHAR)"
+        if kind.id in NUMBERS:
+            return f"CAST({column} AS DOUBLE)"
+        raise InvalidLabelsError(
+            f"organization {self.organization!r}, {self.what}: the label {name!r} has the type {kind}; "
+            "a label is a number, a boolean or text"
+        )
+
+    def _unreadable(self, error: Exception) -> InvalidInputError:
+        todo = "Correct the query" if self.data.source is None else "Correct the file"
+        return InvalidInputError(
+            f"organization {self.organization!r}: {self.what} cannot be read: {_first(error)}. {todo}"
+        )
+
+
+def _owned(batch: Any) -> Any:
+    """A copy of DuckDB's batch: each of its columns can be let go of by itself, DuckDB's only all together."""
+    import pyarrow as pa
+
+    return pa.record_batch([pa.concat_arrays([one]) for one in batch.columns], schema=batch.schema)
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in {".parquet", ".pq"}
+
+
+def _parquet_names(path: Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInputError(f"{str(path)!r} is no Parquet file: {_first(error)}") from error
+
+
+def _listed(names: list[str], most: int = 30) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def _first(error: Exception) -> str:
+    """What DuckDB says first; the rest repeats its options."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines[:3])[:300].rstrip(".") if lines else type(error).__name__
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

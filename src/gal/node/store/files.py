@@ -1,0 +1,68 @@
+"""Files of a version: written whole or not at all, and read back only if they are what was written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gal.errors import NodeError
+from gal.protocol import digest
+
+
+@contextmanager
+def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A file to write into so that a crash leaves the old file or the new one; NodeError where the disk refuses it.
+
+    ``durably``: it is on the disk when this ends, also if the power fails. ``what`` it is, for the error.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            yield file
+            if durably:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+        if durably:
+            _sync_folder(path.parent)
+    except OSError as error:
+        raise NodeError(
+            f"{what or path} cannot be written: {error.strerror or error}. Make room on the disk, or make the folder writable, "
+            "and try again"
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: Any, known: str | None = None, *, durably: bool = False) -> str:
+    """Write a file as `whole_file` does; the digest of what was written, which is ``known`` where it was taken before."""
+    with whole_file(path, durably=durably) as file:
+        file.write(data)
+    return digest(data) if known is None else known
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a new name in this folder on the disk."""
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+def read_whole(path: Path, expected: str) -> bytes | None:
+    """The file, or None where it is missing, or a crash of the machine has damaged it."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    return data if digest(data) == expected else None
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what a crash left half-written."""
+    for draft in folder.rglob("*.part"):
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,322 @@
+"""What a node remembers: tasks, versions, answers given and replies received, in one SQLite file.
+
+Files (views, models, answers) lie beside it and are named here together with their digests; a file that a crash left
+half-written is not named, and one that does not match its digest is treated as missing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gal.errors import NodeError, TaskError
+from gal.node.agreement.invitations import TaskTerms
+from gal.node.store.database import Database
+from gal.node.store.stored_replies import ReplyTable
+from gal.node.store.stored_versions import (
+    AssistedVersion,
+    LearnedVersion,
+    Status,
+    assisted_version,
+    learned_version,
+    version_text,
+)
+
+FORMAT = 1
+Role = Literal["label holder", "organization"]
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, label_holder TEXT NOT NULL, terms TEXT NOT NULL,
+    options TEXT NOT NULL, status TEXT NOT NULL, active INTEGER NOT NULL DEFAULT 0, made TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS members (
+    task TEXT NOT NULL, organization TEXT NOT NULL, status TEXT NOT NULL, PRIMARY KEY (task, organization)
+);
+CREATE TABLE IF NOT EXISTS versions (
+    task TEXT NOT NULL, version INTEGER NOT NULL, role TEXT NOT NULL, status TEXT NOT NULL, facts TEXT NOT NULL,
+    PRIMARY KEY (task, version, role)
+);
+CREATE TABLE IF NOT EXISTS answers (
+    task TEXT NOT NULL, version INTEGER NOT NULL, track TEXT NOT NULL, round INTEGER NOT NULL, part INTEGER NOT NULL,
+    request TEXT NOT NULL, answer TEXT NOT NULL, answer_digest TEXT NOT NULL, model TEXT, model_digest TEXT,
+    PRIMARY KEY (task, version, track, round, part)
+);
+CREATE TABLE IF NOT EXISTS replies (
+    task TEXT NOT NULL, version INTEGER NOT NULL, step INTEGER NOT NULL, place INTEGER NOT NULL,
+    organization TEXT NOT NULL, request TEXT NOT NULL, file TEXT, digest TEXT, problem TEXT,
+    PRIMARY KEY (task, version, step, place, organization)
+);
+CREATE TABLE IF NOT EXISTS closed_steps (
+    task TEXT NOT NULL, version INTEGER NOT NULL, step INTEGER NOT NULL, PRIMARY KEY (task, version, step)
+);
+CREATE TABLE IF NOT EXISTS predictions (
+    peer TEXT NOT NULL, day TEXT NOT NULL, n_rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
+);
+"""
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """A task as this node knows it: its own, or one that it joined."""
+
+    id: str
+    name: str
+    role: Role
+    label_holder: str
+    """Her name among the cards here; the node's own name for its own tasks."""
+    terms: TaskTerms
+    """As in the invitation."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """How the label holder learns; nobody else is told."""
+    status: str = "open"
+    """"open", or "left" where an organization went for good."""
+    active: int = 0
+    """The version that predicts; 0: none yet."""
+    made: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an organization answered in a round, and the model behind it (none for cross-validation parts)."""
+
+    track: str
+    round: int
+    part: int
+    """-1: the task itself."""
+    request: str
+    answer: str
+    answer_digest: str
+    model: str | None = None
+    model_digest: str | None = None
+
+
+class State:
+    """The node's memory; every method is one transaction, from any thread or process."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / "state.sqlite"
+        self._database = Database(self.path)
+        self.transaction, self.reading, self.close = (
+            self._database.transaction,
+            self._database.reading,
+            self._database.close,
+        )
+        with self.transaction() as db:
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+            found = db.execute("PRAGMA user_version").fetchone()[0]
+            if found not in {0, FORMAT}:
+                raise NodeError(
+                    f"{self.path} has format {found}, this version of gal-learn reads {FORMAT}: upgrade gal-learn"
+                )
+            db.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def folder(self, task: str, version: int, role: Role = "organization") -> Path:
+        """Where the files of a version lie; made if need be. A label holder is an organization of her task, too."""
+        folder = self.home / "tasks" / task / str(version) / role.replace(" ", "-")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    # Tasks
+
+    def add_task(self, task: TaskRecord, members: Mapping[str, str] | None = None) -> None:
+        """Remember a task of one's own (with its members), or one that was joined; joining again renews it."""
+        with self.transaction() as db:
+            db.execute(
+                "INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES (?,?,?,?,?,?,?,?) "
+                "ON CONFLICT (id) DO UPDATE SET status = excluded.status, terms = excluded.terms",
+                (
+                    task.id,
+                    task.name,
+                    task.role,
+                    task.label_holder,
+                    json.dumps(task.terms.model_dump(mode="json"), sort_keys=True),
+                    json.dumps(dict(task.options), sort_keys=True),
+                    task.status,
+                    task.made,
+                ),
+            )
+            for organization, status in (members or {}).items():
+                db.execute("INSERT OR REPLACE INTO members VALUES (?,?,?)", (task.id, organization, status))
+
+    def tasks(self, role: Role | None = None) -> list[TaskRecord]:
+        """All tasks, the oldest first."""
+        with self.reading() as db:
+            rows = db.execute("SELECT * FROM tasks ORDER BY made, id").fetchall()
+        found = [_task(row) for row in rows]
+        return [task for task in found if role is None or task.role == role]
+
+    def find_task(self, name: str, role: Role | None = None) -> TaskRecord:
+        """The task of this name or id; an error lists those there are."""
+        known = self.tasks(role)
+        found = [task for task in known if name in {task.name, task.id, f"{task.label_holder}/{task.name}"}]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            among = ", ".join(f"{task.label_holder}/{task.name}" for task in found)
+            raise TaskError(f"several tasks are called {name!r}: say which, {among}, or give the id")
+        there = ", ".join(task.name for task in known) or "none yet"
+        whose = "own " if role == "label holder" else "joined " if role == "organization" else ""
+        raise TaskError(f"no {whose}task is called {name!r}; there are: {there}")
+
+    def get_task(self, task: str) -> TaskRecord | None:
+        """The task of this id."""
+        with self.reading() as db:
+            row = db.execute("SELECT * FROM tasks WHERE id = ?", (task,)).fetchone()
+        return None if row is None else _task(row)
+
+    def set_status(self, task: str, status: str) -> None:
+        """Open or left."""
+        with self.transaction() as db:
+            db.execute("UPDATE tasks SET status = ? WHERE id = ?", (status, task))
+
+    def set_active(self, task: str, version: int) -> None:
+        """Which version predicts from now on."""
+        with self.transaction() as db:
+            db.execute("UPDATE tasks SET active = ? WHERE id = ?", (version, task))
+
+    def members(self, task: str) -> dict[str, str]:
+        """Organizations of an own task: "invited", or "left" and why."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT organization, status FROM members WHERE task = ? ORDER BY organization", (task,)
+            )
+            return {row["organization"]: row["status"] for row in rows}
+
+    def set_member(self, task: str, organization: str, status: str) -> None:
+        """An organization was invited, left or was removed."""
+        with self.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO members VALUES (?,?,?)", (task, organization, status))
+
+    def forget(self, task: str) -> None:
+        """Remove every trace of a task here; its files are the caller's to delete first."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM tasks WHERE id = ?", (task,))
+            for table in ("members", "versions", "answers", "replies", "closed_steps"):
+                db.execute(f"DELETE FROM {table} WHERE task = ?", (task,))
+
+    # Versions
+
+    def versions(self, task: str) -> dict[int, AssistedVersion]:
+        """All versions of a task in which this organization takes part."""
+        return {
+            row["version"]: assisted_version(row["status"], row["facts"])
+            for row in self._versions(task, "organization")
+        }
+
+    def version(self, task: str, version: int) -> AssistedVersion | None:
+        """One of them; None where it is not known."""
+        found = self._versions(task, "organization", version)
+        return assisted_version(found[0]["status"], found[0]["facts"]) if found else None
+
+    def learned_versions(self, task: str) -> dict[int, LearnedVersion]:
+        """All versions of a task of one's own."""
+        return {
+            row["version"]: learned_version(row["status"], row["facts"])
+            for row in self._versions(task, "label holder")
+        }
+
+    def learned_version(self, task: str, version: int) -> LearnedVersion | None:
+        """One of them; None where it is not known."""
+        found = self._versions(task, "label holder", version)
+        return learned_version(found[0]["status"], found[0]["facts"]) if found else None
+
+    def statuses(self, task: str, role: Role) -> dict[int, Status]:
+        """What has become of the versions of a task, without reading them."""
+        return {row["version"]: row["status"] for row in self._versions(task, role)}
+
+    def _versions(self, task: str, role: Role, version: int | None = None) -> list[sqlite3.Row]:
+        with self.reading() as db:
+            return db.execute(
+                "SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = ifnull(?, version) "
+                "ORDER BY version",
+                (task, role, version),
+            ).fetchall()
+
+    def put_version(
+        self, task: str, number: int, version: AssistedVersion | LearnedVersion, *, activate: bool = False
+    ) -> None:
+        """Remember a version, or what has become of it; with ``activate`` it predicts from now on: both or neither."""
+        role: Role = "organization" if isinstance(version, AssistedVersion) else "label holder"
+        with self.transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)",
+                (task, number, role, version.status, version_text(version)),
+            )
+            if activate:
+                db.execute("UPDATE tasks SET active = ? WHERE id = ?", (number, task))
+
+    def replies(self, task: str, version: int) -> ReplyTable:
+        """What organizations sent in a version of one's own."""
+        return ReplyTable(self._database, task, version)
+
+    # The organization's answers
+
+    def answer(self, task: str, version: int, track: str, round: int, part: int) -> Answer | None:
+        """What was answered in this round."""
+        found = self.answers(task, version, "track = ? AND round = ? AND part = ?", (track, round, part))
+        return found[0] if found else None
+
+    def answers(
+        self, task: str, version: int, where: str = "1", values: tuple[Any, ...] = ()
+    ) -> list[Answer]:
+        """All answers of a version, by track and round."""
+        with self.reading() as db:
+            rows = db.execute(
+                f"SELECT * FROM answers WHERE task = ? AND version = ? AND ({where}) ORDER BY track, round, part",
+                (task, version, *values),
+            ).fetchall()
+        return [
+            Answer(**{key: value for key, value in dict(row).items() if key not in {"task", "version"}})
+            for row in rows
+        ]
+
+    def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
+        """Remember an answer; where the model moves, earlier rounds of the track are its business from now on."""
+        with self.transaction() as db:
+            db.execute(
+                "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)",
+                (task, version, *astuple(answer)),
+            )
+            if moving and answer.model is not None:
+                db.execute(
+                    "UPDATE answers SET model = ?, model_digest = ? WHERE task = ? AND version = ? AND track = ? "
+                    "AND round < ? AND part = -1",
+                    (answer.model, answer.model_digest, task, version, answer.track, answer.round),
+                )
+
+    def drop_answer(self, task: str, version: int, answer: Answer) -> None:
+        """Forget an answer whose file is gone or damaged: it will be computed again."""
+        with self.transaction() as db:
+            db.execute(
+                "DELETE FROM answers WHERE task = ? AND version = ? AND track = ? AND round = ? AND part = ?",
+                (task, version, answer.track, answer.round, answer.part),
+            )
+
+    # Budgets
+
+    def spend_predictions(self, peer: str, day: str, n_rows: int, limit: int) -> int:
+        """Charge rows to a peer's budget of the day, before anything is sent; what was spent before.
+
+        Where that would be more than ``limit``, nothing is charged.
+        """
+        with self.transaction() as db:
+            row = db.execute(
+                "SELECT n_rows FROM predictions WHERE peer = ? AND day = ?", (peer, day)
+            ).fetchone()
+            before = 0 if row is None else int(row["n_rows"])
+            if before + n_rows <= limit:
+                db.execute("INSERT OR REPLACE INTO predictions VALUES (?,?,?)", (peer, day, before + n_rows))
+        return before
+
+
+def _task(row: sqlite3.Row) -> TaskRecord:
+    values = dict(row)
+    terms = TaskTerms.model_validate_json(values["terms"])
+    return TaskRecord(**values | {"terms": terms, "options": json.loads(values["options"])})

@@ -1,0 +1,91 @@
+"""Versions of tasks as they are remembered: in one form by who assists, in another by the label holder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+Status = Literal["begun", "finished", "abandoned"]
+"""Begun: it is learned, or was interrupted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssistedVersion:
+    """A version as an organization takes part in it: all that later requests are checked against."""
+
+    status: Status = "begun"
+    request: str
+    """The digest of the request that began it."""
+    rows: str
+    """The digest of its rows in their order."""
+    n_rows: int
+    n_fit: int
+    fewest: int
+    """The fewest rows on which a model is fitted: without one of the folds, where there are any."""
+    without: Sequence[int] = ()
+    """By part of the cross-validation: the rows without it."""
+    n_outputs: int
+    rounds: int
+    organization: str
+    """What the label holder calls this organization."""
+    begun: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Columns, and whether each is numbers or text."""
+    keys: str | None = None
+    """The digest of the file with the ledger's keys of its rows; None where answers carry no noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningOutcome:
+    """What was learned in a version."""
+
+    ensemble: Mapping[str, Any]
+    """As plain data; `gal.core.state.ensemble_of` reads it."""
+    classes: Sequence[Any] | None
+    loss: str
+    finished: str
+    seconds: float
+    known_rows: Mapping[str, int]
+    unknown_rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedVersion:
+    """A version of an own task, as its label holder remembers it."""
+
+    status: Status = "begun"
+    n_rows: int
+    n_without_label: int
+    started: str
+    privacy: Mapping[str, Any]
+    """What it costs, in plain data."""
+    outcome: LearningOutcome | None = None
+    """None while it is learned."""
+    refit: Mapping[str, Any] = field(default_factory=dict)
+    """With privacy: the private refit to the true labels ("private_refit"), and how good it is."""
+    leak: Mapping[str, Any] | None = None
+    """What attacks on its messages found out, where somebody wanted to know."""
+
+
+_ASSISTED, _LEARNED = TypeAdapter(AssistedVersion), TypeAdapter(LearnedVersion)
+
+
+def version_text(version: AssistedVersion | LearnedVersion) -> str:
+    """A version as text; its status is kept beside it."""
+    facts = asdict(version)
+    del facts["status"]
+    return json.dumps(facts)
+
+
+def assisted_version(status: Status, text: str) -> AssistedVersion:
+    """Read such a text of an organization."""
+    return _ASSISTED.validate_python(json.loads(text) | {"status": status})
+
+
+def learned_version(status: Status, text: str) -> LearnedVersion:
+    """Read such a text of a label holder."""
+    return _LEARNED.validate_python(json.loads(text) | {"status": status})

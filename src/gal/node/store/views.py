@@ -1,0 +1,110 @@
+"""Views as files: exactly what was fitted on, to go on from after a restart. Never pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import InvalidInputError
+from gal.node.store.files import whole_file
+
+NUMPY = b"\x93NUMPY"
+ARROW = b"ARROW1"
+"""How the files begin."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An array (n, d) of float64 whose rows come block by block."""
+
+    shape: tuple[int, int]
+    rows: Iterator[NDArray[np.float64]]
+
+
+def save_view(view: Any, path: Path) -> None:
+    """Write a view to ``path``: an array as .npy, a frame of float64 and categories as an Arrow IPC file.
+
+    The file is there in full or not at all, also when the machine stops in between.
+    """
+    with whole_file(path, f"the view {str(path)!r}", durably=True) as file:
+        _write(view, file)
+
+
+def load_view(path: Path) -> Any:
+    """The view in a file, as it was: same types, categories and order; an array stays on disk until it is used."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(NUMPY))
+        if start == NUMPY:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        if start == ARROW:
+            return _read_frame(path)
+    except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors, too
+        raise InvalidInputError(f"the view in {str(path)!r} cannot be read: {error}") from error
+    raise InvalidInputError(f"{str(path)!r} is no view: it begins with {start!r}")
+
+
+def _write(view: Any, file: IO[bytes]) -> None:
+    if isinstance(view, Blocks):
+        facts = {"descr": "<f8", "fortran_order": False, "shape": view.shape}
+        np.lib.format.write_array_header_1_0(file, facts)
+        for block in view.rows:
+            file.write(np.ascontiguousarray(block, dtype="<f8").data)
+    elif isinstance(view, np.ndarray):
+        np.save(file, view, allow_pickle=False)
+    else:
+        _write_frame(view, file)
+
+
+def _write_frame(view: Any, file: IO[bytes]) -> None:
+    import pyarrow as pa
+
+    columns = [_arrow_column(name, view[name]) for name in view.columns]
+    batch = pa.record_batch(columns, names=list(view.columns))
+    with pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)  # also of no rows: it carries the categories
+
+
+def _arrow_column(name: str, column: Any) -> Any:
+    import pyarrow as pa
+
+    if column.dtype == np.float64:
+        return pa.array(column.to_numpy())  # NaN stays NaN
+    if getattr(column.dtype, "categories", None) is None:
+        raise InvalidInputError(f"column {name!r} is {column.dtype}; a view has float64 and categories only")
+    codes = column.cat.codes.to_numpy().astype(np.int32)
+    values = pa.array(column.cat.categories.to_numpy(dtype=object), pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values, ordered=column.cat.ordered)
+
+
+def _read_frame(path: Path) -> Any:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as mapped:
+        return frame_of(pa.ipc.open_file(mapped).read_all())
+
+
+def frame_of(table: Any) -> Any:
+    """A pandas frame of an Arrow table of float64 and dictionaries; missing numbers are NaN."""
+    import pandas as pd
+
+    columns = zip(table.column_names, table.columns, strict=True)
+    return pd.DataFrame({name: _pandas_column(column) for name, column in columns}, copy=False)
+
+
+def _pandas_column(column: Any) -> Any:
+    import pandas as pd
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return np.array(column.to_numpy(), dtype=np.float64)
+    # All values stay, also those of no row that is taken.
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    codes = np.asarray(whole.indices.fill_null(-1))
+    values = pd.Index(whole.dictionary.to_numpy(zero_copy_only=False), dtype=object)
+    return pd.Categorical.from_codes(codes, categories=values, ordered=column.type.ordered)

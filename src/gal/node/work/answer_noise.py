@@ -1,0 +1,70 @@
+"""Noise on an organization's answers to others, added where they are computed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import MissingExtraError, PrivacyError
+from gal.node.config.configuration import NodeConfiguration
+
+if TYPE_CHECKING:
+    from gal.privacy.mechanisms.answers import AnswerNoise
+    from gal.privacy.noise import NoiseSource
+
+Keys = NDArray[np.int64]
+
+ROWS = "rows.npy"
+"""In a version's folder: the ledger's keys of the rows that answers cover, in their order."""
+
+
+def noise_facts(configuration: NodeConfiguration) -> dict[str, Any] | None:
+    """The noise on answers that node.toml asks for, as plain data; None where it asks for none."""
+    chosen = configuration.privacy
+    if chosen.answer_noise == "none":
+        return None
+    return {
+        "noise": chosen.answer_noise,
+        "clip": chosen.answer_clip,
+        "epsilon": chosen.answer_epsilon,
+        "delta": chosen.answer_delta,
+    }
+
+
+def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) -> AnswerNoise:
+    """The noise of these facts, from the operating system's entropy; a source that can be repeated is refused."""
+    from gal.privacy.mechanisms.answers import AnswerNoise
+
+    if source is not None and not source.secure:
+        raise PrivacyError(
+            f"a node takes no noise from {type(source).__name__}: whoever can repeat the draws can take the noise off again. "
+            "Use the operating system's (SystemNoise)"
+        )
+    return AnswerNoise(facts["noise"], facts["clip"], facts["epsilon"], facts["delta"], source)
+
+
+def check_noise_installed() -> None:
+    """An error where noise cannot be drawn or added up here; without importing what takes seconds."""
+    for package in ("opendp", "dp_accounting"):
+        if find_spec(package) is None:
+            raise MissingExtraError("privacy", package, "noise on answers")
+
+
+def key_bytes(ids: NDArray[Any]) -> bytes:
+    """The ledger's keys of these row ids, as a file."""
+    from gal.privacy.ledger import row_keys
+
+    file = io.BytesIO()
+    np.save(file, row_keys(ids), allow_pickle=False)
+    return file.getvalue()
+
+
+def keys_of(file: bytes) -> Keys:
+    """The keys in such a file."""
+    found: Keys = np.load(io.BytesIO(file), allow_pickle=False)
+    return found

@@ -1,0 +1,115 @@
+"""What the process that computes may reach: Python, its organization's home and data; nothing else on the disk.
+
+A local model is code of the organization's own choice, and what it is fitted to comes from others: shut in (``sandbox.py``),
+it cannot read what lies beside the data, nor change anything outside the home folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.work.sandbox import landlock_version, shut_in
+
+CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")
+"""Variables that say where libraries keep what they compile: by default beside the home folder, where nothing may be written."""
+
+
+def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()) -> str:
+    """Shut this process in for good; why it could not be, or an empty text where it is.
+
+    A module with the local model is imported first: it may lie in a folder that holds more than the process may read.
+    """
+    own_module = _import_model(configuration.model.use)
+    if landlock_version() == 0:
+        return "this kernel has no Landlock (Linux 5.13 or newer has it, where it is switched on)"
+    if threading.active_count() > 1:
+        return f"{configuration.model.use} starts threads when it is imported, and these would not be shut in"
+    for variable in CACHES:
+        os.environ.setdefault(variable, str(configuration.home / "tmp" / variable.lower()))
+    there = [path for path in readable_places(configuration) if path.exists()]
+    shut_in([configuration.home, *also_writable], [*there, *own_module])
+    return ""
+
+
+def _import_model(use: str) -> list[Path]:
+    """Import the module of ``package.module:Class``; where its package lies. What is wrong with it, the first fit says."""
+    module, colon, _ = use.partition(":")
+    if not colon:
+        return []
+    with suppress(Exception):
+        importlib.import_module(module)
+    package = sys.modules.get(module.partition(".")[0])
+    found = list(getattr(package, "__path__", [])) or [getattr(package, "__file__", None)]
+    return [Path(place) for place in found if place is not None and Path(place).exists()]
+
+
+def readable_places(configuration: NodeConfiguration) -> list[Path]:
+    """Where data, secret and other files lie that node.toml names, whether or not they are there."""
+    data, found = configuration.data, list(configuration.model.readable)
+    if data is not None:
+        named = [data.source, data.database, *_files_in(data.sql or "", configuration.home)]
+        found += [_folder_or_file(path.resolve(), configuration.home) for path in named if path is not None]
+        found += [data.secret_file] if data.secret_file is not None else []
+    return list(dict.fromkeys(found))
+
+
+def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:
+    """Whether one of the places is a file that has another one in its stead since this was called.
+
+    What a shut-in process may read it knows by the file itself, not by its name: a new export under the same name is out of reach.
+    """
+
+    before = [_file_id(path) for path in places]
+    return lambda: [_file_id(path) for path in places] != before
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """What a file is known by besides its name; None for a folder, or where there is nothing."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(facts.st_mode) else (facts.st_dev, facts.st_ino)
+
+
+def _folder_or_file(path: Path, home: Path) -> Path:
+    """The folder of a file, because a new export may replace the file; the file alone, where the folder holds too much."""
+    folder = path if path.is_dir() else path.parent
+    above = (home.resolve(), Path.home(), Path(tempfile.gettempdir()).resolve())
+    return path if any(one.is_relative_to(folder) for one in above) else folder
+
+
+def _files_in(sql: str, home: Path) -> Iterator[Path]:
+    """Files and folders that a query names in quotes; of a pattern, the folder above its first wildcard."""
+    for text in re.findall(r"'([^']+)'|\"([^\"]+)\"", sql):
+        fixed = re.split(r"[*?\[{]", text[0] or text[1])[0]
+        path = home / Path(fixed).expanduser()
+        yield path if path.exists() else path.parent
+
+
+def temporary_folder(home: Path) -> Path:
+    """Where a node puts files for the process that computes, for as long as it takes."""
+    place = home / "tmp"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+@contextmanager
+def within_reach(path: Path, home: Path) -> Iterator[Path]:
+    """A file as the process that computes can read it: itself, or a copy in the home folder for as long as it takes."""
+    if path.resolve().is_relative_to(home.resolve()):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=temporary_folder(home)) as folder:
+        yield Path(shutil.copyfile(path, Path(folder) / path.name))

@@ -1,0 +1,125 @@
+"""An organization's own rows: read from its source, found by their tokens or in a private set intersection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gal.alignment import Index, check_same_kind, secret_digest, tokens
+from gal.errors import AlignmentError, RefusedError
+from gal.node.agreement.request_arrays import asked_tokens, secret_of
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.source.data import Table, read_source, stamp_of
+from gal.protocol import Message, decode, digest, encode
+
+LARGE = 100_000_000
+"""Bytes of a table that does not stay in memory beside the view that is fitted."""
+
+EXCHANGES_KEPT = 4
+"""So many private set intersections can be under way."""
+
+
+class OwnRows:
+    """All rows of this organization, and where each is."""
+
+    def __init__(self, configuration: NodeConfiguration) -> None:
+        self._configuration = configuration
+        self._lock = threading.Lock()
+        self._table: tuple[Any, Table] | None = None
+        self._indices: dict[tuple[Any, str], Index] = {}
+        self._holders: dict[Any, Any] = {}
+
+    def table(self) -> Table:
+        """All rows, read again when the source has changed."""
+        with self._lock:
+            stamp = stamp_of(self._configuration)
+            if self._table is None or self._table[0] != stamp:
+                # A query (no stamp) is asked once; what it reads may change without our seeing it.
+                self._table = stamp, read_source(self._configuration)
+                self._indices.clear()
+                give_back_memory()
+            return self._table[1]
+
+    def _index(self, method: str) -> tuple[Table, Index]:
+        """Where rows are found by their tokens."""
+        table = self.table()
+        with self._lock:
+            key = id(table), method
+            if key not in self._indices:
+                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)))
+            return table, self._indices[key]
+
+    def _secret(self, method: str) -> bytes | None:
+        """The secret for keyed hashes; None for other methods."""
+        return secret_of(self._configuration) if method == "hashed" else None
+
+    def known_rows(self, message: Message, peer: str) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
+        """The table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
+        fields = message.fields
+        asked = asked_tokens(message, peer)
+        secret = self._secret(fields["method"])
+        if secret is not None and secret_digest(secret) != fields["secret"]:
+            raise RefusedError(
+                "alignment",
+                f"{peer!r} and organization {self._configuration.name!r} have different secrets for keyed hashes: compare "
+                "the files named by data.secret_file",
+            )
+        table, index = self._index(fields["method"])
+        with alignment_refusals():
+            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
+        return table, index.positions(asked), asked
+
+    def let_go_of_large(self) -> None:
+        """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
+        with self._lock:
+            if self._table is not None and self._table[1].columns.nbytes > LARGE:
+                self._table = None
+                self._indices.clear()
+
+    def intersect(self, data: bytes, peer: str) -> bytes:
+        """One step of a private set intersection; each exchange has a key of its own, and answers once."""
+        from gal.alignment.psi import Holder
+
+        message = decode(data)
+        fields = message.fields
+        table = self.table()
+        with alignment_refusals():
+            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
+        key = peer, message.task, fields["exchange"]
+        if fields["step"] == "setup":
+            holder: Holder | None = Holder(table.ids)
+            with self._lock:
+                while len(self._holders) >= EXCHANGES_KEPT:
+                    self._holders.pop(next(iter(self._holders)))
+                self._holders[key] = holder
+            made = self._holders[key].setup(fields["n_rows"])
+        else:
+            with self._lock:
+                holder = self._holders.get(key)
+            if holder is None or "bytes" not in message.arrays:
+                raise RefusedError(
+                    "alignment", "no such private set intersection was begun here: begin it again"
+                )
+            made = holder.respond(message.arrays["bytes"].tobytes())
+        said, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
+        return bytes(encode(Message("blinded", message.task, message.version, message.request, said, arrays)))
+
+
+def give_back_memory() -> None:
+    """Give what is free back to the operating system; with the worker's settings also what is not Arrow's."""
+    pa.default_memory_pool().release_unused()
+
+
+@contextmanager
+def alignment_refusals() -> Iterator[None]:
+    """What is wrong between two organizations is for both to know; other errors are not told outside."""
+    try:
+        yield
+    except AlignmentError as error:
+        raise RefusedError("alignment", str(error)) from error

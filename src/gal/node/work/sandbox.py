@@ -1,0 +1,181 @@
+"""Shut a process in: it reads and writes only the paths that it needs (Linux Landlock).
+
+A local model is code of the organization's own choice; shut in, neither it nor a fault of the node can read
+or change what lies beside the node's folder. It needs no privileges, cannot be undone, and is inherited by
+every process that is started later. The network is not restricted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from gal.errors import NodeError
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_ASK_VERSION, _PATH_BENEATH, _SET_NO_NEW_PRIVS = 1, 1, 38
+
+# The rights of include/uapi/linux/landlock.h.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_FIRST_RIGHTS = (1 << 13) - 1
+# Rights that a rule for a file, not a folder, may give.
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+
+_READ = _READ_FILE | _READ_DIR
+_RUN = _READ | _EXECUTE
+_DEVICE = _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
+_ALL = _FIRST_RIGHTS | _REFER | _TRUNCATE
+_WRITE = _ALL & ~(_EXECUTE | _MAKE_CHAR | _MAKE_BLOCK)
+
+# Programs, shared libraries, settings, certificates and name servers of the system.
+_SYSTEM = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys", "/nix/store"),
+    *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/var/lib/ca-certificates"),
+)
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "nvidia*", "dri", "kfd")
+# Locks and memory shared between the processes of one program (multiprocessing, joblib): not data at rest.
+_SHARED_MEMORY = "/dev/shm"
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel speaks; 0 where there is none, or none that may be used."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return max(_syscall(_CREATE_RULESET, None, 0, _ASK_VERSION), 0)
+
+
+def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) -> bool:
+    """Let this process read only the allowed paths and what Python needs, and write only ``allowed_write``.
+
+    False, and nothing is restricted, where the kernel has no Landlock. Files that are open stay usable.
+    Nothing under ``allowed_write`` can be started as a program. Temporary files go to ``tmp`` in the first
+    of ``allowed_write``.
+
+    It has to be called before threads start: it restricts the calling thread and the threads and processes
+    that this one starts later, not those that run already. (Threads that a numerical library started for its
+    own loops are not harmful: they open no files.)
+    """
+    version = landlock_version()
+    if version == 0:
+        return False
+    missing = [str(path) for path in (*allowed_write, *allowed_read) if not path.exists()]
+    if missing:
+        raise NodeError(f"a process cannot be shut in to what is not there: {', '.join(missing)}.")
+    if threading.active_count() > 1:
+        raise NodeError("a process has to be shut in before it starts threads; this one has some already.")
+    if allowed_write:
+        _keep_temporary_files_in(allowed_write[0])
+    _restrict(_rights_of(version), _rules(allowed_write, allowed_read))
+    return True
+
+
+def _rules(allowed_write: Sequence[Path], allowed_read: Sequence[Path]) -> Iterator[tuple[Path, int]]:
+    """Paths, and what may be done with them and all beneath."""
+    yield from ((path, _WRITE) for path in (*allowed_write, Path(_SHARED_MEMORY)))
+    yield from ((path, _READ) for path in allowed_read)
+    yield from ((Path(place), _RUN) for place in _SYSTEM)
+    yield from ((path, _RUN) for path in _python_places((*allowed_write, *allowed_read)))
+    for name in _DEVICES:
+        yield from ((path, _DEVICE) for path in Path("/dev").glob(name))
+
+
+def _python_places(allowed: Iterable[Path]) -> list[Path]:
+    """Where Python and the installed packages are.
+
+    An entry of ``sys.path`` above an allowed path is left out, such as the current folder with the folders
+    of several organizations in it: it would open all that lies beside the allowed path.
+    """
+    ours = [path.resolve() for path in allowed]
+    fixed = [
+        sys.prefix,
+        sys.exec_prefix,
+        sys.base_prefix,
+        sys.base_exec_prefix,
+        *sysconfig.get_paths().values(),
+    ]
+    fixed += [str(Path(__file__).parents[2]), str(Path(sys.executable).resolve())]
+    found = [entry for entry in sys.path if entry] + os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    entries = [Path(entry).resolve() for entry in found if entry]
+    return [Path(entry) for entry in fixed] + [
+        entry for entry in entries if not any(path.is_relative_to(entry) for path in ours)
+    ]
+
+
+def _keep_temporary_files_in(folder: Path) -> None:
+    """Make ``tmp`` in this folder the place of temporary files, here and in processes started later."""
+    place = folder.resolve() / "tmp"
+    place.mkdir(mode=0o700, exist_ok=True)
+    os.environ["TMPDIR"] = str(place)
+    tempfile.tempdir = None
+
+
+def _rights_of(version: int) -> int:
+    """The rights to files that this version of Landlock knows, all of which are taken away."""
+    rights = _FIRST_RIGHTS
+    for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
+        rights |= right if version >= since else 0
+    return rights
+
+
+def _restrict(handled: int, rules: Iterable[tuple[Path, int]]) -> None:
+    """Take away the handled rights from this thread, except those that the rules give."""
+    attributes = _Ruleset(handled_access_fs=handled)
+    ruleset = _checked(_syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0))
+    try:
+        for path, rights in rules:
+            _allow(ruleset, path, rights & handled)
+        _checked(_libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _checked(_syscall(_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: Path, rights: int) -> None:
+    """Add one rule; a path that is not there, or that this user may not look up, needs none."""
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            rights &= _OF_FILES
+        rule = _PathBeneath(allowed_access=rights, parent_fd=place)
+        _checked(_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
+    finally:
+        os.close(place)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _syscall(number: int, *arguments: object) -> int:
+    """A system call; -1 where it failed. Whole numbers travel as long, as `syscall` expects."""
+    wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return int(_libc().syscall(ctypes.c_long(number), *wide))
+
+
+def _checked(result: int) -> int:
+    """The result of a system call that must not fail."""
+    if result < 0:
+        why = os.strerror(ctypes.get_errno())
+        raise NodeError(f"this process cannot be shut in, although the kernel has Landlock: {why}.")
+    return result

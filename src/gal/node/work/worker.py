@@ -1,0 +1,162 @@
+"""The node's side of the process in which it computes: starts it, asks it, and says why it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gal.errors import NodeError
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.journal.failures import Failure
+
+Result = tuple[dict[str, Any], bytes]
+
+FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""So that what was used can be given back: a table that was read once would otherwise stay beside the view."""
+
+ENDED = "worker-ended"
+"""The word for a process that was killed, or crashed."""
+
+
+class WorkFailedError(NodeError):
+    """A command failed; ``failure`` says it for inside and outside."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.inside)
+        self.failure = failure
+
+
+class Worker:
+    """One process for this node's computing; a new one is started where the old one has ended."""
+
+    def __init__(self, configuration: NodeConfiguration) -> None:
+        self._configuration = configuration
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[str, Future[Result]]] = {}
+        self._next = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._closed = False
+        self._sending = threading.Lock()
+
+    def start(self) -> None:
+        """Start the process, so that it is warm when the first command comes."""
+        with self._lock:
+            self._ensure()
+
+    def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
+        """Run a command and wait for its result; WorkFailedError where it failed.
+
+        One whose process was killed meanwhile is run once more in a new one: each leaves whole files, or none.
+        """
+        result, content = self._run(do, data, command)
+        if result.get("failure", {}).get("code") == ENDED and not self._closed:
+            result, content = self._run(do, data, command)
+        if "failure" in result:
+            raise WorkFailedError(Failure(**result["failure"]))
+        return result, content
+
+    def _run(self, do: str, data: Any, command: dict[str, Any]) -> Result:
+        with self._lock:
+            connection = self._ensure()
+            self._next += 1
+            number, future = self._next, Future[Result]()
+            self._waiting[number] = do, future
+        text = json.dumps({"id": number, "do": do} | command, default=str).encode()
+        try:
+            with self._sending:
+                connection.send_bytes(text)
+                connection.send_bytes(data)
+        except OSError:  # it has just ended; the reader says why
+            pass
+        return future.result()
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        with self._lock:
+            self._closed = True
+            process, connection = self._process, self._connection
+        if connection is not None and process is not None:
+            process.kill()
+            process.wait()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, while it runs."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def _ensure(self) -> Connection:
+        if self._closed:
+            raise NodeError("the node is ending")
+        if self._connection is None:
+            ours, theirs = socket.socketpair()
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "gal.node.work.worker_process",
+                    str(self._configuration.home),
+                    str(theirs.fileno()),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
+                env=FRUGAL | os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+            theirs.close()
+            self._connection = Connection(ours.detach())
+            threading.Thread(
+                target=self._read, args=(self._connection, self._process), name="worker replies", daemon=True
+            ).start()
+        return self._connection
+
+    def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """Hand out results until the process ends; then everybody who waits is told why."""
+        while True:
+            try:
+                result = json.loads(connection.recv_bytes())
+                content = connection.recv_bytes()
+            except (EOFError, OSError):
+                break
+            with self._lock:
+                asked = self._waiting.pop(result["id"], None)
+            if asked is not None:
+                asked[1].set_result((result, content))
+        failure = why_ended(process.wait(), self._configuration)
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+            self._connection = None
+            connection.close()
+        for do, future in waiting.values():
+            # Whoever merely was beside a fit that took too long is asked once more.
+            own = failure if do == "fit" or failure.code == ENDED else failure._replace(code=ENDED)
+            future.set_result(({"failure": own._asdict()}, b""))
+
+
+def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
+    """Why a worker process ended, from its exit status."""
+    name, policy = configuration.name, configuration.policy
+    if code == -signal.SIGXCPU:
+        said = f"{name} gives a fit at most {policy.fit_cpu_seconds:g} seconds of CPU time, and this one took more"
+        return Failure("cpu-limit", said, f"{said}: raise policy.fit_cpu_seconds, or choose a faster model")
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    return Failure(
+        ENDED,
+        f"{name} could not compute this: its own log says why",
+        f"the process that computes ended with {how}; it is started again for the next request",
+    )
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        return isinstance(stream.fileno(), int)
+    except (OSError, ValueError, AttributeError):  # replaced, as in tests
+        return False

@@ -1,0 +1,197 @@
+"""The process in which an organization computes: reads commands from a socket, writes results to it.
+
+``python -m gal.node.work.worker_process HOME SOCKET``. Fits go one after another, rows and predictions beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gal.node.config.configuration import NodeConfiguration, read_configuration
+from gal.node.journal.failures import describe_failure
+from gal.node.work.confinement import confine, readable_places, replaced_files
+from gal.node.work.local_work import LocalWork
+
+if TYPE_CHECKING:
+    from gal.privacy.noise import NoiseSource
+
+Result = tuple[dict[str, Any], bytes]
+
+
+class Commands:
+    """What can be asked of the process, by name; each takes the command and its bytes."""
+
+    def __init__(self, configuration: NodeConfiguration, source: NoiseSource | None = None) -> None:
+        self.work = LocalWork(configuration, source)
+        self.policy = configuration.policy
+
+    def describe(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
+        """Whether the local model can be made, and moves."""
+        return {"moving": self.work.moves}, b""
+
+    def rows(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
+        """How many rows and columns there are."""
+        table = self.work.rows.table()
+        return {"n_rows": len(table.ids), "features": list(table.features)}, b""
+
+    def begin(self, command: dict[str, Any], data: bytes) -> Result:
+        how = {"own": command["own"], "keys": command["keys"]}
+        aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **how)
+        facts = {"n_rows": aligned.n_rows, "kinds": aligned.kinds, "keys": aligned.keys}
+        return facts, aligned.answer
+
+    def intersect(self, command: dict[str, Any], data: bytes) -> Result:
+        return {}, self.work.rows.intersect(data, command["peer"])
+
+    def fit(self, command: dict[str, Any], data: bytes) -> Result:
+        previous = command["previous"]
+        self.work.version(Path(command["folder"]))  # reading and importing is no part of the fit
+        self.work.noise(command["noise"])
+        limit_fit(
+            0 if command["own"] else self.policy.fit_cpu_seconds,
+            0 if command["own"] else self.policy.fit_memory,
+        )
+        try:
+            left = self.work.fit(
+                data,
+                Path(command["folder"]),
+                command["answer"],
+                command["model"],
+                None if previous is None else (previous[0], previous[1]),
+                command["noise"],
+            )
+        finally:
+            limit_fit(0, 0)
+        return left._asdict(), b""
+
+    def predict(self, command: dict[str, Any], data: bytes) -> Result:
+        models = [(file, expected) for file, expected in command["models"]]
+        names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
+        how = {name: command[name] for name in names}
+        found = self.work.predict(data, Path(command["folder"]), models, **how)
+        return {"keys": len(found.rows)}, found.rows + found.answer if found.rows else found.answer
+
+    def revisit(self, command: dict[str, Any], data: bytes) -> Result:
+        models = [(file, expected) for file, expected in command["models"]]
+        return {}, self.work.revisit(data, Path(command["folder"]), models, command["noise"])
+
+    def forget(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
+        self.work.forget(Path(command["folder"]))
+        return {}, b""
+
+
+SMALL = 2000
+"""Bytes of a request to predict a few rows."""
+
+ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
+READ_DATA = frozenset({"rows", "begin", "predict", "intersect"})
+OUTDATED = 75
+"""The exit status of a process whose data were replaced where it cannot reach the new ones: try again."""
+
+
+def limit_fit(cpu_seconds: float, memory: int) -> None:
+    """Let this process use so much more, then end it; 0: no limit. Its parent tells why it ended."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard_cpu = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    soft = int(used.ru_utime + used.ru_stime + cpu_seconds) + 1 if cpu_seconds else hard_cpu
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard_cpu))
+    hard_data = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    wanted = _data_bytes() + memory if memory else hard_data
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard_data))
+
+
+def _data_bytes() -> int:
+    """Private writable memory of this process, as RLIMIT_DATA counts it."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmData")))
+    except (OSError, StopIteration):  # no Linux: then there is no RLIMIT_DATA worth its name
+        return 2**62
+
+
+class Server:
+    """Runs commands in threads and answers in the order in which they end."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        commands: Commands,
+        name: str,
+        outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``outdated`` says that this process can no longer reach its data, and a new one can."""
+        self._connection = connection
+        self._commands = commands
+        self._name, self._outdated = name, outdated
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        """Until the other end is closed: then this process has nobody to work for."""
+        with ThreadPoolExecutor(1) as fits, ThreadPoolExecutor(4) as others:
+            while True:
+                try:
+                    command = json.loads(self._connection.recv_bytes())
+                    data = self._connection.recv_bytes()
+                except (EOFError, OSError):
+                    os._exit(0)  # also out of the middle of a fit
+                method: Callable[..., Result] = getattr(self._commands, command["do"])
+                if command["do"] == "predict" and len(data) < SMALL:  # sooner done than handed over
+                    self._answer(method, command, data)
+                    continue
+                pool = fits if command["do"] in ONE_AT_A_TIME else others
+                pool.submit(self._answer, method, command, data)
+
+    def _answer(self, method: Callable[..., Result], command: dict[str, Any], data: bytes) -> None:
+        try:
+            if command["do"] in READ_DATA and self._outdated():
+                os._exit(OUTDATED)  # the node starts another process, and asks that one again
+            result, content = method(command, data)
+        except BaseException as error:
+            traceback.print_exc(file=sys.stderr)
+            result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
+        with self._sending:
+            self._connection.send_bytes(json.dumps({"id": command["id"]} | result).encode())
+            self._connection.send_bytes(content)
+
+
+def import_storage() -> None:
+    """Import what stores models now, so that no round waits for it; without torch, if that is not here yet.
+
+    skops imports all of scikit-learn, and that torch where it is installed: seconds and 200 MB, for nothing.
+    """
+    without: dict[str, Any] = {} if "torch" in sys.modules else {"torch": None}
+    sys.modules.update(without)
+    try:
+        import skops.io  # noqa: F401
+    finally:
+        for name in without:
+            del sys.modules[name]
+
+
+def main(home: str, descriptor: str) -> None:
+    """Serve commands for the node in this home, on this inherited socket."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent ends us in order
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    import_storage()
+    configuration = read_configuration(Path(home))
+    if not_confined := confine(configuration):
+        sys.stderr.write(f"{configuration.name}: the local model is not shut in: {not_confined}\n")
+    outdated = replaced_files([] if not_confined else readable_places(configuration))
+    Server(Connection(int(descriptor)), Commands(configuration), configuration.name, outdated).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,338 @@
+"""gal doctor: finds what is wrong, says what to do, and never fails itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("duckdb")
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+from gal.node.admin import doctor
+from gal.node.admin.doctor import Finding, examine
+from gal.node.admin.init import init_node
+from gal.node.admin.trial import try_model
+from gal.node.config.configuration import read_configuration
+from gal.node.runtime.control import ControlServer
+from gal.node.store.views import load_view
+from gal.node.work.sandbox import landlock_version
+from gal.transport import CardFolder, Identity, Listener, card_of, make_identity, read_card
+
+ROWS = "id,age,town,y\n" + "".join(f"{row},{row % 7},{'ab'[row % 2]},{row % 2}\n" for row in range(30))
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+RUN_TRIAL = doctor.run_trial
+
+
+@pytest.fixture(autouse=True)
+def tried_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are tried in this process: a new one takes seconds to import."""
+
+    def here(home: Path, view: Path, result: Path) -> int:
+        rows = load_view(view)
+        found = try_model(read_configuration(home), rows)
+        result.write_text(json.dumps(asdict(found)))
+        return 0
+
+    monkeypatch.setattr(doctor, "run_trial", here)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "lab"
+    init_node(folder, "lab", source="rows.csv", row_id="id", label="y")
+    (folder / "rows.csv").write_text(ROWS)
+    return folder
+
+
+def by_what(home: Path) -> dict[str, Finding]:
+    return {one.what: one for one in examine(home)}
+
+
+def add_line(home: Path, section: str, line: str) -> None:
+    path = home / "node.toml"
+    path.write_text(path.read_text().replace(f"[{section}]\n", f"[{section}]\n{line}\n", 1))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def bank_listening(folder: Path, bank: Identity, *known: Identity) -> Iterator[str]:
+    """A label holder's listener on loopback; its address."""
+    cards = CardFolder(folder / "cards of bank")
+    for one in known:
+        cards.add(card_of(one))
+    with Listener(
+        "127.0.0.1:0",
+        bank,
+        cards,
+        on_stream=lambda stream: stream.receive(),
+        on_refused=lambda fingerprint, why: None,
+        largest=10**6,
+        software="test",
+    ) as listener:
+        yield f"127.0.0.1:{listener.port}"
+
+
+def test_a_new_node_with_data_is_fine(home: Path) -> None:
+    found = by_what(home)
+    assert {name: one.ok for name, one in found.items()} == {
+        "folder": True,
+        "clock": True,
+        "configuration": True,
+        "data": True,
+        "sandbox": True if landlock_version() else None,
+        "label": True,
+        "model": True,
+        "key": True,
+        "card": True,
+        "cards": None,
+    }
+    assert found["data"].said == "30 rows with integer ids, 2 features (1 of text)"
+    assert all(one.fix for one in found.values() if one.ok is not True)
+    assert "gal cards add" in found["cards"].fix
+
+
+def test_no_folder_and_no_configuration(tmp_path: Path) -> None:
+    found = by_what(tmp_path / "nowhere")
+    assert (found["folder"].ok, found["configuration"].ok) == (False, False)
+    assert "gal init NAME" in found["configuration"].fix
+    assert by_what(tmp_path)["configuration"].ok is False
+
+
+def test_an_error_in_the_configuration_comes_with_its_line(home: Path) -> None:
+    add_line(home, "policy", "max_ronds = 3")
+    found = by_what(home)["configuration"]
+    assert found.ok is False
+    assert "node.toml, line" in found.said
+    assert "did you mean max_rounds?" in found.said
+
+
+def test_data_that_cannot_be_read(home: Path) -> None:
+    (home / "rows.csv").write_text("id,x,y\n1,2,0\n1,3,1\n")
+    found = by_what(home)
+    assert found["data"].ok is False
+    assert "such as 1 in rows 1 and 2" in found["data"].said
+    assert found["model"].ok is True
+
+
+def test_rows_without_labels_are_told(home: Path) -> None:
+    (home / "rows.csv").write_text("id,x,y\n1,2,0\n2,3,\n")
+    found = by_what(home)["label"]
+    assert found.ok is None
+    assert "1 of 2 rows have no label" in found.said
+
+
+def test_a_node_without_data(tmp_path: Path) -> None:
+    init_node(tmp_path / "lab", "lab")
+    found = by_what(tmp_path / "lab")
+    assert found["data"].ok is None
+    assert found["model"].ok is True
+
+
+@pytest.mark.parametrize(
+    ("text", "use", "said"),
+    [
+        (ROWS, "ridge", "could not convert string to float|Cannot convert|convert"),
+        (ROWS.replace("0,0,a", "0,,a"), "no_such_package:Model", "No module named"),
+        ("id,x,y\n" + "".join(f"{row},{row or ''},0\n" for row in range(5)), "ridge", "NaN"),
+    ],
+    ids=["text", "not installed", "missing values"],
+)
+def test_a_model_that_does_not_suit_the_data(home: Path, text: str, use: str, said: str) -> None:
+    (home / "rows.csv").write_text(text)
+    path = home / "node.toml"
+    path.write_text(path.read_text().replace('use = "tabular"', f'use = "{use}"'))
+    found = by_what(home)["model"]
+    assert found.ok is False
+    assert any(one in found.said for one in said.split("|"))
+    assert "[model]" in found.fix
+
+
+def test_options_and_local_loss_of_the_model_are_tried(home: Path) -> None:
+    add_line(home, "model", "options = { alhpa = 3 }")
+    assert "alhpa" in by_what(home)["model"].said
+
+
+def test_a_key_that_others_can_read(home: Path) -> None:
+    (home / "key.pem").chmod(0o644)
+    found = by_what(home)["key"]
+    assert found.ok is False
+    assert "chmod 600" in found.fix
+
+
+def test_a_key_that_is_missing_or_not_of_the_certificate(home: Path) -> None:
+    key = (home / "key.pem").read_bytes()
+    (home / "key.pem").unlink()
+    assert by_what(home)["key"].ok is False
+    (home / "key.pem").write_bytes(make_identity("lab").private_key)
+    (home / "key.pem").chmod(0o600)
+    assert by_what(home)["key"].ok is False
+    (home / "key.pem").write_bytes(key)
+    assert by_what(home)["key"].ok is True
+
+
+def test_a_card_of_another_key_or_address_or_none(home: Path) -> None:
+    own = home / "lab.card"
+    text = own.read_text()
+    own.write_text(text.replace("certificate", 'address = "lab.example:7443"\ncertificate', 1))
+    assert "lab.example:7443" in by_what(home)["card"].said
+    other = home.parent / "other"
+    init_node(other, "lab")
+    own.write_text((other / "lab.card").read_text())
+    assert "of another key" in by_what(home)["card"].said
+    own.unlink()
+    assert "there is no card" in by_what(home)["card"].said
+
+
+def test_a_secret(home: Path) -> None:
+    add_line(home, "data", 'secret_file = "alignment.secret"')
+    assert by_what(home)["secret"].ok is False
+    secret = home / "alignment.secret"
+    secret.write_text("0123456789abcdef\n")
+    secret.chmod(0o644)
+    assert by_what(home)["secret"].ok is None
+    secret.chmod(0o600)
+    assert by_what(home)["secret"].ok is True
+
+
+def test_cards_that_cannot_be_read(home: Path) -> None:
+    (home / "cards" / "bank.card").write_text("nonsense")
+    found = by_what(home)["cards"]
+    assert found.ok is False
+    assert "bank.card" in found.said
+
+
+def test_an_open_folder_and_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.chmod(0o755)
+    said = [one.said for one in examine(home) if one.what == "folder"]
+    assert any("mode 0755" in one for one in said)
+    monkeypatch.setattr(doctor, "LITTLE", 10**30)
+    assert by_what(home)["folder"].ok is None
+
+
+def test_a_clock_that_stands_in_the_past(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.node.admin.doctor.time.time", lambda: 0.0)
+    found = by_what(home)["clock"]
+    assert found.ok is False
+    assert "1970-01-01" in found.said
+
+
+def test_a_label_holder_that_answers_and_knows_us(home: Path, tmp_path: Path) -> None:
+    bank = make_identity("bank")
+    card = read_card(home / "lab.card")
+    us = Identity("lab", (home / "key.pem").read_bytes(), card.certificate)
+    with bank_listening(tmp_path, bank, us) as address:
+        CardFolder(home / "cards").add(card_of(bank, address))
+        found = by_what(home)
+    assert found["bank"].ok is True
+    assert "knows us" in found["bank"].said
+    assert found["cards"].said == "1 known: bank"
+
+
+def test_a_label_holder_that_does_not_know_us(home: Path, tmp_path: Path) -> None:
+    bank = make_identity("bank")
+    with bank_listening(tmp_path, bank, make_identity("somebody")) as address:
+        CardFolder(home / "cards").add(card_of(bank, address))
+        found = by_what(home)["bank"]
+    assert found.ok is False
+    assert "card" in found.fix
+
+
+def test_a_label_holder_with_another_key(home: Path, tmp_path: Path) -> None:
+    with bank_listening(tmp_path, make_identity("bank")) as address:
+        CardFolder(home / "cards").add(card_of(make_identity("bank"), address))
+        assert by_what(home)["bank"].ok is False
+
+
+def test_a_label_holder_that_cannot_be_reached(home: Path) -> None:
+    CardFolder(home / "cards").add(card_of(make_identity("bank"), f"127.0.0.1:{free_port()}"))
+    found = by_what(home)["bank"]
+    assert found.ok is False
+    assert "cannot be reached" in found.said
+    assert "ask bank whether its node runs" in found.fix
+
+
+def test_a_running_node_is_not_disturbed(home: Path) -> None:
+    """Its label holder would end its stream for a second one with the same key."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ControlServer(home, {}):
+        CardFolder(home / "cards").add(card_of(make_identity("bank"), f"127.0.0.1:{server.getsockname()[1]}"))
+        found = by_what(home)["bank"]
+    assert found.ok is True
+    assert found.fix == "gal status"
+
+
+def label_holder(tmp_path: Path, bind: str) -> Path:
+    folder = tmp_path / "bank"
+    init_node(folder, "bank", bind=bind, address="bank.example:7443")
+    return folder
+
+
+def test_a_port_that_is_free_taken_or_held_by_the_node_itself(tmp_path: Path) -> None:
+    port = free_port()
+    folder = label_holder(tmp_path, f"127.0.0.1:{port}")
+    assert by_what(folder)["port"].ok is True
+    with socket.create_server(("127.0.0.1", port)):
+        found = by_what(folder)["port"]
+        assert found.ok is False
+        assert "listen.bind" in found.fix
+        with ControlServer(folder, {}):
+            assert by_what(folder)["port"].ok is True
+
+
+def test_an_address_that_is_not_of_this_machine(tmp_path: Path) -> None:
+    assert by_what(label_holder(tmp_path, "192.0.2.1:7443"))["port"].ok is False
+
+
+def test_what_it_stumbles_over_is_a_finding(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(*_: object, **__: object) -> Iterator[Finding]:
+        raise RuntimeError("it broke")
+
+    for name in ("_folder", "_clock", "_data", "_model", "_secret", "_identity", "_cards", "_port"):
+        monkeypatch.setattr(doctor, name, stumble)
+    broken = [one for one in examine(home) if "RuntimeError: it broke" in one.said]
+    assert len(broken) == 8
+    assert all(one.ok is False for one in broken)
+
+
+def test_a_kernel_without_landlock_is_noted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "landlock_version", lambda: 0)
+    found = by_what(home)["sandbox"]
+    assert found.ok is None
+    assert "can reach whatever this user can" in found.said
+    assert "a user of its own" in found.fix
+
+
+def test_a_model_that_ends_its_process_is_a_finding(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "run_trial", RUN_TRIAL)
+    folder = home.parent / "models"
+    folder.mkdir()
+    (folder / "brutal.py").write_text(
+        "import os\nfrom sklearn.linear_model import Ridge\n\n"
+        "class Brutal(Ridge):\n    def fit(self, X, y):\n        print('going')\n        os._exit(7)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    text = (home / "node.toml").read_text()
+    (home / "node.toml").write_text(text.replace('use = "tabular"', 'use = "brutal:Brutal"'))
+    [finding] = [one for one in examine(home) if one.what == "model"]
+    assert finding.ok is False
+    assert "status 7" in finding.said
+    assert "fit_memory" in finding.fix

@@ -1,0 +1,173 @@
+"""Invitations: signed terms that an operator reads, and everything that is not one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gal.errors import GALError, IdentityError, InvalidInputError, RefusedError
+from gal.node.agreement.invitations import LARGEST, Invited, TaskTerms, read_invitation, write_invitation
+from gal.transport import CardFolder, Identity, card_of, make_identity
+
+
+class Houses:
+    """A bank that invites, a lab that is invited, and a shop that is not."""
+
+    def __init__(self, root: Path) -> None:
+        self.bank, self.lab, self.shop = (make_identity(name) for name in ("bank", "lab", "shop"))
+        self.cards = CardFolder(root)
+        self.cards.add(card_of(self.bank, "127.0.0.1:7443"), "our-bank")
+
+    def terms(self, **changes: Any) -> TaskTerms:
+        given = {
+            "task": "a" * 32,
+            "name": "risk",
+            "label_holder": "bank",
+            "fingerprint": self.bank.fingerprint,
+            "organizations": (Invited(name="lab", fingerprint=self.lab.fingerprint),),
+            "outputs": 1,
+            "rounds": 5,
+        }
+        return TaskTerms.model_validate(given | changes)
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory: pytest.TempPathFactory) -> Houses:
+    return Houses(tmp_path_factory.mktemp("cards"))
+
+
+def written(houses: Houses, path: Path, by: Identity | None = None, **changes: Any) -> Path:
+    write_invitation(houses.terms(**changes), by or houses.bank, path / "risk.invitation")
+    return path / "risk.invitation"
+
+
+def test_terms_come_as_they_were_written(houses: Houses, tmp_path: Path) -> None:
+    path = written(houses, tmp_path, purpose="who pays back", rounds=7)
+    terms, peer = read_invitation(path, houses.cards, houses.lab.fingerprint)
+    assert terms == houses.terms(purpose="who pays back", rounds=7)
+    assert terms.digest == houses.terms(purpose="who pays back", rounds=7).digest
+    assert peer == "our-bank"  # the name under which she is known here, not the one she gives herself
+
+
+def test_every_term_is_in_the_digest(houses: Houses) -> None:
+    base = houses.terms()
+    changed: dict[str, Any] = {
+        "task": "b" * 32,
+        "name": "other",
+        "purpose": "x",
+        "outputs": 2,
+        "rounds": 6,
+        "fitted": "out-of-fold",
+        "folds": 5,
+        "parts": 4,
+        "alignment": "psi",
+        "made": "today",
+        "label_holder": "bank2",
+        "fingerprint": houses.shop.fingerprint,
+        "organizations": (),
+    }
+    assert set(changed) | {"format", "privacy"} == set(TaskTerms.model_fields)
+    signed = {houses.terms(**{name: value}).canonical() for name, value in changed.items()}
+    assert len(signed | {base.canonical()}) == len(changed) + 1
+    # Whom else she invites, and with which key, is signed, but nothing that others have to join anew for.
+    agreed = {
+        name: value for name, value in changed.items() if name not in {"made", "fingerprint", "organizations"}
+    }
+    digests = {houses.terms(**{name: value}).digest for name, value in agreed.items()}
+    assert len(digests | {base.digest}) == len(agreed) + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"alignment": "plain"}, "tells you all her row ids"),
+        ({"alignment": "hashed"}, "secret that you share"),
+        ({"alignment": "psi"}, "she learns which rows you share"),
+        ({"fitted": "out-of-fold", "folds": 5}, "5 times"),
+        ({"parts": 4}, "5 fit(s) a round"),
+        ({"purpose": "who pays back"}, "who pays back"),
+        ({"rounds": 7}, "at most 7 rounds"),
+    ],
+)
+def test_terms_in_plain_words(houses: Houses, changes: dict[str, Any], said: str) -> None:
+    assert said in " ".join(houses.terms(**changes).sentences())
+
+
+def test_one_who_is_not_known(houses: Houses, tmp_path: Path) -> None:
+    path = written(houses, tmp_path, by=houses.shop, fingerprint=houses.shop.fingerprint)
+    with pytest.raises(IdentityError, match=r"card is not known here.*gal cards add"):
+        read_invitation(path, houses.cards, houses.lab.fingerprint)
+
+
+def test_one_who_signs_for_another(houses: Houses, tmp_path: Path) -> None:
+    path = written(houses, tmp_path, by=houses.shop)
+    with pytest.raises(IdentityError, match="not signed by our-bank"):
+        read_invitation(path, houses.cards, houses.lab.fingerprint)
+
+
+def test_terms_that_were_altered(houses: Houses, tmp_path: Path) -> None:
+    path = written(houses, tmp_path)
+    content = json.loads(path.read_text())
+    content["terms"]["rounds"] = 500
+    path.write_text(json.dumps(content))
+    with pytest.raises(IdentityError, match="altered"):
+        read_invitation(path, houses.cards, houses.lab.fingerprint)
+
+
+def test_one_that_is_for_somebody_else(houses: Houses, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="does not invite this organization but lab") as error:
+        read_invitation(written(houses, tmp_path), houses.cards, houses.shop.fingerprint)
+    assert error.value.code == "not-invited"
+
+
+def _without(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda content: {key: value for key, value in content.items() if key != name}
+
+
+def _with_term(name: str, value: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda content: content | {"terms": content["terms"] | {name: value}}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _without("terms"),
+        _without("signature"),
+        lambda content: [content],
+        lambda content: content | {"signature": "not base64!"},
+        lambda content: content | {"signature": 5},
+        _with_term("rounds", 0),
+        _with_term("rounds", "many"),
+        _with_term("name", "../../etc"),
+        _with_term("task", "../x"),
+        _with_term("format", 2),
+        _with_term("privacy", "secret"),
+        _with_term("surprise", 1),
+        _with_term("alignment", "guess"),
+        _with_term("parts", -1),
+    ],
+)
+def test_what_is_no_invitation(
+    houses: Houses, tmp_path: Path, spoil: Callable[[dict[str, Any]], Any]
+) -> None:
+    path = written(houses, tmp_path)
+    path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
+    with pytest.raises(InvalidInputError, match=r"risk\.invitation"):
+        read_invitation(path, houses.cards, houses.lab.fingerprint)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"null", b"[" * 100_000, b" " * (LARGEST + 1)])
+def test_any_other_file(houses: Houses, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.invitation"
+    path.write_bytes(content)
+    with pytest.raises(GALError, match=r"x\.invitation"):
+        read_invitation(path, houses.cards, houses.lab.fingerprint)
+
+
+def test_no_file(houses: Houses, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="there is no file"):
+        read_invitation(tmp_path / "gone", houses.cards, houses.lab.fingerprint)

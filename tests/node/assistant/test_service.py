@@ -1,0 +1,392 @@
+"""An organization's answers: what was agreed, once, and nothing beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gal.errors import RefusedError
+from gal.models import LinearModel
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.invitations import Invited, TaskTerms
+from gal.node.assistant.service import Service
+from gal.node.config.configuration import read_configuration
+from gal.node.journal.metrics import start_metrics
+from gal.node.store.state import State, TaskRecord
+from gal.node.work.worker import Result
+from gal.protocol import Message, digest, prepare
+from small_network import WorkerHere, quiet
+
+N = 40
+FINGERPRINT = "sha256:" + "0" * 64
+TERMS = TaskTerms(
+    task="a" * 32,
+    name="risk",
+    label_holder="clinic",
+    fingerprint=FINGERPRINT,
+    organizations=(Invited(name="lab", fingerprint=FINGERPRINT),),
+    outputs=1,
+    rounds=3,
+    parts=2,
+    folds=1,
+)
+X = np.random.default_rng(0).normal(size=(N, 2))
+RESIDUAL = np.random.default_rng(1).normal(size=(N, 1)).astype(np.float32)
+
+
+class CountingWorker(WorkerHere):
+    """Remembers what it was told to do."""
+
+    def __init__(self, configuration: Any) -> None:
+        super().__init__(configuration)
+        self.done: list[str] = []
+
+    def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
+        self.done.append(do)
+        return super().__call__(do, data, **command)
+
+
+class Lab:
+    """An organization with a joined task, and its label holder's requests."""
+
+    def __init__(self, home: Path, policy: str = "") -> None:
+        self.home = home
+        pd.DataFrame({"id": np.arange(N), "a": X[:, 0], "b": X[:, 1]}).to_csv(home / "rows.csv", index=False)
+        (home / "node.toml").write_text(
+            'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\nuse = "linear"\n' + policy
+        )
+        self.today = datetime(2026, 1, 1, tzinfo=UTC)
+        self.state = State(home)
+        self.metrics = start_metrics(None, dict)
+        configuration = read_configuration(home)
+        self.worker = CountingWorker(configuration)
+        self.service = Service(
+            configuration,
+            self.state,
+            self.worker,  # type: ignore[arg-type]
+            quiet(),
+            self.metrics,
+            lambda: self.today,
+        )
+        self.state.add_task(TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS))
+
+    def ask(self, message: Message, peer: str = "clinic", own: bool = False) -> Message:
+        encoded = prepare(message)
+        return self.service.answer(
+            IncomingRequest(peer, encoded.message, encoded.data, encoded.digest, own)
+        ).message
+
+    def refusal(self, message: Message, peer: str = "clinic", own: bool = False) -> str:
+        with pytest.raises(RefusedError) as error:
+            self.ask(message, peer, own)
+        return error.value.code
+
+    def close(self) -> None:
+        self.state.close()
+        self.metrics.close()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    made.close()
+
+
+def begin(ids: Any = None, version: int = 1, parts: bool = False, **fields: Any) -> Message:
+    rows = np.arange(N) if ids is None else np.asarray(ids)
+    given = {
+        "kind": "integer",
+        "method": "plain",
+        "secret": "",
+        "terms": TERMS.digest,
+        "organization": "lab",
+        "n_outputs": 1,
+        "rounds": 3,
+        "seed": 0,
+    }
+    arrays: dict[str, Any] = {"integers": rows.astype(np.int64), "fit": np.ones(len(rows), dtype=np.uint8)}
+    if parts:
+        arrays["parts"] = (np.arange(len(rows)) % 2).astype(np.int32)
+    return Message("begin", TERMS.task, version, "begin", given | fields, arrays)
+
+
+def fit(rows: str, residual: Any = RESIDUAL, weight: Any = None, version: int = 1, **fields: Any) -> Message:
+    given = {"rows": rows, "track": "assisted", "round": 1, "part": None} | fields
+    arrays = {"residual": np.asarray(residual, dtype=np.float32)}
+    if weight is not None:
+        arrays["sample_weight"] = np.asarray(weight, dtype=np.float64)
+    return Message("fit", TERMS.task, version, f"{given['round']}.0", given, arrays)
+
+
+def predict(ids: Any, *rounds: int, version: int = 1) -> Message:
+    fields = {"kind": "integer", "method": "plain", "secret": "", "track": "assisted", "rounds": list(rounds)}
+    arrays = {"integers": np.asarray(ids, dtype=np.int64)}
+    return Message("predict", TERMS.task, version, f"predict {np.asarray(ids).sum()}", fields, arrays)
+
+
+def end(kept: int, version: int = 1) -> Message:
+    return Message("end", TERMS.task, version, "end", {"kept": kept})
+
+
+# Beginning
+
+
+def test_which_rows_it_knows(lab: Lab) -> None:
+    answer = lab.ask(begin([5, 99, 7, *range(10, 40)]))
+    assert answer.kind == "begun"
+    assert answer.arrays["known"].tolist() == [1, 0, 1, *([1] * 30)]
+    assert answer.fields["n_rows"] == 32
+    assert answer.fields["answers"] == prepare(begin([5, 99, 7, *range(10, 40)])).digest
+
+
+def test_beginning_again_is_the_same_beginning(lab: Lab) -> None:
+    first = lab.ask(begin())
+    again = lab.ask(begin())
+    assert prepare(first).digest == prepare(again).digest
+    assert lab.worker.done.count("begin") == 1
+    assert lab.refusal(begin(np.arange(1, N))) == "already-begun"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        begin(terms=FINGERPRINT),
+        begin(n_outputs=2),
+        begin(rounds=4),
+        begin(method="hashed"),
+        replace(begin(), arrays={**begin().arrays, "parts": (np.arange(N) % 3).astype(np.int32)}),
+        replace(begin(), arrays={**begin().arrays, "folds": (np.arange(N) % 2).astype(np.int32)}),
+    ],
+    ids=["digest", "outputs", "rounds", "alignment", "parts", "folds"],
+)
+def test_other_terms_than_agreed(lab: Lab, message: Message) -> None:
+    if "hashes" not in message.arrays and message.fields["method"] == "hashed":
+        message = replace(
+            message, arrays={"hashes": np.zeros((N, 16), np.uint8), "fit": message.arrays["fit"]}
+        )
+    assert lab.refusal(message) == "other-terms"
+    assert "begin" not in lab.worker.done
+    assert lab.state.versions(TERMS.task) == {}
+
+
+# Rounds
+
+
+def test_fitted_values_are_those_of_its_model(lab: Lab) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    answer = lab.ask(fit(rows))
+    assert (answer.kind, answer.fields["round"], answer.fields["rows"]) == ("fitted", 1, rows)
+    expected = LinearModel().fit(X, RESIDUAL).predict(X)
+    np.testing.assert_allclose(answer.arrays["fitted"], np.reshape(expected, (N, 1)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_request_that_comes_again_gets_the_stored_answer(lab: Lab) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    first = lab.ask(fit(rows))
+    assert prepare(lab.ask(fit(rows))).digest == prepare(first).digest
+    assert lab.worker.done.count("fit") == 1
+    assert lab.refusal(fit(rows, 2 * RESIDUAL)) == "already-answered"
+    assert lab.worker.done.count("fit") == 1
+
+
+@pytest.mark.parametrize("which", ["answer", "model"])
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_file_that_is_lost_is_made_again(lab: Lab, which: str, how: str) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    first = prepare(lab.ask(fit(rows))).digest
+    [path] = [one for one in lab.state.folder(TERMS.task, 1).iterdir() if one.name.startswith(f"{which}-")]
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1])
+    assert prepare(lab.ask(fit(rows))).digest == first
+    assert lab.worker.done.count("fit") == 2
+    assert len(lab.state.answers(TERMS.task, 1)) == 1
+    assert lab.ask(predict([1, 2], 1)).arrays["values"].shape == (1, 2, 1)
+
+
+WRONG: dict[str, tuple[Callable[[str], Message], str]] = {
+    "other rows": (lambda rows: fit(FINGERPRINT), "other-rows"),
+    "too long": (lambda rows: fit(rows, np.zeros((N + 1, 1))), "wrong-shape"),
+    "too short": (lambda rows: fit(rows, np.zeros((N - 1, 1))), "wrong-shape"),
+    "too wide": (lambda rows: fit(rows, np.zeros((N, 2))), "wrong-shape"),
+    "NaN": (lambda rows: fit(rows, np.where(RESIDUAL[0] == RESIDUAL, np.nan, RESIDUAL)), "not-finite"),
+    "infinite": (lambda rows: fit(rows, np.full((N, 1), np.inf)), "not-finite"),
+    "round": (lambda rows: fit(rows, round=4), "too-many-rounds"),
+    "part": (lambda rows: fit(rows, part=0), "other-terms"),
+    "weights": (lambda rows: fit(rows, weight=-np.ones(N)), "wrong-shape"),
+    "few weights": (lambda rows: fit(rows, weight=np.ones(3)), "wrong-shape"),
+    "infinite weights": (lambda rows: fit(rows, weight=np.full(N, np.inf)), "wrong-shape"),
+    "all but a few weighed away": (lambda rows: fit(rows, weight=np.arange(N) < 5), "too-few-rows"),
+    "alone": (lambda rows: fit(rows, track="alone"), "not-yours"),
+    "not begun": (lambda rows: fit(rows, version=2), "not-begun"),
+}
+
+
+@pytest.mark.parametrize(("make", "code"), WRONG.values(), ids=WRONG.keys())
+def test_rounds_that_are_refused(lab: Lab, make: Callable[[str], Message], code: str) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    assert lab.refusal(make(rows)) == code
+    assert "fit" not in lab.worker.done
+    assert lab.ask(fit(rows)).kind == "fitted"  # and it goes on
+
+
+def test_parts_of_a_cross_validation_leave_rows_out(lab: Lab) -> None:
+    rows = lab.ask(begin(parts=True)).fields["rows"]
+    half = RESIDUAL[::2]
+    assert lab.refusal(fit(rows, RESIDUAL, part=0)) == "wrong-shape"
+    assert lab.ask(fit(rows, half, part=1)).arrays["fitted"].shape == (N, 1)
+    assert lab.refusal(fit(rows, half, part=2)) == "other-terms"
+    names = {one.name for one in lab.state.folder(TERMS.task, 1).iterdir()}
+    assert not any(name.startswith("model-") for name in names)  # nobody predicts with them
+
+
+# Who asks
+
+
+def test_only_the_label_holder_of_a_task(lab: Lab) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    for message in (begin(), fit(rows), predict([1], 1), end(0)):
+        assert lab.refusal(message, peer="shop") == "not-joined"
+        assert lab.refusal(message, own=True) == "not-joined"
+        assert lab.refusal(replace(message, task="b" * 32)) == "not-joined"
+    assert lab.worker.done == ["begin"]
+
+
+def test_what_is_nothing_to_ask(lab: Lab) -> None:
+    assert lab.refusal(Message("leave", TERMS.task)) == "not-a-request"
+    assert lab.refusal(Message("joined", fields={"tasks": []})) == "not-a-request"
+
+
+def test_who_has_left_answers_no_more(lab: Lab) -> None:
+    lab.state.set_status(TERMS.task, "left")
+    assert lab.refusal(begin()) == "left"
+
+
+def test_a_private_set_intersection_was_not_agreed(lab: Lab) -> None:
+    fields = {"step": "setup", "kind": "integer", "exchange": "e" * 32, "n_rows": 50}
+    with pytest.raises(RefusedError) as error:
+        lab.ask(Message("blind", TERMS.task, 1, "blind setup", fields))
+    assert error.value.code == "other-terms"
+
+
+# Prediction and end
+
+
+def test_all_rounds_in_one_answer(lab: Lab) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    for round in (1, 2):
+        lab.ask(fit(rows, RESIDUAL / round, round=round))
+    answer = lab.ask(predict([3, 999, 1], 1, 2))
+    assert answer.arrays["known"].tolist() == [1, 0, 1]
+    expected = LinearModel().fit(X, RESIDUAL).predict(X[[3, 1]]).reshape(-1)
+    values = answer.arrays["values"]
+    assert values.shape == (2, 2, 1)
+    np.testing.assert_allclose(values[0, :, 0], expected, rtol=1e-5)
+    np.testing.assert_allclose(values[1, :, 0], expected / 2, rtol=1e-5)
+    assert lab.ask(predict([999], 1)).arrays["values"].shape == (1, 0, 1)
+    assert lab.refusal(predict([1], 4)) == "too-many-rounds"
+    assert lab.refusal(predict([1], 1, 1)) == "repeated-rounds"
+
+
+def test_after_the_end_it_only_predicts(lab: Lab) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    lab.ask(fit(rows))
+    before = lab.ask(predict([1, 2], 1)).arrays["values"]
+    assert lab.ask(end(1)).kind == "done"
+    assert lab.ask(end(1)).kind == "done"
+    assert [one.name for one in lab.state.folder(TERMS.task, 1).iterdir()] == ["model-assisted-1.gal"]
+    np.testing.assert_array_equal(lab.ask(predict([1, 2], 1)).arrays["values"], before)
+    assert lab.refusal(fit(rows, round=2)) == "ended"
+    assert lab.refusal(begin()) == "already-begun"
+
+
+def test_what_is_abandoned_is_deleted(lab: Lab) -> None:
+    lab.ask(fit(lab.ask(begin()).fields["rows"]))
+    lab.ask(end(0))
+    assert [*lab.state.folder(TERMS.task, 1).iterdir()] == []
+    assert lab.refusal(predict([1], 1)) == "ended"
+
+
+def test_a_new_version_ends_the_one_before(lab: Lab) -> None:
+    lab.ask(fit(lab.ask(begin()).fields["rows"]))
+    lab.ask(begin(version=2))
+    assert lab.state.versions(TERMS.task)[1].status == "finished"
+
+
+def test_what_is_forgotten_is_gone(lab: Lab) -> None:
+    lab.ask(fit(lab.ask(begin()).fields["rows"]))
+    lab.state.forget(TERMS.task)
+    lab.service.let_go(TERMS.task)
+    assert not (lab.home / "tasks" / TERMS.task).exists()
+    assert lab.refusal(predict([1], 1)) == "not-joined"
+
+
+# Policy
+
+
+def limited(tmp_path: Path, policy: str) -> Iterator[Lab]:
+    made = Lab(tmp_path, f"[policy]\n{policy}\n")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ("min_rows = 41", "too-few-rows"),
+        ("max_rows = 30", "too-many-rows"),
+        ('accept = ["bank"]', "not-accepted"),
+        ("accept = []", "not-accepted"),
+    ],
+)
+def test_beginnings_that_the_policy_refuses(tmp_path: Path, policy: str, code: str) -> None:
+    for lab in limited(tmp_path, policy):
+        with pytest.raises(Exception, match="lab") as error:
+            lab.ask(begin())
+        refused: Any = error.value
+        assert getattr(refused, "failure", refused).code == code
+        assert str(N) not in str(refused).replace("41", "")
+        assert lab.state.versions(TERMS.task) == {}
+
+
+def test_so_many_versions(tmp_path: Path) -> None:
+    for lab in limited(tmp_path, "max_versions = 2"):
+        lab.ask(begin())
+        lab.ask(begin(version=2))
+        assert lab.refusal(begin(version=3)) == "too-many-versions"
+        assert lab.refusal(begin(version=99)) == "too-many-versions"
+
+
+def test_a_budget_of_predictions(tmp_path: Path) -> None:
+    for lab in limited(tmp_path, "predictions_per_day = 10"):
+        lab.ask(fit(lab.ask(begin()).fields["rows"]))
+        lab.ask(predict(np.arange(7), 1))
+        assert lab.refusal(predict(np.arange(4), 1)) == "budget-spent"
+        lab.ask(predict(np.arange(3), 1))
+        assert lab.refusal(predict([999], 1)) == "budget-spent"  # also whether it knows a row is an answer
+        lab.today = datetime(2026, 1, 2, tzinfo=UTC)
+        lab.ask(predict(np.arange(10), 1))
+
+
+def test_rounded_answers(tmp_path: Path) -> None:
+    for lab in limited(tmp_path, "decimals = 2"):
+        answer = lab.ask(fit(lab.ask(begin()).fields["rows"]))
+        for values in (answer.arrays["fitted"], lab.ask(predict(np.arange(N), 1)).arrays["values"]):
+            np.testing.assert_array_equal(values, np.round(values.astype(np.float64), 2).astype(np.float32))
+            assert len(np.unique(values)) > 5
+
+
+def test_the_digest_is_of_the_bytes_that_came(lab: Lab) -> None:
+    encoded = prepare(begin())
+    assert digest(encoded.data) == encoded.digest == lab.ask(begin()).fields["answers"]

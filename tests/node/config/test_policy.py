@@ -1,0 +1,188 @@
+"""What an organization allows: sizes, limits, the sentences of refusals, rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pydantic import ValidationError
+
+from gal.errors import RefusedError
+from gal.node.config import policy as policy_module
+from gal.node.config.policy import Policy, PolicyLimits, rounded
+
+SMALL = Policy.model_validate(
+    {
+        "accept": ["bank"],
+        "max_rounds": 5,
+        "max_rows": 1000,
+        "min_rows": 20,
+        "max_versions": 3,
+        "predictions_per_day": 100,
+    }
+)
+LIMITS = PolicyLimits("hospital", SMALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("4GB", 4_000_000_000),
+        ("512 MiB", 512 * 2**20),
+        ("1.5kB", 1500),
+        ("10b", 10),
+        ("7", 7),
+        (12, 12),
+        ("2tib", 2 * 2**40),
+    ],
+)
+def test_sizes(text: object, n_bytes: int) -> None:
+    assert Policy.model_validate({"fit_memory": text}).fit_memory == n_bytes
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "GB", "-1GB", "4 XB", "0", 0, -5, 1.5, True, None, "1e9", "٤GB", "0.1B"]
+)
+def test_what_is_no_size_is_named(wrong: object) -> None:
+    with pytest.raises(ValidationError, match="size"):
+        Policy.model_validate({"fit_memory": wrong})
+
+
+def test_every_limit_has_a_default() -> None:
+    policy = Policy()
+    assert policy.accept is None
+    assert policy.decimals is None
+    assert (policy.max_rounds, policy.min_rows, policy.fit_memory) == (50, 20, 4_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"max_round": 5},
+        {"max_rounds": 0},
+        {"max_rounds": "5"},
+        {"max_rounds": True},
+        {"min_rows": 2.5},
+        {"fit_cpu_seconds": 0},
+        {"fit_cpu_seconds": float("inf")},
+        {"fit_memory": "much"},
+        {"decimals": -1},
+        {"decimals": 13},
+        {"predictions_per_day": -1},
+        {"accept": "bank"},
+        {"accept": [1]},
+        {"accept": ["../bank"]},
+        {"accept": ["bank", "bank"]},
+        {"min_rows": 30, "max_rows": 20},
+    ],
+)
+def test_a_wrong_section_is_an_error(section: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Policy.model_validate(section)
+
+
+def test_policy_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        SMALL.max_rounds = 1000
+
+
+def refusal(check: object, *arguments: object) -> tuple[str, str]:
+    """Code and sentence of a refusal."""
+    assert callable(check)
+    with pytest.raises(RefusedError) as caught:
+        check(*arguments)
+    return caught.value.code, str(caught.value)
+
+
+def test_what_is_within_the_limits_passes() -> None:
+    LIMITS.check_peer("bank")
+    LIMITS.check_invitation("bank", 5)
+    LIMITS.check_begin(1000, 3)
+    LIMITS.check_begin(20, 1)
+    LIMITS.check_fit(20, 5)
+    LIMITS.check_predict(100, 0)
+    LIMITS.check_predict(0, 100)
+
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "code", "limit"),
+    [
+        ("check_peer", ("insurer",), "not-accepted", "accept"),
+        ("check_invitation", ("insurer", 1), "not-accepted", "accept"),
+        ("check_invitation", ("bank", 6), "too-many-rounds", "5 rounds"),
+        ("check_begin", (1001, 1), "too-many-rows", "1000 rows"),
+        ("check_begin", (19, 1), "too-few-rows", "20 rows"),
+        ("check_begin", (100, 4), "too-many-versions", "3 versions"),
+        ("check_fit", (19, 1), "too-few-rows", "20 rows"),
+        ("check_fit", (100, 6), "too-many-rounds", "5 rounds"),
+        ("check_predict", (101, 0), "budget-spent", "100 rows a day"),
+        ("check_predict", (1, 100), "budget-spent", "0 are left"),
+        ("check_predict", (1, 150), "budget-spent", "0 are left"),
+    ],
+)
+def test_beyond_a_limit_is_refused(check: str, arguments: tuple[object, ...], code: str, limit: str) -> None:
+    found, sentence = refusal(getattr(LIMITS, check), *arguments)
+    assert found == code
+    assert "hospital" in sentence
+    assert limit in sentence
+    assert "operator" in sentence
+
+
+def test_nobody_may_ask_where_accept_is_empty_and_all_where_it_is_absent() -> None:
+    PolicyLimits("hospital", Policy()).check_peer("anybody")
+    assert refusal(PolicyLimits("hospital", Policy(accept=())).check_peer, "bank")[0] == "not-accepted"
+
+
+def test_a_refusal_tells_neither_who_else_is_accepted_nor_how_many_rows_there_were() -> None:
+    assert "bank" not in refusal(LIMITS.check_peer, "insurer")[1]
+    assert "17" not in refusal(LIMITS.check_fit, 17, 1)[1]
+    assert "17" not in refusal(LIMITS.check_begin, 17, 1)[1]
+
+
+finite = st.floats(-1e6, 1e6, width=32)
+arrays = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=2, max_side=20), elements=finite)
+
+
+@given(arrays, st.integers(0, 6))
+def test_rounding_is_near_and_rounds_nothing_twice(values: npt.NDArray[np.float32], decimals: int) -> None:
+    once = rounded(values, decimals)
+    assert once.dtype == np.float32
+    assert once.shape == values.shape
+    wide = values.astype(np.float64)
+    assert np.all(np.abs(once - wide) <= 0.5001 * 10.0**-decimals + np.abs(wide) * 2.0**-24)
+    np.testing.assert_array_equal(rounded(once, decimals), once)
+
+
+@given(arrays, st.integers(0, 4))
+def test_no_more_values_are_told_apart_than_the_decimals_allow(
+    values: npt.NDArray[np.float32], decimals: int
+) -> None:
+    steps = np.unique(np.round(values.astype(np.float64) * 10**decimals).round())
+    assert len(np.unique(rounded(values, decimals))) <= len(steps) + 1
+
+
+@given(st.integers(0, 12))
+def test_nan_and_infinities_stay_and_zero_has_no_sign(decimals: int) -> None:
+    values = np.array([np.nan, np.inf, -np.inf, -1e-30, 1e300, -1e300])
+    out = rounded(values, decimals)
+    np.testing.assert_array_equal(
+        out, np.array([np.nan, np.inf, -np.inf, 0, np.inf, -np.inf], dtype=np.float32)
+    )
+    assert not np.signbit(out[3])
+
+
+def test_long_arrays_are_rounded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(100, 3))
+    whole = rounded(values, 2)
+    monkeypatch.setattr(policy_module, "_BLOCK", 7)
+    np.testing.assert_array_equal(rounded(values, 2), whole)
+
+
+def test_limits_round_only_where_asked() -> None:
+    values = np.array([1.23456, np.nan])
+    assert LIMITS.rounded(values) is values
+    out = PolicyLimits("hospital", Policy(decimals=2)).rounded(values)
+    np.testing.assert_array_equal(out, np.array([1.23, np.nan], dtype=np.float32))

@@ -1,0 +1,673 @@
+"""Labels over nodes: what leaves follows from noise that is drawn once and charged before anything is sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gal.node.holder.labels.label_guard
+import real_nodes
+from gal import GALClassifier
+from gal.engine.labels import classes_from
+from gal.engine.options import Options
+from gal.errors import (
+    BudgetSpentError,
+    InvalidLabelsError,
+    InvalidOptionError,
+    LearningInterruptedError,
+    PrivacyError,
+)
+from gal.models import LinearModel
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.config.configuration import Privacy as NodePrivacy
+from gal.node.holder.labels.label_guard import Drawn
+from gal.node.holder.labels.label_privacy import LabelPrivacy
+from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
+from gal.node.store.audit import AuditLog
+from gal.node.store.stored_versions import LearnedVersion
+from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
+from gal.privacy.accounting import Event
+from gal.privacy.ledger import Ledger, row_keys
+from gal.protocol import decode
+from small_network import LABEL, ROW_ID, Network, exact, numbers, running
+
+N = 60
+EPSILON = 1.0
+SUBJECT = f"labels: {LABEL}"
+
+RESPONSE = LabelPrivacy("randomised-response", EPSILON, classes=("no", "yes"))
+LAPLACE = LabelPrivacy("laplace-labels", EPSILON, lower=-10.0, upper=10.0)
+RESIDUALS = LabelPrivacy("laplace-residuals", 20.0, classes=("no", "yes"))
+NUMBERS = LabelPrivacy("laplace-residuals", 20.0)
+MECHANISMS = {
+    "randomised-response": RESPONSE,
+    "laplace-labels": LAPLACE,
+    "laplace-residuals": RESIDUALS,
+    "laplace-residuals of numbers": NUMBERS,
+}
+
+
+class FixedNoise:
+    """Looks secure, and gives the same noisy values whatever the labels are; counts the values that it gave."""
+
+    secure = True
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.drawn: list[int] = []
+
+    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
+        """Codes (n,) from nowhere."""
+        self.drawn.append(len(codes))
+        return self.rng.integers(0, n_classes, len(codes))
+
+    def laplace(self, values: Any, scale: float) -> Any:
+        """Numbers from nowhere, same shape."""
+        self.drawn.append(len(values))
+        return self.rng.normal(size=values.shape)
+
+    gaussian = laplace
+
+
+def labelled(classes: bool = True, seed: int = 0) -> dict[str, pd.DataFrame]:
+    """Tables of which the first has labels that follow from all columns; another ``seed``: other labels, all else the same."""
+    tables = numbers(N, organizations=("clinic", "lab"))
+    y = tables["clinic"][LABEL].to_numpy().copy()
+    if seed:
+        np.random.default_rng(seed).shuffle(y)
+    tables["clinic"][LABEL] = np.where(y > 0, "yes", "no") if classes else y
+    return tables
+
+
+@pytest.fixture(scope="module")
+def running_net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """A clinic that holds labels and a lab that helps."""
+    with running(Network(tmp_path_factory.mktemp("net"), labelled())) as network:
+        yield network
+
+
+@pytest.fixture
+def net(running_net: Network, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Network:
+    """The same with its labels as they were, and noise that tests can foresee; each test has tasks of its own.
+
+    The private refit, which takes longer than all else, is left out where a test is not about it.
+    """
+    if "refit" not in request.node.name:
+        monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", lambda *_, **__: None)
+    running_net.write("clinic", labelled()["clinic"])
+    running_net.holder.guard.noise = FixedNoise
+    return running_net
+
+
+@pytest.fixture
+def sent(net: Network, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
+    """Grows by all that is sent to others: to whom, what kind, and the bytes."""
+    return spied(net, monkeypatch)
+
+
+def spied(network: Network, patch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
+    sent: list[tuple[str, str, bytes]] = []
+    assistants = network.nodes["clinic"].assistants
+    post = assistants.post
+
+    def note(name: str, encoded: Any, *more: Any) -> Any:
+        sent.append((name, encoded.message.kind, bytes(encoded.data)))
+        return post(name, encoded, *more)
+
+    patch.setattr(assistants, "post", note)
+    return sent
+
+
+def versions(network: Network, task: str) -> dict[int, LearnedVersion]:
+    state = network.nodes["clinic"].state
+    return state.learned_versions(state.find_task(task).id)
+
+
+def audited(network: Network, kind: str) -> list[str]:
+    return [one.note for one in network.nodes["clinic"].records.audit.entries() if one.kind == kind]
+
+
+def charged(network: Network, task: str) -> list[Any]:
+    return [one for one in network.nodes["clinic"].ledger.entries() if one.task == task]
+
+
+# What leaves
+
+
+def traffic(
+    net: Network, sent: list[tuple[str, str, bytes]], task: str, privacy: LabelPrivacy
+) -> list[tuple[str, str, bytes]]:
+    """Everything that the lab receives in a task, from the invitation to a prediction, but for the task's own name."""
+    del sent[:]
+    record = net.invite(task, rounds=2, privacy=privacy, cross_validation=0)
+    net.learn(task)
+    net.tables["clinic"][[ROW_ID]].to_csv(net.root / "all.csv", index=False)
+    net.holder.predictor._numbers = count(1)
+    net.holder.predict_file(task, net.root / "all.csv")
+    named = record.id.encode(), record.terms.digest.encode()
+    told = {
+        key: value
+        for key, value in record.terms.model_dump(mode="json").items()
+        if key not in {"task", "name"}
+    }
+    heard = [
+        (name, kind, data.replace(named[0], b"T" * 32).replace(named[1], b"D" * len(named[1])))
+        for name, kind, data in sent
+    ]
+    return [*heard, ("lab", "terms", repr(told).encode())]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_other_labels_with_the_same_noise_leave_no_trace(net: Network, sent: Any, mechanism: str) -> None:
+    privacy, task = MECHANISMS[mechanism], mechanism.replace(" ", "-")
+    found = []
+    for seed in (0, 7):
+        net.write("clinic", labelled(privacy.classes is not None, seed)["clinic"])
+        found.append(traffic(net, sent, f"{task}-{seed}", privacy))
+    assert [kind for _, kind, _ in found[0]] == ["begin", "fit", "fit", "end", "predict", "terms"]
+    assert found[0] == found[1]
+
+
+def test_without_privacy_other_labels_show(net: Network, sent: Any) -> None:
+    found = []
+    for seed in (0, 7):
+        net.write("clinic", labelled(seed=seed)["clinic"])
+        found.append(traffic(net, sent, f"plain-{seed}", LabelPrivacy()))
+    assert found[0] != found[1]
+
+
+def same_as_in_one_process(network: Network, lab_model: Any) -> dict[str, Any]:
+    """With the same noisy labels, learning and predicting over nodes is what the estimator does, to the last bit."""
+    record = network.invite("same", rounds=3, seed=4, privacy=RESPONSE)
+    facts = network.learn("same")
+    table = network.tables["clinic"].merge(network.tables["lab"], on=ROW_ID)
+    parts = {"clinic": ["clinic_a", "clinic_b"], "lab": ["lab_a", "lab_b"]}
+    columns = table[[*parts["clinic"], *parts["lab"]]].to_numpy()
+    places = {"clinic": [0, 1], "lab": [2, 3]}
+    models = {"clinic": LinearModel(), "lab": lab_model}
+    mechanism = RandomisedResponse(EPSILON, ["no", "yes"], FixedNoise())
+    model = GALClassifier(places, rounds=3, privacy=mechanism, local_models=models, random_state=1)
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # a task's seed is a number, not what an estimator draws from one
+        patch.setattr(
+            "gal.estimators.check_random_state", lambda _: type("Four", (), {"randint": lambda *_: 4})
+        )
+        model.fit(columns, table[LABEL])
+    assert exact(network.ensemble(record)) == exact(model.ensemble_)
+    table[[ROW_ID]].to_csv(network.root / "all.csv", index=False)
+    rows = network.holder.predict_file("same", network.root / "all.csv")["rows"]
+    said = [row["probabilities"]["yes"] for row in rows]
+    np.testing.assert_array_equal(said, model.predict_proba(columns)[:, 1])
+    assert [row["prediction"] for row in rows] == model.predict(columns).tolist()
+    return facts
+
+
+def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None:
+    facts = same_as_in_one_process(net, LinearModel())
+    assert facts["refitted"]
+    assert facts["private_true_loss"] < facts["public_true_loss"]
+
+
+def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:
+    moving = (
+        'use = "moving_models:Drifting"\noptions = { n_features = 2 }\ntrusted = ["moving_models.Drifting"]'
+    )
+    model = import_module("moving_models").Drifting(n_features=2)
+    with running(Network(tmp_path, labelled(), models={"lab": moving})) as network:
+        network.holder.guard.noise = FixedNoise
+        assert same_as_in_one_process(network, model)["refitted"]
+
+
+def test_predictions_of_every_version_use_its_refit(net: Network, tmp_path: Path) -> None:
+    net.invite("versions", rounds=2, privacy=RESPONSE)
+    net.learn("versions")
+    net.learn("versions")
+    net.tables["clinic"].to_csv(tmp_path / "all.csv", index=False)
+    scores = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
+    assert scores[1] == scores[2]  # the same noisy labels: the same model
+    assert scores[1]["accuracy"] > 0.7  # its noise knows nothing of the labels; the refit does
+    state = net.nodes["clinic"].state
+    record = state.find_task("versions")
+    learned = state.learned_version(record.id, 1)
+    assert learned is not None
+    assert set(learned.refit["private_refit"]) >= {"intercept", "coefficients"}
+    state.put_version(record.id, 1, replace(learned, refit={}))  # what others know of it
+    net.holder.predictor.close()
+    again = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
+    assert again[2] == scores[2]
+    assert again[1]["accuracy"] < again[2]["accuracy"]
+
+
+def test_a_private_refit_that_fails_does_not_show(
+    net: Network, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("these labels are too hard")
+
+    monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", fails)
+    net.invite("hard", rounds=1, privacy=RESPONSE)
+    facts = net.learn("hard")
+    assert not facts["refitted"]
+    assert facts["refit_problem"] == "ValueError: these labels are too hard"
+    assert [kind for _, kind, _ in sent] == ["begin", "fit", "end"]
+    assert net.nodes["clinic"].state.find_task("hard").active == 1
+
+
+# What it costs
+
+
+def protected(
+    net: Network, task: str, version: int, noise: FixedNoise, peers: Sequence[str] = ("lab",)
+) -> Any:
+    """What the guard lets a version see of today's labels."""
+    node = net.nodes["clinic"]
+    record, rows = node.state.find_task(task), read_labelled(node.configuration)
+    net.holder.guard.noise = lambda: noise
+    labels = labels_of_task(record.options, rows.y)
+    return net.holder.guard.protect(record, version, rows.ids, labels, peers)
+
+
+def test_every_version_of_a_task_costs_once(net: Network) -> None:
+    keys = row_keys(net.tables["clinic"][ROW_ID].to_numpy())
+    spent = partial(net.nodes["clinic"].ledger.spent, SUBJECT, 0.0)
+    net.invite("once", rounds=1, privacy=RESPONSE)
+    first = protected(net, "once", 1, draws := FixedNoise())
+    assert (draws.drawn, spent(task="once")) == ([N], EPSILON)
+    again = protected(net, "once", 2, draws := FixedNoise(1))
+    assert (draws.drawn, spent(task="once")) == ([], EPSILON)
+    np.testing.assert_array_equal(first.labels.y, again.labels.y)
+    # One label is corrected, one row is new: only the new one is drawn. Noise for the other would show that it was corrected.
+    table = net.tables["clinic"].copy()
+    table.loc[5, LABEL] = "no" if table.loc[5, LABEL] == "yes" else "yes"
+    new = pd.DataFrame([[7, 0.5, 0.5, "yes"]], columns=table.columns)
+    net.write("clinic", pd.concat([table, new], ignore_index=True))
+    third = protected(net, "once", 3, draws := FixedNoise(2))
+    assert draws.drawn == [1]
+    np.testing.assert_array_equal(third.labels.y[:N], first.labels.y)
+    assert spent(task="once", rows=keys) == EPSILON
+    assert spent(task="once", rows=row_keys([7])) == EPSILON
+    # Another task knows nothing of these draws: it adds up.
+    before = spent(rows=keys[5:6])
+    net.invite("more", rounds=1, privacy=RESPONSE)
+    protected(net, "more", 1, draws := FixedNoise(3))
+    assert draws.drawn == [N + 1]
+    assert spent(rows=keys[5:6]) == before + EPSILON
+
+
+def test_a_draw_that_was_lost_is_drawn_and_paid_again(net: Network) -> None:
+    node = net.nodes["clinic"]
+    spent = partial(node.ledger.spent, SUBJECT, 0.0, task="lost")
+    net.invite("lost", rounds=1, privacy=RESPONSE)
+    protected(net, "lost", 1, FixedNoise())
+    folder = node.state.folder(node.state.find_task("lost").id, 1, "label holder")
+    [kept] = folder.parents[1].glob("*/noisy-labels.arrow")
+    kept.unlink()
+    protected(net, "lost", 1, draws := FixedNoise(1))
+    assert (draws.drawn, spent()) == ([N], 2 * EPSILON)
+
+
+def test_rows_are_told_in_the_order_of_their_ids(net: Network, sent: Any) -> None:
+    """Cases before controls, as many sources have them, would tell every label."""
+    table = net.tables["clinic"].sort_values(LABEL)
+    net.write("clinic", table)
+    net.invite("ordered", rounds=1, privacy=RESPONSE)
+    net.learn("ordered")
+    [begin] = [decode(data) for _, kind, data in sent if kind == "begin"]
+    ids = begin.arrays["integers"]
+    np.testing.assert_array_equal(ids, np.sort(ids))
+    assert not np.array_equal(ids, table[ROW_ID].to_numpy())
+
+
+def test_who_is_invited_later_is_charged_for_what_was_drawn_before(net: Network) -> None:
+    spent = partial(net.nodes["clinic"].ledger.spent, SUBJECT, 0.0, task="later")
+    net.invite("later", rounds=1, privacy=RESPONSE)
+    protected(net, "later", 1, FixedNoise())
+    assert spent(peer="ward") == 0
+    protected(net, "later", 2, FixedNoise(), peers=("lab", "ward"))
+    assert (spent(peer="ward"), spent()) == (EPSILON, EPSILON)
+
+
+def test_residuals_cost_anew_in_every_version(net: Network) -> None:
+    net.invite("anew", rounds=2, privacy=RESIDUALS)
+    for version in (1, 2, 2):
+        protected(net, "anew", version, FixedNoise())
+    assert net.nodes["clinic"].ledger.spent(SUBJECT, 0.0, task="anew") == pytest.approx(40.0)
+    assert [one.event.count for one in charged(net, "anew")] == [2, 2]
+
+
+def test_no_privacy_is_in_the_ledger_and_in_the_audit_log(net: Network) -> None:
+    net.invite("open", rounds=1)
+    facts = net.learn("open")
+    [entry] = charged(net, "open")
+    assert (entry.event, entry.peers, entry.n_rows) == (Event("none", 0.0), ("lab",), N)
+    assert facts["privacy"]["mechanism"] == "none"
+    assert facts["privacy"]["spent"] is None
+    assert "refitted" not in facts
+    assert audited(net, "charged")[-1] == f"{SUBJECT}: no privacy (no bound) for {N} rows, to lab"
+
+
+def test_a_spent_budget_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = {"clinic": "[privacy]\nlabel_epsilon = 1.5\n"}
+    with running(Network(tmp_path, labelled(), more=budget)) as network:
+        network.holder.guard.noise = FixedNoise
+        network.invite("first", rounds=1, privacy=RESPONSE)
+        events: list[Mapping[str, Any]] = []
+        network.learn("first", on_event=events.append)
+        [said] = [one for one in events if one["event"] == "privacy"]
+        assert (said["spent"], said["budget"], said["left"]) == (1.0, 1.5, 0.5)
+        network.learn("first")  # costs nothing more
+        network.invite("second", rounds=1, privacy=RESPONSE)
+        sent = spied(network, monkeypatch)
+        with pytest.raises(BudgetSpentError, match=r"0\.5 is left.*would bring them to 2"):
+            network.learn("second")
+        assert sent == []
+        assert versions(network, "second") == {}
+        assert network.nodes["clinic"].ledger.spent(SUBJECT, 0.0) == 1.0
+        assert "budget spent" in audited(network, "not charged")[-1]
+        with pytest.raises(PrivacyError, match=r"label_epsilon.*gal invite --privacy"):
+            network.invite("third", rounds=1)
+
+
+def test_a_budget_that_came_later_refuses_what_has_no_privacy(net: Network, sent: Any) -> None:
+    net.invite("late", rounds=1)
+    allowed = NodePrivacy(label_epsilon=20.0)
+    with pytest.MonkeyPatch.context() as patch:
+        changed = net.nodes["clinic"].configuration.model_copy(update={"privacy": allowed})
+        patch.setattr(net.nodes["clinic"], "configuration", changed)
+        with pytest.raises(PrivacyError, match="would tell every label"):
+            net.learn("late")
+    assert sent == []
+    assert versions(net, "late") == {}
+    assert "would tell every label" in audited(net, "not charged")[-1]
+
+
+# Crashes
+
+
+def stopped_after(round: int, stopping: threading.Event) -> Any:
+    def tell(event: Mapping[str, Any]) -> None:
+        if event["event"] == "round" and event["round"] == round:
+            stopping.set()
+
+    return tell
+
+
+@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals"])
+def test_what_resumes_sends_the_same_and_is_charged_once(
+    net: Network, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts = f"whole-{mechanism}", f"parts-{mechanism}"
+    record = net.invite(whole, rounds=3, privacy=MECHANISMS[mechanism])
+    net.learn(whole)
+    net.invite(parts, rounds=3, privacy=MECHANISMS[mechanism])
+    net.holder.guard.noise = lambda: noise
+    stopping, noise = threading.Event(), FixedNoise()
+    with pytest.raises(LearningInterruptedError):
+        net.learn(parts, stopping=stopping, on_event=stopped_after(2, stopping))
+    drawn = list(noise.drawn)
+    assert drawn == ([N] if mechanism == "randomised-response" else [N, N, N])
+    net.stop("clinic")
+    net.start("clinic")
+    net.holder.guard.noise = lambda: noise
+    sent = spied(net, monkeypatch)
+    net.learn(parts, resume=True)
+    assert noise.drawn == drawn  # what is on the disk is not drawn again
+    assert exact(net.ensemble(record)) == exact(net.ensemble(net.nodes["clinic"].state.find_task(parts)))
+    assert [kind for _, kind, _ in sent] == ["fit", "end"]
+    [one], [other] = charged(net, whole), charged(net, parts)
+    assert (one.event, one.n_rows, one.most) == (other.event, other.n_rows, other.most)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_the_charge_neither_draws_twice_nor_sends(net: Network, sent: Any, when: str) -> None:
+    task, noise, ledger = f"crash-{when}", FixedNoise(), net.nodes["clinic"].ledger
+    net.invite(task, rounds=1, privacy=RESPONSE)
+    net.holder.guard.noise = lambda: noise
+    charge = ledger.charge
+
+    def dies(*args: Any, **more: Any) -> None:
+        if when == "after":
+            charge(*args, **more)
+        raise SystemError("the power failed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "charge", dies)
+        patch.setattr(net.holder._versions, "drop_files", lambda *_: None)  # nobody tidies up after a crash
+        with pytest.raises(SystemError):
+            net.learn(task)
+    assert sent == []
+    assert versions(net, task) == {}
+    net.learn(task)
+    assert noise.drawn == [N]
+    assert [(one.n_rows, one.most) for one in charged(net, task)] == [(N, 1)]
+
+
+def test_noisy_labels_stay_until_the_task_is_forgotten(net: Network) -> None:
+    record = net.invite("kept", rounds=1, privacy=RESPONSE)
+    net.learn("kept")
+    [path] = (net.root / "clinic" / "tasks" / record.id).rglob("noisy-labels.arrow")
+    drawn = Drawn.read(path)
+    np.testing.assert_array_equal(drawn.noisy, np.random.default_rng(0).integers(0, 2, N))
+    assert (path.stat().st_mode & 0o777) == 0o600
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(PrivacyError, match="damaged"):
+        net.learn("kept")
+
+
+# What is refused
+
+
+def test_noise_that_can_be_repeated_is_refused(net: Network, sent: Any) -> None:
+    for task, privacy in {"labels": RESPONSE, "residuals": RESIDUALS}.items():
+        net.invite(task, rounds=1, privacy=privacy)
+        net.holder.guard.noise = lambda: SeededNoise(0)
+        with pytest.raises(PrivacyError, match="SeededNoise is no secure source"):
+            net.learn(task)
+        assert charged(net, task) == []
+    assert sent == []
+
+
+def test_a_tasks_seed_does_not_fix_the_noise(net: Network) -> None:
+    pytest.importorskip("opendp", reason="the extra privacy")
+    net.holder.guard.noise = SystemNoise
+    drawn = []
+    for task in ("seeded", "seeded-too"):
+        record = net.invite(task, rounds=1, seed=3, privacy=RESPONSE)
+        net.learn(task)
+        [path] = (net.root / "clinic" / "tasks" / record.id).rglob("noisy-labels.arrow")
+        drawn.append(Drawn.read(path).noisy)
+    assert (drawn[0] != drawn[1]).any()
+
+
+def test_labels_that_are_not_public(net: Network, sent: Any) -> None:
+    with pytest.raises(InvalidLabelsError, match="none of the public classes"):
+        net.invite("few", privacy=LabelPrivacy("randomised-response", 1.0, classes=("no", "maybe")))
+    with pytest.raises(InvalidLabelsError, match="must be numbers"):
+        net.invite("text", privacy=LAPLACE)
+    net.invite("strange", rounds=1, privacy=RESPONSE)
+    table = net.tables["clinic"].copy()
+    table.loc[3, LABEL] = "perhaps"
+    net.write("clinic", table)
+    with pytest.raises(InvalidLabelsError, match=r"1 of 60 labels \(first at row 3\)"):
+        net.learn("strange")
+    assert (sent, versions(net, "strange"), charged(net, "strange")) == ([], {}, [])
+
+
+def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
+    with pytest.raises(InvalidOptionError, match="kind 'regression' does not go"):
+        net.invite("risk", kind="regression", privacy=RESPONSE)
+    with pytest.raises(InvalidOptionError, match="name all that can occur: --classes"):
+        net.invite("risk", kind="classification", privacy=LabelPrivacy("laplace-residuals", 1.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"mechanism": "paper-laplace"}, "not for nodes"),
+        ({"mechanism": "noise"}, "there are: none, randomised-response"),
+        ({"mechanism": "none", "epsilon": 1.0}, "none has no epsilon"),
+        ({"mechanism": "randomised-response", "epsilon": 0.0, "classes": ("a", "b")}, "above 0"),
+        ({"mechanism": "randomised-response", "epsilon": 1.0}, "public set of all classes"),
+        ({"mechanism": "laplace-labels", "epsilon": 1.0}, "public lower bound"),
+        ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes mean nothing"),
+        ({"mechanism": "gaussian-residuals", "epsilon": 1.0}, "delta"),
+    ],
+)
+def test_what_cannot_be_promised(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        LabelPrivacy(**given)
+
+
+@pytest.mark.parametrize(
+    ("written", "labels"),
+    [
+        ("0,1", [0, 1, 1]),
+        ("0,1", [0.0, 1.0, 1.0]),
+        ("0,1", ["0", "1", "1"]),
+        ("0,1", [False, True, True]),
+        ("false,true", [False, True, True]),
+        ("False,True,unknown", [False, True, True]),
+        ("2,10", [2, 10, 10]),
+        ("a,b", ["a", "b", "b"]),
+    ],
+)
+def test_labels_are_read_as_the_public_classes(written: str, labels: list[Any]) -> None:
+    privacy = LabelPrivacy("randomised-response", 1.0, classes=classes_from(written))
+    y = np.array(labels, dtype=object if isinstance(labels[0], str) else None)
+    read = privacy.read(y, "auto", Options())
+    assert read.y[:, 0].tolist() == [0.0, 1.0, 1.0]
+    assert read.loss.n_outputs == (1 if len(privacy.classes or ()) == 2 else 3)
+
+
+# What organizations are told
+
+
+def test_terms_say_what_protects_the_labels(net: Network) -> None:
+    record = net.invite("told", rounds=1, privacy=RESPONSE)
+    terms = record.terms
+    plain = terms.model_copy(update={"privacy": "none"})
+    assert "randomised-response (epsilon 1, once" in " ".join(terms.sentences())
+    assert "none is promised" in " ".join(plain.sentences())
+    for one in (terms, plain):
+        assert "Your fitted values and predictions are another matter" in one.sentences()[-1]
+    other = LabelPrivacy("randomised-response", 2.0, classes=("no", "yes")).promised
+    digests = {terms.digest, plain.digest, terms.model_copy(update={"privacy": other}).digest}
+    assert len(digests) == 3
+    assert record.options["privacy"] == {
+        "mechanism": "randomised-response",
+        "epsilon": 1.0,
+        "classes": ("no", "yes"),
+    }
+    assert plain.model_dump(mode="json")["privacy"] == "none"  # as it was before there was any other word
+
+
+# What attacks find
+
+
+class Measured:
+    """Stands in for the leak meter, and keeps what it was given."""
+
+    def __call__(self, transcript: Any, y: Any, **facts: Any) -> Measured:
+        self.sent = transcript.sent(label_holder=facts["label_holder"])
+        self.y, self.facts = y, facts
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """What is kept of it."""
+        return {"verdict": "measured"}
+
+
+@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals of numbers"])
+def test_the_leak_is_measured_on_what_was_sent(
+    net: Network, sent: Any, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter, privacy, task = Measured(), MECHANISMS[mechanism], f"leak-{mechanism.replace(' ', '-')}"
+    monkeypatch.setattr("gal.privacy.leakage.measure_leakage", meter)
+    monkeypatch.setattr("gal.node.holder.labels.label_guard.MEASURED_ROWS", 20)
+    net.write("clinic", labelled(privacy.classes is not None)["clinic"])
+    net.invite(task, rounds=2, privacy=privacy)
+    facts = net.learn(task, measure_leak=True)
+    assert facts["leak"] == versions(net, task)[1].leak == {"verdict": "measured", "attacks": []}
+    residuals = [decode(data).arrays["residual"] for _, kind, data in sent if kind == "fit"]
+    assert len(meter.sent.rows) == 20
+    for round, residual in enumerate(residuals):
+        np.testing.assert_array_equal(meter.sent.residual[:, round, 0], residual[meter.sent.rows])
+    true = net.tables["clinic"][LABEL].to_numpy()
+    np.testing.assert_array_equal(meter.y, true == "yes" if privacy.classes else true)
+    assert meter.facts["privacy"] == privacy.made()
+    assert "leak" not in net.learn(task)
+
+
+@pytest.mark.slow
+def test_without_privacy_every_label_is_known(net: Network) -> None:
+    net.invite("leak-plain", rounds=2)
+    leak = net.learn("leak-plain", measure_leak=True)["leak"]
+    assert leak["verdict"].startswith("EVERY ASSISTANT KNOWS EVERY TRAINING LABEL")
+    assert leak["rows"] == N
+
+
+# Kills
+
+
+@dataclass
+class Protected(real_nodes.Network):
+    """Real processes with a task whose labels are protected."""
+
+    privacy: LabelPrivacy = LAPLACE
+
+    def invite(self, task: str = real_nodes.TASK) -> None:
+        path, home = self.root / f"{task}.invitation", self.home(real_nodes.HOLDER)
+        choices = {"kind": "regression", "alignment": "plain", "seed": 0, "purpose": ""}
+        names = list(self.organizations)
+        invite(home, task, names, path, privacy=self.privacy, options={"rounds": self.rounds}, **choices)
+        for name in self.organizations:
+            join(self.home(name), *read_terms(self.home(name), path))
+
+
+POINTS = ("commit-before", "commit-after", "rename-before", "rename-after", "record-before", "sent")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "residuals"])
+def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labels: bool) -> None:
+    pytest.importorskip("opendp", reason="the extra privacy")
+    privacy = LabelPrivacy("laplace-labels", 1.0, lower=-50.0, upper=50.0) if labels else NUMBERS
+    with Protected(tmp_path, privacy=privacy) as network:
+        network.serve(*network.organizations)
+        state, deaths = network.state(real_nodes.HOLDER), 0
+        for doom in [f"node.{point}:{at}" for at in (2, 3, 4, 6) for point in POINTS] + [""]:
+            known = state.statuses(network.task_id(), "label holder")
+            resume = ["--resume"] if "begun" in known.values() else []
+            one = network.start(real_nodes.HOLDER, "learn", real_nodes.TASK, *resume, doom=doom)
+            assert one.end() == (-9 if one.died else 0), one.said()
+            deaths += one.died
+        assert deaths > 12
+        statuses = state.statuses(network.task_id(), "label holder")
+        assert set(statuses.values()) == {"finished"}
+        check_paid_before_sent(network)
+        with Ledger(network.home(real_nodes.HOLDER) / "ledger.sqlite") as ledger:
+            # Noisy labels are drawn and paid for once; releases in every version, however often it was killed.
+            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(statuses))
+
+
+def check_paid_before_sent(network: Protected) -> None:
+    """Nothing left before its charge, and never two different residuals for the same round."""
+    with AuditLog(network.home(real_nodes.HOLDER) / "state.sqlite") as audit:
+        entries = audit.entries()
+    left = [one for one in entries if one.direction == "out" and one.kind in {"begin", "fit"}]
+    paid = {one.version: one.seq for one in reversed(entries) if one.kind == "charged"}
+    assert all(paid[one.version] < one.seq for one in left)
+    told = {(one.version, one.round, one.peer, one.kind, one.digest) for one in left}
+    assert len(told) == len({facts[:4] for facts in told})

@@ -1,0 +1,102 @@
+"""Waiting for organizations: who is waited for, how many are enough, and what is said where they are too few."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.learning.gathering import Gathering, Patience
+from gal.node.store.state import TaskRecord
+from small_terms import small_terms
+
+TASK = "a" * 32
+RECORD = TaskRecord(TASK, "risk", "label holder", "clinic", small_terms(TASK, "risk"))
+
+
+class FakeNode:
+    """As much of a node as gathering needs: who is invited, and who is there; waiting takes no time."""
+
+    def __init__(self, members: Mapping[str, str], there: Mapping[str, bool]) -> None:
+        self._members, self.there = members, dict(there)
+        self.state = self.assistants = self
+        self.waited: list[float] = []
+
+    def members(self, task: str) -> Mapping[str, str]:
+        return self._members if task == TASK else {}
+
+    def present(self, task: str) -> Mapping[str, bool]:
+        return self.there if task == TASK else {}
+
+    def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
+        if not ready():
+            self.waited.append(seconds)
+        return ready()
+
+
+INVITED = {"lab": "invited", "ward": "invited", "shop": "left of its own accord"}
+
+
+def gathering(node: FakeNode, events: list[Any] | None = None, **patience: Any) -> Gathering:
+    seen = [] if events is None else events
+    return Gathering(
+        cast(HolderNode, node), RECORD, 1, Patience(join=5.0, **patience), seen.append, threading.Event()
+    )
+
+
+def test_everybody_there_is_not_waited_for() -> None:
+    events: list[Any] = []
+    node = FakeNode(INVITED, {"lab": True, "ward": False, "shop": True, "stranger": True})
+    one = gathering(node, events)
+    assert one.connect() == ["lab"]  # whose model moves, of those who are invited
+    assert (node.waited, events, one.absent) == ([], [], set())
+    assert (one.n_organizations, one.quorum) == (3, 2)
+
+
+def test_who_does_not_come_is_waited_for_once_and_remembered() -> None:
+    events: list[Any] = []
+    node = FakeNode(INVITED, {"lab": False})
+    one = gathering(node, events)
+    assert one.connect() == []
+    assert node.waited == [5.0]
+    assert one.absent == {"ward"}
+    assert [(event["event"], event["organizations"], event["version"]) for event in events] == [
+        ("waiting", ["ward"], 1)
+    ]
+
+
+def test_too_few_are_named_with_what_to_do() -> None:
+    with pytest.raises(
+        TaskError, match=r"only 1 of 3 .* quorum is 2 of 3; not there: lab, ward\..*gal learn risk$"
+    ):
+        gathering(FakeNode(INVITED, {})).connect()
+    with pytest.raises(TaskError, match=r"gal learn risk --resume$"):
+        gathering(FakeNode(INVITED, {})).check_quorum(1, ["lab"], "--resume")
+    gathering(FakeNode(INVITED, {}), quorum=1).connect()
+
+
+def test_a_quorum_that_cannot_be_reached_is_refused_at_once() -> None:
+    with pytest.raises(InvalidOptionError, match="--quorum 4 can never be reached"):
+        gathering(FakeNode(INVITED, {}), quorum=4)
+
+
+def test_an_open_version_has_its_own_organizations() -> None:
+    one = gathering(FakeNode(INVITED | {"late": "invited"}, {}))
+    assert one.n_organizations == 4
+    one.among = frozenset({"lab", "shop"})
+    assert (one.invited, one.n_organizations) == (["lab"], 2)
+
+
+@pytest.mark.parametrize(
+    ("among", "said"), [(None, "before it began"), (frozenset({"lab"}), "--resume goes on")]
+)
+def test_who_stops_it_is_told_how_to_go_on(among: frozenset[str] | None, said: str) -> None:
+    one = gathering(FakeNode(INVITED, {}))
+    one.among = among
+    one.stopping.set()
+    with pytest.raises(LearningInterruptedError, match=said):
+        one.wait(lambda: True, 1.0)

@@ -1,0 +1,489 @@
+"""Learning over nodes is learning in process, to the last bit; and what it does when somebody is not there."""
+
+from __future__ import annotations
+
+import csv
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gal
+from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
+from gal.node.admin.membership import forget, invite, join, leave, read_terms
+from gal.node.holder.learning.gathering import Patience
+from gal.node.store.state import TaskRecord
+from patience import patient
+from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
+
+MODELS = {"clinic": 'use = "linear"', "lab": 'use = "tabular"', "ward": 'use = "ridge"'}
+SECRET = 'secret_file = "alignment.secret"\n'
+
+PLAIN: dict[str, Any] = {"cross_validation": 0, "validation_fraction": 0.0}
+"""Few rows do not convince a validation; without it, all rounds are used."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "held-out": {"fitted": "held-out"},
+    "out-of-fold": {"fitted": "out-of-fold", "n_folds": 3},
+    "cross-validated": {"cross_validation": 3},
+    "not validated": PLAIN,
+    "validated": {"validation_fraction": 0.2},
+    "paper": {"preset": "paper"},
+    "fully corrective": {"fully_corrective": True},
+    "absolute error": {"loss": "absolute_error"},
+}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Three organizations with three kinds of models, and one secret."""
+    root = tmp_path_factory.mktemp("numbers")
+    tables = numbers()
+    made = Network(root, tables, models=MODELS, more={f"{name} data": SECRET for name in tables})
+    for name in tables:
+        path = root / name / "alignment.secret"
+        path.write_bytes(b"a secret that all of them share")
+        path.chmod(0o600)
+    with running(made):
+        yield made
+
+
+def same_as_in_process(network: Network, task: str, alignment: str = "plain", **options: Any) -> TaskRecord:
+    """Learn over nodes and in process; models and predictions of all rows must be the same, to the last bit."""
+    record = network.invite(task, alignment=alignment, **options)
+    facts = network.learn(task)
+    expected, members = network.in_process(**options)
+    assert exact(network.ensemble(record)) == exact(expected)
+    assert facts["status"] == "finished"
+    assert facts["rounds"] == expected.n_rounds
+    assert facts["train_loss"] == expected.train_loss
+    assert not any(facts["unknown_rows"].values())
+    ids = network.tables["clinic"][ROW_ID]
+    path = network.root / f"{task}.csv"
+    ids.to_frame().to_csv(path, index=False)
+    network.holder.predict_file(task, path, out=network.root / f"{task}-out.csv")
+    with (network.root / f"{task}-out.csv").open(encoding="utf-8", newline="") as file:
+        written = [*csv.DictReader(file)]
+    assert [row[ROW_ID] for row in written] == [str(one) for one in ids]
+    assert {row["degraded"] for row in written} == {"0"}
+    output = gal.predict(expected, members).output
+    found = network.holder.predictor.predict(
+        network.nodes["clinic"].state.find_task(task), table_ids(network, ids)
+    )
+    np.testing.assert_array_equal(found.output, output)
+    if facts["classes"] is None:
+        assert [float(row["prediction"]) for row in written] == output[:, 0].tolist()
+    return record
+
+
+def table_ids(network: Network, ids: Any) -> Any:
+    from gal.alignment import row_ids
+
+    return row_ids(list(ids), "clinic", network.nodes["clinic"].name)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_over_nodes_is_in_process(network: Network, options: dict[str, Any]) -> None:
+    task = "o" + "-".join(f"{key}.{value}" for key, value in options.items())
+    same_as_in_process(network, task.replace("_", "-"), rounds=3, seed=5, **options)
+
+
+@pytest.mark.parametrize("alignment", ["hashed", "psi"])
+def test_rows_matched_without_ids(network: Network, alignment: str) -> None:
+    if alignment == "psi":
+        pytest.importorskip("private_set_intersection", reason="the extra psi")
+    same_as_in_process(network, f"by-{alignment}", alignment, rounds=2)
+
+
+def classes(kind: str, n: int = 120) -> dict[str, pd.DataFrame]:
+    """Text columns and missing values, and classes of this kind that need them."""
+    tables = numbers(n)
+    rng = np.random.default_rng(1)
+    score = tables["clinic"][LABEL].to_numpy()
+    town = rng.choice(["north", "south, east", "öst"], size=n)
+    score = score + np.where(town == "öst", 2.0, 0.0)
+    tables["clinic"].insert(1, "town", town)
+    tables["clinic"].loc[::7, "town"] = None
+    tables["clinic"].loc[::5, "clinic_a"] = np.nan
+    tables["lab"].loc[tables["lab"][ROW_ID] % 6 == 0, "lab_b"] = np.nan
+    names = {
+        "text": ["early", "late", "none"],
+        "two": ["no", "yes"],
+        "numbers": [0, 1],
+        "truths": [False, True],
+    }
+    chosen = np.array(names[kind], dtype=object)
+    edges = np.quantile(score, np.linspace(0, 1, len(chosen) + 1)[1:-1])
+    tables["clinic"][LABEL] = chosen[np.digitize(score, edges)]
+    return tables
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Text columns, missing values, trees, and a model that moves."""
+    models = {
+        "clinic": 'use = "tabular"',
+        "lab": 'use = "tabular"',
+        "ward": 'use = "moving_models:Drifting"\noptions = { n_features = 5 }\n'
+        'trusted = ["moving_models.Drifting"]',
+        "shop": 'use = "gradient_boosting"\noptions = { n_estimators = 5 }',
+    }
+    tables = classes("text")
+    shop = tables["ward"].rename(columns={"ward_a": "shop_a", "ward_b": "shop_b"})
+    network = Network(tmp_path_factory.mktemp("mixed"), tables | {"shop": shop * [1, -1, 2]}, models=models)
+    with running(network):
+        yield network
+
+
+@pytest.mark.parametrize("kind", ["text", "two", "numbers", "truths"])
+def test_classes_text_and_missing_values(mixed: Network, kind: str) -> None:
+    mixed.write("clinic", classes(kind)["clinic"])
+    record = same_as_in_process(mixed, f"of-{kind}", rounds=2, seed=2)
+    learned = mixed.nodes["clinic"].state.learned_version(record.id, 1)
+    assert learned is not None
+    assert learned.outcome is not None
+    known = learned.outcome.classes
+    assert known is not None
+    assert known == sorted({*mixed.tables["clinic"][LABEL]})
+    rows = pd.read_csv(mixed.root / f"of-{kind}-out.csv")
+    names = [f"probability_{one}" for one in known]
+    np.testing.assert_allclose(rows[names].sum(axis=1), 1)
+    assert {*rows["prediction"]} <= {*known}
+
+
+def test_out_of_fold_with_a_moving_model(mixed: Network) -> None:
+    same_as_in_process(mixed, "folds", rounds=3, fitted="out-of-fold", n_folds=2, cross_validation=0)
+
+
+def test_many_rows_hold_some_out(tmp_path: Path) -> None:
+    with running(Network(tmp_path, numbers(2100, organizations=("clinic", "lab")))) as network:
+        record = same_as_in_process(network, "large", rounds=2)
+        assert record.terms.fitted == "held-out"
+
+
+# Rows that somebody does not know, and organizations that are not there
+
+
+def test_rows_that_one_does_not_know(tmp_path: Path) -> None:
+    tables = numbers(100)
+    tables["lab"] = tables["lab"].iloc[:80]
+    gone = set(tables["clinic"][ROW_ID]) - set(tables["lab"][ROW_ID])
+    with running(Network(tmp_path, tables)) as network:
+        record = network.invite("some", rounds=2, **PLAIN)
+        events: list[Any] = []
+        facts = network.learn("some", on_event=events.append)
+        assert facts["unknown_rows"] == {"clinic": 0, "lab": 20, "ward": 0}
+        assert facts["known_rows"] == {"clinic": 100, "lab": 80, "ward": 100}
+        said = [one for one in events if one["event"] == "rows" and one["organization"] == "lab"]
+        assert [(one["known"], one["unknown"]) for one in said] == [(80, 20)]
+        assert facts["contributions"]["lab"] > 0
+        network.tables["clinic"][[ROW_ID]].to_csv(tmp_path / "all.csv", index=False)
+        found = network.holder.predict_file("some", tmp_path / "all.csv")
+        assert found["unknown"] == {"lab": 20}
+        assert found["missing"] == {}
+        assert {row["id"] for row in found["rows"] if row["degraded"]} == gone
+        assert_mean_stands_in(network, record, gone)
+
+
+def assert_mean_stands_in(network: Network, record: TaskRecord, gone: set[int]) -> None:
+    """Both in learning and in prediction the mean over known rows stands in: the train loss can be had again."""
+    ensemble = network.ensemble(record)
+    ids = network.tables["clinic"][ROW_ID]
+    found = network.holder.predictor.predict(
+        network.nodes["clinic"].state.find_task(record.name), table_ids(network, ids)
+    )
+    y = network.tables["clinic"][LABEL].to_numpy()
+    loss = float(np.mean((y - found.output[:, 0]) ** 2)) / 2
+    assert loss == pytest.approx(ensemble.train_loss, rel=1e-5)
+    assert sorted(ids[found.degraded]) == sorted(gone)
+
+
+@pytest.mark.parametrize("alignment", ["plain", "psi"])
+def test_one_that_knows_none_of_the_rows(tmp_path: Path, alignment: str) -> None:
+    if alignment == "psi":
+        pytest.importorskip("private_set_intersection", reason="the extra psi")
+    tables = numbers(60)
+    tables["lab"][ROW_ID] += 5000
+    with running(Network(tmp_path, tables)) as network:
+        network.invite("none", rounds=1, alignment=alignment)
+        with pytest.raises(NodeError, match=r"knows none of .*60 rows.*row_id.*gal remove none lab"):
+            network.learn("none")
+
+
+def test_one_that_never_comes_is_missed(tmp_path: Path) -> None:
+    with running(Network(tmp_path, numbers(60))) as network:
+        network.invite("few", join=["lab"], rounds=2, **PLAIN)
+        facts = network.learn("few", patience=Patience(join=patient(1.0), deadline=patient(20.0)))
+        assert facts["missed"] == {"ward": [1, 2]}
+        assert facts["contributions"].get("ward", 0) == 0
+        with pytest.raises(TaskError, match=r"quorum is 3 of 3.*gal serve.*gal join"):
+            network.learn("few", patience=Patience(join=patient(0.5), deadline=patient(20.0), quorum=3))
+        # It joins later: the next version has it.
+        network.nodes["ward"].state.add_task(joined_by_hand(network, "few"))
+        network.wait_until_joined(network.nodes["clinic"].state.find_task("few"))
+        assert network.learn("few")["missed"] == {}
+
+
+def joined_by_hand(network: Network, task: str) -> TaskRecord:
+    terms = network.nodes["clinic"].state.find_task(task).terms
+    return TaskRecord(terms.task, task, "organization", "clinic", terms)
+
+
+# Stopping, resuming, versions
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Network]:
+    with running(Network(tmp_path, numbers(60, organizations=("clinic", "lab", "ward")))) as network:
+        yield network
+
+
+def test_stopped_and_resumed_is_the_same(pair: Network) -> None:
+    record = pair.invite("stopped", rounds=4)
+    stopping = threading.Event()
+
+    def stop(event: Any) -> None:
+        if event["event"] == "round" and event["round"] == 2:
+            stopping.set()
+
+    with pytest.raises(LearningInterruptedError, match="--resume"):
+        pair.learn("stopped", on_event=stop, stopping=stopping)
+    with pytest.raises(TaskError, match=r"version 1 .* was interrupted.*--resume.*--anew"):
+        pair.learn("stopped")
+    pair.stop("clinic", "lab")
+    pair.start("clinic", "lab")
+    pair.learn("stopped", resume=True)
+    assert exact(pair.ensemble(record)) == exact(pair.in_process(rounds=4)[0])
+    with pytest.raises(TaskError, match="nothing to resume"):
+        pair.learn("stopped", resume=True)
+
+
+def test_given_up_and_learned_anew(pair: Network) -> None:
+    record = pair.invite("anew", rounds=2)
+    stopping = threading.Event()
+
+    def stop(event: Any) -> None:
+        if event["event"] == "round":
+            stopping.set()
+
+    with pytest.raises(LearningInterruptedError):
+        pair.learn("anew", on_event=stop, stopping=stopping)
+    facts = pair.learn("anew", anew=True)
+    assert facts["version"] == 2
+    assert pair.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
+    assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
+
+
+def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
+    pair.invite("once", rounds=2)
+    pair.invite("twice", rounds=2)
+    errors: list[str] = []
+
+    def second(event: Any) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            with pytest.raises(TaskError) as error:
+                pair.learn("twice")
+            errors.append(str(error.value))
+
+    assert pair.learn("once", on_event=second)["rounds_learned"] == 2
+    assert errors == ["this node is learning already: wait until it is done"]
+    assert pair.learn("twice")["rounds_learned"] == 2
+
+
+def test_a_new_version_of_new_rows(pair: Network) -> None:
+    record = pair.invite("grows", rounds=2)
+    pair.learn("grows")
+    for name, table in numbers(90).items():
+        pair.write(name, table)
+    facts = pair.learn("grows")
+    assert (facts["version"], facts["n_rows"]) == (2, 90)
+    assert pair.nodes["clinic"].state.find_task("grows").active == 2
+    assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
+    pair.tables["clinic"].to_csv(pair.root / "labelled.csv", index=False)
+    compared = pair.holder.compare("grows", [1, 2], pair.root / "labelled.csv")
+    assert compared["n_rows"] == 90
+    assert {number: one["degraded"] for number, one in compared["scores"].items()} == {1: 0, 2: 0}
+    assert all(0.3 < one["r2"] < 1 for one in compared["scores"].values())
+    assert compared["scores"][1] != compared["scores"][2]
+    pair.nodes["clinic"].state.set_active(record.id, 1)
+    assert pair.holder.predict_file("grows", pair.root / "labelled.csv")["version"] == 1
+
+
+def test_labels_that_need_other_terms(pair: Network) -> None:
+    """What others agreed to stands: more classes, or a cross-validation, need a new task; nothing is begun."""
+    record = pair.invite("terms", rounds=1, cross_validation=0)
+    pair.write("clinic", pair.tables["clinic"].assign(y=np.arange(60) % 3))
+    with pytest.raises(TaskError, match=r"3 numbers per row, agreed were 1.*gal invite"):
+        pair.learn("terms")
+    assert pair.nodes["clinic"].state.learned_versions(record.id) == {}
+    few = numbers(40)
+    for name, table in few.items():
+        pair.write(name, table)
+    pair.invite("pilot", rounds=1)
+    pair.learn("pilot")
+    for name, table in numbers(60).items():
+        pair.write(name, table)
+    with pytest.raises(TaskError, match=r"60 labelled rows.*parts of a cross-validation, agreed were 0"):
+        pair.learn("pilot")
+
+
+def test_nothing_is_left_lying_about(pair: Network) -> None:
+    record = pair.invite("tidy", rounds=2, **PLAIN)
+    pair.learn("tidy")
+    state = pair.nodes["clinic"].state
+    assert [*state.folder(record.id, 1, "label holder").iterdir()] == []
+    kept = {path.name for path in pair.nodes["lab"].state.folder(record.id, 1).iterdir()}
+    assert kept == {"model-assisted-1.gal", "model-assisted-2.gal"}
+
+
+def test_one_leaves_during_learning(pair: Network) -> None:
+    record = pair.invite("leaves", rounds=3, **PLAIN)
+
+    def leave(event: Any) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            pair.nodes["lab"].state.set_status(record.id, "left")
+            pair.nodes["clinic"].assistants.wait_for(
+                lambda: "lab" not in pair.nodes["clinic"].assistants.present(record.id), 10
+            )
+
+    facts = pair.learn("leaves", on_event=leave, patience=QUICKLY)
+    assert facts["missed"] == {"lab": [2, 3]}
+    assert pair.nodes["clinic"].state.members(record.id)["lab"] == "left of its own accord"
+    pair.tables["clinic"][[ROW_ID]].to_csv(pair.root / "ids.csv", index=False)
+    found = pair.holder.predict_file("leaves", pair.root / "ids.csv", join=0.0)
+    assert set(found["missing"]) == {"lab"}
+    assert "left of its own accord" in found["missing"]["lab"]
+    assert found["degraded"] == found["n_rows"]
+
+
+def test_one_is_removed_during_learning(pair: Network) -> None:
+    record = pair.invite("removes", rounds=3, **PLAIN)
+
+    def remove(event: Any) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            pair.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
+
+    assert pair.learn("removes", on_event=remove)["missed"] == {"lab": [2, 3]}
+
+
+def test_one_forgets_during_learning(pair: Network) -> None:
+    """What it held is gone at once and stays gone; the others go on, and so does its node."""
+    record = pair.invite("forgets", rounds=3, **PLAIN)
+    other = pair.invite("kept", rounds=1, **PLAIN)
+    pair.learn("kept")
+
+    def forget_it(event: Any) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            assert forget(pair.root / "lab", "forgets") > 0
+
+    assert pair.learn("forgets", on_event=forget_it)["missed"] == {"lab": [2, 3]}
+    state = pair.nodes["lab"].state
+    assert not (pair.root / "lab" / "tasks" / record.id).exists()
+    assert state.get_task(record.id) is None
+    assert state.answers(record.id, 1) == []
+    assert state.versions(record.id) == {}
+    assert [one.name for one in state.tasks()] == [other.name]
+    assert pair.learn("kept")["missed"] == {}
+
+
+@pytest.mark.parametrize("policy", ["decimals = 2", "max_rounds = 2"])
+def test_policies_under_which_it_learns(tmp_path: Path, policy: str) -> None:
+    """Coarse answers still teach; fewer rounds than asked for are missed, not fatal."""
+    network = Network(tmp_path, numbers(60), more={"lab": f"[policy]\n{policy}\n"})
+    with running(network):
+        network.invite("policy", rounds=3, **PLAIN)
+        facts = network.learn("policy")
+        assert facts["contributions"]["lab"] > 0
+        assert facts["missed"] == ({"lab": [3]} if "max_rounds" in policy else {})
+
+
+def test_a_policy_that_does_not_let_it_begin(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60), more={"lab": "[policy]\nmin_rows = 1000\n"})
+    with running(network):
+        record = network.invite("small", rounds=2, **PLAIN)
+        with pytest.raises(
+            TaskError, match=r"lab refuses to begin: lab fits no model on fewer than 1000 rows"
+        ):
+            network.learn("small")
+        network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
+        assert network.learn("small", resume=True)["contributions"]["ward"] > 0
+
+
+def test_two_label_holders_help_each_other(tmp_path: Path) -> None:
+    """Each learns its own task at the same time as it assists the other."""
+    tables = numbers(60, organizations=("clinic", "lab"))
+    tables["lab"][LABEL] = tables["lab"]["lab_a"] ** 2
+    with running(Network(tmp_path, tables, holders=("clinic", "lab"))) as network:
+        records = {name: network.invite("both", holder=name, rounds=3) for name in tables}
+        failures: list[BaseException] = []
+
+        def learn(name: str) -> None:
+            try:
+                network.learn("clinic/both" if name == "clinic" else "lab/both", holder=name)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=learn, args=(name,)) for name in tables]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        for name, record in records.items():
+            expected = network.in_process(holder=name, rounds=3)[0]
+            assert exact(network.ensemble(record)) == exact(expected)
+
+
+def test_who_had_left_is_invited_again_and_takes_part_in_the_next_version(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60))
+    with running(network):
+        record = network.invite("risk", rounds=2)
+        network.wait_until_joined(record)
+        network.learn("risk")
+        clinic = network.nodes["clinic"]
+        leave(tmp_path / "lab", "risk")
+        assert clinic.assistants.wait_for(
+            lambda: clinic.state.members(record.id)["lab"].startswith("left"), 20.0
+        )
+        assert network.learn("risk")["version"] == 2
+        path = tmp_path / "again.invitation"
+        terms = invite(tmp_path / "clinic", "risk", ["lab"], path, options={})
+        assert (terms.task, terms.digest) == (record.id, record.terms.digest)
+        join(tmp_path / "lab", *read_terms(tmp_path / "lab", path))
+        network.wait_until_joined(record)
+        network.learn("risk")
+    with running(network):
+        assert set(network.ensemble(record, 2).organizations) == {"clinic", "ward"}
+        assert set(network.ensemble(record, 3).organizations) == {"clinic", "lab", "ward"}
+
+
+def test_what_an_organization_cannot_take_in_is_its_refusal(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60), more={"lab": '[policy]\nlargest_message = "1kB"\n'})
+    with running(network):
+        record = network.invite("risk", rounds=2)
+        network.wait_until_joined(record)
+        with pytest.raises(TaskError, match=r"lab refuses to begin.*at most 1,000 are taken"):
+            network.learn("risk")
+
+
+def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60), more={"lab": "[policy]\nmin_rows = 50\n"})
+    with running(network):
+        record = network.invite("risk", rounds=2, fitted="out-of-fold", n_folds=2)
+        network.wait_until_joined(record)
+        network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=1))
+        missed = network.ensemble(record).rounds[0].left_out
+    assert "too-few-rows" in missed["lab"]
+
+
+def test_a_quorum_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
+    network = Network(tmp_path, numbers(60))
+    with running(network):
+        network.invite("risk", rounds=2)
+        with pytest.raises(InvalidOptionError, match="--quorum 9 can never be reached"):
+            network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=9))

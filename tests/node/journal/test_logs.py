@@ -1,0 +1,190 @@
+"""Logs: one line per event, whatever a peer puts into a value; shapes, never data."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gal.node.journal.logs import LONGEST, Level, Log, open_log
+
+
+def written(log_as_json: bool, event: str = "fitted", **fields: object) -> str:
+    """What one event writes."""
+    to = io.StringIO()
+    open_log(Path("/home/of/node"), as_json=log_as_json, to=to).info(event, **fields)
+    return to.getvalue()
+
+
+def test_a_readable_line() -> None:
+    line = written(False, peer="bank", round=3, seconds=0.123456789, late=False, why="two words")
+    time, level, rest = line.split(maxsplit=2)
+    assert time.endswith("+00:00")
+    assert level == "info"
+    assert rest == 'fitted peer=bank round=3 seconds=0.123457 late=false why="two words"\n'
+
+
+def test_a_json_line() -> None:
+    line = json.loads(written(True, peer="bank", round=3, seconds=0.5, missing=["a", "b"], nothing=None))
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        **{"level": "info", "event": "fitted", "peer": "bank", "round": 3, "seconds": 0.5},
+        **{"missing": ["a", "b"], "nothing": None},
+    }
+
+
+NASTY = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
+    [
+        "a\nlevel=error",
+        "\x1b[2J",
+        "\x7f",
+        "\x85x",
+        "\u2028",
+        "\u202e",
+        "\r",
+        'a" peer="bank',
+        "\ud800",
+        "a b=c",
+    ]
+)
+
+
+@given(NASTY, st.booleans())
+def test_no_value_can_forge_a_line_or_reach_the_terminal(value: str, as_json: bool) -> None:
+    for line in (
+        written(as_json, why=value),
+        written(as_json, value),
+        written(as_json, error=ValueError(value)),
+        written(as_json, names=[value]),
+    ):
+        assert line.endswith("\n")
+        assert line[:-1].isascii()
+        assert line[:-1].isprintable()
+
+
+@given(NASTY)
+def test_a_value_cannot_be_taken_for_another_field(value: str) -> None:
+    rest = written(False, why=value, peer="bank").split(" fitted why=", 1)[1]
+    if rest.startswith('"'):
+        text, end = json.JSONDecoder().raw_decode(rest)
+        assert text == value
+        assert rest[end:] == " peer=bank\n"
+    else:
+        assert rest == f"{value} peer=bank\n"
+        assert not set(value) & set(' ="')
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_data_is_never_written(as_json: bool) -> None:
+    data = np.full((1234, 3), 987654.0)
+    table = pd.DataFrame(data, columns=["secret", "b", "c"])
+    for value in (
+        data,
+        table,
+        table["secret"],
+        data.tolist(),
+        [987654.5, 1.5],
+        [[987654]],
+        data.tobytes(),
+        dict.fromkeys(range(50), 987654),
+    ):
+        line = written(as_json, view=value)
+        assert "987654" not in line
+        assert "secret" not in line
+        assert len(line) < 200
+    assert "ndarray 1234x3" in written(as_json, view=data)
+    assert "object" in written(as_json, thing=object())
+
+
+def test_numbers_of_numpy_and_not_numbers() -> None:
+    line = json.loads(
+        written(True, n=np.int64(3), x=np.float32(0.5), nan=float("nan"), inf=np.float64("inf"))
+    )
+    assert (line["n"], line["x"], line["nan"], line["inf"]) == (3, 0.5, "nan", "inf")
+    assert "n=3 x=0.5 nan=nan" in written(False, n=np.int64(3), x=np.float32(0.5), nan=float("nan"))
+
+
+def test_long_values_are_cut_and_paths_are_relative_to_the_home() -> None:
+    line = json.loads(
+        written(True, why="x" * 10_000, file=Path("/home/of/node/tasks/a"), other=Path("/etc/b"))
+    )
+    assert line["why"] == "x" * LONGEST + "..."
+    assert (line["file"], line["other"]) == ("tasks/a", "/etc/b")
+
+
+def test_a_field_cannot_replace_time_level_and_event() -> None:
+    line = json.loads(written(True, level="error", time="never"))
+    assert (line["level"], line["level_"], line["time_"]) == ("info", "error", "never")
+
+
+@pytest.mark.parametrize(("level", "n_lines"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_levels(level: Level, n_lines: int) -> None:
+    to = io.StringIO()
+    log = open_log(None, level, to=to)
+    for write in (log.debug, log.info, log.warning, log.error):
+        write("happened")
+    assert len(to.getvalue().splitlines()) == n_lines
+
+
+def test_bound_fields_stand_in_every_line() -> None:
+    to = io.StringIO()
+    log = open_log(None, to=to).bind(task="risk")
+    log.info("begun")
+    log.bind(round=1).warning("late", task="other")
+    first, second = to.getvalue().splitlines()
+    assert first.endswith("begun task=risk")
+    assert second.endswith("late task=other round=1")
+
+
+def test_the_root_logger_and_other_logs_are_left_alone() -> None:
+    before = (list(logging.root.handlers), logging.root.level, dict(logging.root.manager.loggerDict))
+    one, two = io.StringIO(), io.StringIO()
+    first, second = open_log(None, to=one), open_log(None, "error", to=two)
+    first.info("first")
+    second.info("second")
+    assert (list(logging.root.handlers), logging.root.level, dict(logging.root.manager.loggerDict)) == before
+    assert "first" in one.getvalue()
+    assert two.getvalue() == ""
+
+
+class Full(io.StringIO):
+    """A stream on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_stream_that_fails_does_not_stop_the_node(capsys: pytest.CaptureFixture[str]) -> None:
+    open_log(None, to=Full()).info("begun")
+    assert capsys.readouterr().err == ""
+
+
+def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    open_log(None).info("begun", task="risk")
+    assert capsys.readouterr().err.endswith("begun task=risk\n")
+
+
+def test_threads_write_whole_lines() -> None:
+    to = io.StringIO()
+    log = open_log(None, as_json=True, to=to)
+
+    def work(log: Log, name: str) -> None:
+        for i in range(100):
+            log.info("fitted", peer=name, round=i)
+
+    threads = [threading.Thread(target=work, args=(log, f"p{i}")) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.close()
+    lines = [json.loads(line) for line in to.getvalue().splitlines()]
+    assert len({(line["peer"], line["round"]) for line in lines}) == len(lines) == 400

@@ -1,0 +1,173 @@
+"""How commands reach a node that runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gal import errors
+from gal.errors import GALError, NodeError, RefusedError, TaskError
+from gal.node.runtime.control import WHERE, ControlServer, Event, ask_node, running_node
+from patience import LONGEST
+
+
+def add(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+    for number in arguments["numbers"]:
+        tell({"event": "adding", "number": number})
+    return {"sum": sum(arguments["numbers"])}
+
+
+def fail(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+    kind = arguments["kind"]
+    if kind == "RefusedError":
+        raise RefusedError("code", "no")
+    if kind == "MissingExtraError":
+        raise errors.MissingExtraError("psi", "psi", "a private set intersection")
+    raise getattr(errors, kind)("no") if hasattr(errors, kind) else ZeroDivisionError("no")
+
+
+def ask(home: Path, do: str, on_event: Event = lambda event: None, **arguments: Any) -> Any:
+    with running_node(home) as connection:
+        assert connection is not None
+        return ask_node(connection, do, arguments, on_event)
+
+
+def homes(tmp_path: Path) -> list[Path]:
+    """A short path, one with spaces, and one that is too long for a socket."""
+    made = [tmp_path / "short", tmp_path / "a home with spaces", tmp_path / ("long" * 20) / ("long" * 20)]
+    for home in made:
+        home.mkdir(parents=True)
+    return made
+
+
+def test_events_and_a_result(tmp_path: Path) -> None:
+    for home in homes(tmp_path):
+        events: list[Any] = []
+        with ControlServer(home, {"add": add}):
+            assert ask(home, "add", events.append, numbers=[1, 2, 3]) == {"sum": 6}
+            where = Path(json.loads((home / WHERE).read_text())["socket"])
+            assert stat.S_IMODE(where.stat().st_mode) == 0o600
+        assert [one["number"] for one in events] == [1, 2, 3]
+        assert [*home.iterdir()] == []
+        assert not where.exists()
+        assert where.parent == home or not where.parent.exists()
+
+
+def test_nobody_runs(tmp_path: Path) -> None:
+    with running_node(tmp_path) as connection:
+        assert connection is None
+    (tmp_path / WHERE).write_text("{")
+    with running_node(tmp_path) as connection:
+        assert connection is None
+    (tmp_path / WHERE).write_text(json.dumps({"socket": str(tmp_path / "control.sock"), "pid": 1}))
+    with running_node(tmp_path) as connection:  # it crashed
+        assert connection is None
+
+
+def test_what_a_crash_left_is_no_obstacle(tmp_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "control.sock"))
+    left.close()
+    with ControlServer(tmp_path, {"add": add}):
+        assert ask(tmp_path, "add", numbers=[]) == {"sum": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("TaskError", TaskError),
+        ("InvalidInputError", errors.InvalidInputError),
+        ("RefusedError", RefusedError),
+        ("LearningInterruptedError", errors.LearningInterruptedError),
+        ("ZeroDivisionError", NodeError),
+    ],
+)
+def test_errors_come_out_as_they_went_in(tmp_path: Path, kind: str, expected: type[GALError]) -> None:
+    with ControlServer(tmp_path, {"fail": fail}), pytest.raises(GALError, match="no") as error:
+        ask(tmp_path, "fail", kind=kind)
+    assert type(error.value) is expected
+
+
+def test_a_missing_extra_keeps_its_sentence(tmp_path: Path) -> None:
+    with ControlServer(tmp_path, {"fail": fail}), pytest.raises(GALError, match="psi"):
+        ask(tmp_path, "fail", kind="MissingExtraError")
+
+
+def test_every_error_can_come_through(tmp_path: Path) -> None:
+    kinds = [
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, GALError) and kind is not errors.MissingExtraError
+    ]
+    with ControlServer(tmp_path, {"fail": fail}):
+        for name in kinds:
+            with pytest.raises(GALError, match="no") as error:
+                ask(tmp_path, "fail", kind=name)
+            assert type(error.value).__name__ == name
+
+
+def test_hanging_up_ends_what_was_asked(tmp_path: Path) -> None:
+    ended, began = threading.Event(), threading.Event()
+
+    def wait(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+        began.set()
+        assert stopping.wait(LONGEST)
+        ended.set()
+
+    with ControlServer(tmp_path, {"wait": wait}):
+        with running_node(tmp_path) as connection:
+            assert connection is not None
+            connection.sendall(b'{"do": "wait", "arguments": {}}\n')
+            assert began.wait(LONGEST)
+            assert not ended.is_set()
+        assert ended.wait(LONGEST)
+
+
+@pytest.mark.parametrize(
+    "line", [b"{\n", b"[]\n", b'{"do": "sing", "arguments": {}}\n', b"\n", b"\xff\n", b"5\n"]
+)
+def test_what_is_no_command(tmp_path: Path, line: bytes) -> None:
+    with ControlServer(tmp_path, {"add": add}):
+        with running_node(tmp_path) as connection:
+            assert connection is not None
+            connection.sendall(line)
+            answer = json.loads(connection.makefile("rb").readline())
+        assert "does not know that command" in answer["error"]["message"]
+        assert ask(tmp_path, "add", numbers=[4]) == {"sum": 4}
+
+
+def test_a_node_that_ends_meanwhile(tmp_path: Path) -> None:
+    server = ControlServer(tmp_path, {})
+    with server, running_node(tmp_path) as connection:
+        assert connection is not None
+        there, here = socket.socketpair()
+        there.sendall(b'{"event": {"event": "waiting"}}\n')
+        there.shutdown(socket.SHUT_WR)
+        with there, here, pytest.raises(NodeError, match=r"ended before it was done.*gal serve"):
+            ask_node(here, "learn", {}, lambda event: None)
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2, timeout=LONGEST)
+
+    def meet(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
+        barrier.wait()
+        return arguments["me"]
+
+    found: list[int] = []
+    with ControlServer(tmp_path, {"meet": meet}):
+        threads = [
+            threading.Thread(target=lambda me=me: found.append(ask(tmp_path, "meet", me=me))) for me in (1, 2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found) == [1, 2]

@@ -1,0 +1,464 @@
+"""An organization's own rows: what is read, what is refused, and views that are the same whatever rows are taken."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gal import Organization
+from gal.errors import (
+    ConfigurationError,
+    GALError,
+    InvalidColumnsError,
+    InvalidInputError,
+    InvalidLabelsError,
+    NodeError,
+)
+from gal.node.config.configuration import NodeConfiguration, read_configuration
+
+duckdb = pytest.importorskip("duckdb")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from gal.node.source.data import (  # noqa: E402
+    Table,
+    check_kinds,
+    labels_of,
+    load_view,
+    read_source,
+    save_view,
+    stamp_of,
+    view_of_table,
+)
+
+PATIENTS = """\
+patient,age,smoker,town,seen,died
+007,61,true,Ulm,2020-01-02,yes
+008,,false,Aachen,1970-01-11,no
+010,33,true,,2020-01-03,no
+"""
+
+
+def configured(home: Path, data: str) -> NodeConfiguration:
+    (home / "node.toml").write_text(f'name = "lab"\n[data]\n{data}\n', encoding="utf-8")
+    return read_configuration(home)
+
+
+def read_csv(home: Path, text: str, more: str = 'row_id = "patient"') -> Table:
+    (home / "rows.csv").write_text(text, encoding="utf-8")
+    return read_source(configured(home, f'source = "rows.csv"\n{more}'))
+
+
+def test_a_csv_file(tmp_path: Path) -> None:
+    table = read_csv(tmp_path, PATIENTS, 'row_id = "patient"\nlabel = "died"')
+    assert table.ids.values.tolist() == ["007", "008", "010"]
+    assert table.features == ("age", "smoker", "town", "seen")
+    assert table.kinds == {"age": "number", "smoker": "number", "town": "text", "seen": "number"}
+    assert len(table) == 3
+    assert labels_of(table, np.array([2, 0])).tolist() == ["no", "yes"]
+    view = view_of_table(table)
+    assert [str(kind) for kind in view.dtypes] == ["float64", "float64", "category", "float64"]
+    np.testing.assert_array_equal(view["age"], [61.0, np.nan, 33.0])
+    assert view["smoker"].tolist() == [1.0, 0.0, 1.0]
+    assert view["seen"].tolist() == [18263.0, 10.0, 18264.0]
+    assert view["town"].tolist()[:2] == ["Ulm", "Aachen"]
+    assert view["town"].isna().tolist() == [False, False, True]
+    assert view["town"].cat.categories.tolist() == ["Aachen", "Ulm"]
+
+
+@pytest.mark.parametrize(("kind", "ids"), [("text", ["007", "008", "010"]), ("integer", [7, 8, 10])])
+def test_ids_keep_their_zeros_as_text(kind: str, ids: list[Any], tmp_path: Path) -> None:
+    table = read_csv(tmp_path, PATIENTS, f'row_id = "patient"\nrow_id_type = "{kind}"')
+    assert table.ids.values.tolist() == ids
+
+
+def test_text_that_is_no_integer_is_not_rounded(tmp_path: Path) -> None:
+    with pytest.raises(InvalidColumnsError, match=r"'7.6' in row 2 is no whole number"):
+        read_csv(tmp_path, "patient,x\n 7,1\n7.6,2\n", 'row_id = "patient"\nrow_id_type = "integer"')
+
+
+def test_numbers_are_an_array(tmp_path: Path) -> None:
+    view = view_of_table(read_csv(tmp_path, "patient,a,b,c\n1,1,true,\n2,NA,false,\n3,2.5,,\n"))
+    assert isinstance(view, np.ndarray)
+    assert view.dtype == np.float64
+    assert view.flags.c_contiguous
+    nan = np.nan
+    np.testing.assert_array_equal(view, [[1.0, 1.0, nan], [nan, 0.0, nan], [2.5, nan, nan]])
+
+
+def test_features_are_those_asked_for_in_their_order(tmp_path: Path) -> None:
+    table = read_csv(
+        tmp_path, "a,patient,b,y\n1,5,2,0\n", 'row_id = "patient"\nlabel = "y"\nfeatures = ["b", "a"]'
+    )
+    assert table.features == ("b", "a")
+    assert view_of_table(table).tolist() == [[2.0, 1.0]]
+
+
+def test_the_label_is_never_a_feature(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("patient,x,y\n1,2,3\n")
+    configuration = configured(tmp_path, 'source = "rows.csv"\nrow_id = "patient"\nlabel = "y"')
+    assert read_source(configuration).features == ("x",)
+    unlabelled = read_source(configuration, label=False)
+    assert unlabelled.features == ("x",)
+    with pytest.raises(InvalidLabelsError, match="has no label"):
+        labels_of(unlabelled)
+
+
+def test_rows_of_another_file_need_no_label(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("patient,x,y\n1,2,3\n")
+    (tmp_path / "new.csv").write_text("x,patient\n8,9\n")
+    configuration = configured(tmp_path, 'source = "rows.csv"\nrow_id = "patient"\nlabel = "y"')
+    table = read_source(configuration, tmp_path / "new.csv", label=False)
+    assert table.ids.values.tolist() == [9]
+    assert view_of_table(table).tolist() == [[8.0]]
+
+
+LABELS: dict[str, tuple[str, list[Any], str]] = {
+    "whole numbers": ("3\n4", [3, 4], "i"),
+    "fractions": ("1.5\n2", [1.5, 2.0], "f"),
+    "booleans": ("true\nfalse", [True, False], "b"),
+    "text": ("a\nb", ["a", "b"], "O"),
+    "text that DuckDB takes for truths": ("yes\nno", ["yes", "no"], "O"),
+}
+
+
+@pytest.mark.parametrize(("column", "labels", "kind"), LABELS.values(), ids=LABELS.keys())
+def test_labels_keep_their_type(column: str, labels: list[Any], kind: str, tmp_path: Path) -> None:
+    one, two = column.split("\n")
+    found = labels_of(
+        read_csv(tmp_path, f"patient,x,y\n1,0,{one}\n2,0,{two}\n", 'row_id = "patient"\nlabel = "y"')
+    )
+    assert found.tolist() == labels
+    assert found.dtype.kind == kind
+
+
+def test_rows_without_a_label_are_named_where_they_are_used(tmp_path: Path) -> None:
+    table = read_csv(tmp_path, "patient,x,y\n5,0,1\n6,0,\n7,0,2\n", 'row_id = "patient"\nlabel = "y"')
+    assert labels_of(table, np.array([2, 0])).tolist() == [2, 1]
+    with pytest.raises(InvalidLabelsError, match="1 of 2 rows have no label, the first has the id 6"):
+        labels_of(table, np.array([2, 1]))
+
+
+def test_parquet_and_sql_and_a_database_give_the_same(tmp_path: Path) -> None:
+    rows = pa.table({"patient": [3, 1], "x": [1.5, None], "town": ["b", "a"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
+        connection.execute("CREATE TABLE t AS SELECT * FROM rows")
+    sources = [
+        'source = "rows.parquet"',
+        "sql = \"select * from 'rows.parquet';\"",
+        'sql = "select patient, x, town from t"\ndatabase = "w.duckdb"',
+    ]
+    for source in sources:
+        table = read_source(configured(tmp_path, f'{source}\nrow_id = "patient"'))
+        assert table.ids.values.tolist() == [3, 1]
+        expected = pd.DataFrame(
+            {"x": [1.5, np.nan], "town": pd.Categorical(["b", "a"], pd.Index(["a", "b"], dtype=object))}
+        )
+        pd.testing.assert_frame_equal(view_of_table(table), expected)
+
+
+def test_the_database_is_only_read(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS id, 2 AS x")
+    with pytest.raises(InvalidInputError, match="read-only"):
+        read_source(configured(tmp_path, 'sql = "drop table t"\ndatabase = "w.duckdb"\nrow_id = "id"'))
+    assert len(read_source(configured(tmp_path, 'sql = "from t"\ndatabase = "w.duckdb"\nrow_id = "id"'))) == 1
+
+
+def test_every_type_that_can_be_a_feature(tmp_path: Path) -> None:
+    query = (
+        "select 1 id, 2::hugeint h, 1.25::decimal(5,2) d, true b, null n, 3::ubigint u, date '1970-01-03' dd, "
+        "timestamp '1970-01-01 12:00' t, timestamptz '1970-01-02 00:00:00+00' z, time '06:00' o, interval 36 hour i"
+    )
+    view = view_of_table(read_source(configured(tmp_path, f'sql = "{query}"\nrow_id = "id"')))
+    np.testing.assert_array_equal(view, [[2.0, 1.25, 1.0, np.nan, 3.0, 2.0, 0.5, 1.0, 0.25, 1.5]])
+    texts = "select 1 id, 'a'::enum('a', 'b') e, 'x' s, '0e27b3f0-5b7c-4f3c-8d1a-000000000001'::uuid u"
+    frame = view_of_table(read_source(configured(tmp_path, f'sql = "{texts}"\nrow_id = "id"')))
+    assert frame.iloc[0].tolist() == ["a", "x", "0e27b3f0-5b7c-4f3c-8d1a-000000000001"]
+
+
+@pytest.mark.parametrize("value", ["[1, 2]", "'a'::blob", "{'a': 1}", "'{}'::json", "'101'::bit"])
+def test_types_that_cannot_be_a_feature(value: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidColumnsError, match=r"'lab', sql: column 'x' has the type .* cannot be a feature. Leave"
+    ):
+        read_source(configured(tmp_path, f'sql = "select 1 id, 2 y, {value} x"\nrow_id = "id"'))
+    left_out = configured(tmp_path, f'sql = "select 1 id, 2 y, {value} x"\nrow_id = "id"\nfeatures = ["y"]')
+    assert view_of_table(read_source(left_out)).tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("7.0::double", "text", "7"),
+        ("7", "text", "7"),
+        ("'07'", "integer", 7),
+        ("7.0::double", None, 7),
+        ("7.00", None, 7),
+        ("date '2020-01-02'", "text", "2020-01-02"),
+        ("'0e27b3f0-5b7c-4f3c-8d1a-000000000001'::uuid", None, "0e27b3f0-5b7c-4f3c-8d1a-000000000001"),
+    ],
+)
+def test_ids_of_other_types(value: str, kind: str | None, expected: Any, tmp_path: Path) -> None:
+    typed = "" if kind is None else f'row_id_type = "{kind}"'
+    table = read_source(configured(tmp_path, f'sql = "select {value} id, 1 x"\nrow_id = "id"\n{typed}'))
+    assert table.ids.values.tolist() == [expected]
+
+
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "no file": ("", 'source = "nothing.csv"\nrow_id = "id"', r"'lab': there is no file .*nothing.csv"),
+    "no database": ("", 'sql = "from t"\ndatabase = "no.db"\nrow_id = "id"', r"there is no file .*no.db"),
+    "an empty file": ("", 'source = "rows.csv"\nrow_id = "id"', "is empty"),
+    "no rows": ("id,x\n", 'source = "rows.csv"\nrow_id = "id"', r"rows.csv' has no rows"),
+    "no such id": (
+        "patient,age\n1,2\n",
+        'source = "rows.csv"\nrow_id = "patinet"',
+        r"no column 'patinet'. Did you mean 'patient'\? There are 'patient', 'age'. Correct data.row_id",
+    ),
+    "no such feature": ("id,age\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nfeatures = ["aeg"]', r"Did you mean 'age'\?"),
+    "no such label": ("id,age\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = "died"', r"no column 'died'.*data.label"),
+    "a column twice": ("id,x,x\n1,2,3\n", 'source = "rows.csv"\nrow_id = "id"', "column 'x' is there twice"),
+    "upper and lower": ("id,x,X\n1,2,3\n", 'source = "rows.csv"\nrow_id = "id"', "'X' differs from 'x' only in upper"),
+    "a column twice in sql": ("", 'sql = "select 1 id, 2 x, 3 x"\nrow_id = "id"', "column 'x' is there twice"),
+    "no features": ("id,y\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = "y"', "no column is left to be a feature"),
+    "broken rows": ("id,x\n1,2\n3,4,5\n", 'source = "rows.csv"\nrow_id = "id"', "cannot be read: .*Line: 3"),
+    "a broken query": ("", 'sql = "selec 1"\nrow_id = "id"', "sql cannot be read: .*syntax error"),
+    "no such table": ("", 'sql = "select * from nothing"\nrow_id = "id"', "nothing"),
+    "duplicate ids": ("id,x\n1,2\n1,3\n", 'source = "rows.csv"\nrow_id = "id"', "such as 1 in rows 1 and 2"),
+    "missing ids": ("id,x\n1,2\n,3\n", 'source = "rows.csv"\nrow_id = "id"', "1 row has no id, the first is row 2"),
+    "a date as label": ("id,x,y\n1,2,2020-01-01\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = "y"', "label 'y' has the type DATE"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "data", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_says_why(text: str, data: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        read_source(configured(tmp_path, data))
+    assert "organization 'lab'" in str(caught.value)
+
+
+def test_files_that_are_something_else(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes("id,x\n1,é\n".encode("latin-1"))
+    (tmp_path / "rows.parquet").write_text("id,x\n1,2\n")
+    for name, said in (("rows.csv", "no CSV file in UTF-8"), ("rows.parquet", "no Parquet file")):
+        with pytest.raises(InvalidInputError, match=said):
+            read_source(configured(tmp_path, f'source = "{name}"\nrow_id = "id"'))
+
+
+def test_two_parquet_columns_of_one_name(tmp_path: Path) -> None:
+    pq.write_table(pa.table([[1], [2], [3]], names=["id", "x", "x"]), tmp_path / "rows.parquet")
+    with pytest.raises(InvalidColumnsError, match="'x' is there twice"):
+        read_source(configured(tmp_path, 'source = "rows.parquet"\nrow_id = "id"'))
+
+
+def test_without_data_the_configuration_is_at_fault(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text('name = "lab"')
+    with pytest.raises(ConfigurationError, match=r"no section \[data\]"):
+        read_source(read_configuration(tmp_path))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_delimiters_quotes_and_odd_names(delimiter: str, tmp_path: Path) -> None:
+    text = f'patient{delimiter}"a ""b"" c"{delimiter}größe\n1{delimiter}"x\ny"{delimiter}2\n'
+    table = read_csv(tmp_path, "\ufeff" + text)
+    assert table.features == ('a "b" c', "größe")
+    assert view_of_table(table).iloc[0].tolist() == ["x\ny", 2.0]
+
+
+def test_types_that_show_late_in_a_long_file(tmp_path: Path) -> None:
+    rows = "".join(f"{row},{row}\n" for row in range(100_500))
+    assert read_csv(tmp_path, f"patient,x\n{rows}").kinds == {"x": "number"}
+    late = read_csv(tmp_path, f"patient,x\n{rows}100500,late\n")
+    assert late.kinds == {"x": "text"}
+    assert len(late) == 100_501
+
+
+def test_the_stamp_notices_changes(tmp_path: Path) -> None:
+    table = read_csv(tmp_path, PATIENTS)
+    configuration = read_configuration(tmp_path)
+    assert table.stamp == stamp_of(configuration)
+    (tmp_path / "rows.csv").write_text(PATIENTS + "011,1,true,Ulm,2020-01-01,no\n")
+    assert table.stamp != stamp_of(configuration)
+    (tmp_path / "rows.csv").unlink()
+    assert stamp_of(configuration) is None
+    assert read_source(configured(tmp_path, 'sql = "select 1 id, 2 x"\nrow_id = "id"')).stamp is None
+
+
+def test_a_path_with_a_quote(tmp_path: Path) -> None:
+    folder = tmp_path / "o'neill"
+    folder.mkdir()
+    assert len(read_csv(folder, PATIENTS)) == 3
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return read_csv(tmp_path_factory.mktemp("rows"), PATIENTS)
+
+
+@pytest.fixture(scope="module")
+def numeric(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return read_csv(tmp_path_factory.mktemp("rows"), "patient,a,b\n1,1,\n2,3,4\n3,5,6\n")
+
+
+positions = st.lists(st.integers(0, 2), max_size=6)
+
+
+@given(positions)
+def test_types_and_categories_do_not_depend_on_the_rows(mixed: Table, chosen: list[int]) -> None:
+    whole, part = view_of_table(mixed), view_of_table(mixed, np.array(chosen, dtype=np.intp))
+    assert part.dtypes.tolist() == whole.dtypes.tolist()
+    pd.testing.assert_frame_equal(part, whole.iloc[chosen].reset_index(drop=True))
+
+
+@given(positions)
+def test_arrays_take_rows_in_the_order_asked_for(numeric: Table, chosen: list[int]) -> None:
+    taken = view_of_table(numeric, np.array(chosen, dtype=np.intp))
+    assert taken.flags.c_contiguous
+    np.testing.assert_array_equal(taken, view_of_table(numeric)[chosen])
+
+
+@pytest.mark.parametrize("wrong", [[-1], [3]])
+def test_rows_that_are_not_there(wrong: list[int], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="positions of rows must be from 0 to 2"):
+        view_of_table(read_csv(tmp_path, PATIENTS), np.array(wrong))
+
+
+def test_changed_columns_are_noticed(tmp_path: Path) -> None:
+    before = read_csv(tmp_path, "patient,a,b\n1,1,2\n").kinds
+    check_kinds(
+        read_csv(tmp_path, "patient,b,a\n1,1,2\n", 'row_id = "patient"\nfeatures = ["a", "b"]'), before
+    )
+    for text, said in (
+        ("patient,a,b\n1,1,x\n", "column 'b' was number when its models were fitted and is text now"),
+        ("patient,a,c\n1,1,2\n", "'b' is gone, 'c' is new"),
+        ("patient,b,a\n1,1,2\n", "their order"),
+    ):
+        with pytest.raises(InvalidColumnsError, match=said):
+            check_kinds(read_csv(tmp_path, text), before)
+
+
+def test_the_default_model_takes_both_kinds_of_views(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{row},{rng.normal():.3f},{'ab'[row % 2]}\n" for row in range(40))
+    table = read_csv(tmp_path, f"patient,x,town\n{rows}")
+    residual = np.array([1.0, -1.0] * 20)
+    for features in (
+        table,
+        read_csv(tmp_path, f"patient,x,town\n{rows}", 'row_id = "patient"\nfeatures = ["x"]'),
+    ):
+        view = view_of_table(features)
+        organization = Organization("lab", view)
+        fitted = organization.model.fit(view, residual).predict(view)
+        assert fitted.shape == (40,)
+    frame = view_of_table(table)
+    model = Organization("lab", frame).model.fit(frame, residual)
+    assert model.predict(view_of_table(table, np.array([1])))[0] == pytest.approx(model.predict(frame)[1])
+    assert np.mean((model.predict(frame) - residual) ** 2) < 0.2
+
+
+floats = hnp.arrays(
+    np.float64, st.tuples(st.integers(0, 5), st.integers(1, 4)), elements=st.floats(width=64, allow_nan=True)
+)
+
+
+@given(floats)
+def test_arrays_come_back_bit_by_bit(tmp_path_factory: pytest.TempPathFactory, view: Any) -> None:
+    path = tmp_path_factory.mktemp("view") / "view"
+    save_view(view, path)
+    back = load_view(path)
+    assert back.shape == view.shape
+    assert back.dtype == np.float64
+    assert back.tobytes() == view.tobytes()
+
+
+numbers = st.lists(st.floats(width=64), min_size=4, max_size=4)
+codes = st.lists(st.integers(-1, 2), min_size=4, max_size=4)
+
+
+@given(
+    st.dictionaries(
+        st.text('ab"ä ', min_size=1, max_size=3), st.one_of(numbers, codes.map(tuple)), min_size=1
+    )
+)
+def test_frames_come_back_with_types_categories_and_order(
+    tmp_path_factory: pytest.TempPathFactory, columns: dict[str, Any]
+) -> None:
+    names = pd.Index(["z", "", "日本"], dtype=object)
+    frame = pd.DataFrame(
+        {
+            name: pd.Categorical.from_codes(values, categories=names)
+            if isinstance(values, tuple)
+            else np.array(values)
+            for name, values in columns.items()
+        }
+    )
+    path = tmp_path_factory.mktemp("view") / "view"
+    save_view(frame, path)
+    back = load_view(path)
+    pd.testing.assert_frame_equal(back, frame, check_exact=True)
+    for name, values in columns.items():
+        if isinstance(values, list):
+            assert back[name].to_numpy().tobytes() == frame[name].to_numpy().tobytes()
+        else:
+            assert back[name].cat.categories.dtype == object
+
+
+def test_views_of_tables_come_back(tmp_path: Path) -> None:
+    table = read_csv(tmp_path, PATIENTS)
+    for positions in (None, np.array([1]), np.array([], dtype=np.intp)):
+        view = view_of_table(table, positions)
+        save_view(view, tmp_path / "view")
+        pd.testing.assert_frame_equal(load_view(tmp_path / "view"), view, check_exact=True)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_full_disk_leaves_the_old_view_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    save_view(np.zeros((2, 2)), tmp_path / "view")
+    monkeypatch.setattr("gal.node.store.files.os.fsync", full)
+    for view in (np.ones((2, 2)), pd.DataFrame({"a": [1.0]})):
+        with pytest.raises(NodeError, match=r"No space left on device. Make room"):
+            save_view(view, tmp_path / "view")
+    assert load_view(tmp_path / "view").tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert [one.name for one in tmp_path.iterdir()] == ["view"]
+
+
+def test_an_array_stays_on_disk_until_used(tmp_path: Path) -> None:
+    save_view(np.ones((3, 2)), tmp_path / "view")
+    assert isinstance(load_view(tmp_path / "view"), np.memmap)
+
+
+def test_views_never_run_code_and_broken_files_say_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="allow_pickle"):
+        save_view(np.array([{}], dtype=object), tmp_path / "objects")
+    assert not (tmp_path / "objects").exists()
+    np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object), allow_pickle=True)
+    save_view(np.ones((9, 9)), tmp_path / "cut")
+    (tmp_path / "cut").write_bytes((tmp_path / "cut").read_bytes()[:200])
+    save_view(pd.DataFrame({"a": [1.0]}), tmp_path / "frame")
+    (tmp_path / "frame").write_bytes((tmp_path / "frame").read_bytes()[:60])
+    (tmp_path / "garbage").write_bytes(b"garbage")
+    for name in ("pickled.npy", "cut", "frame", "garbage", "nothing"):
+        with pytest.raises(InvalidInputError, match=name):
+            load_view(tmp_path / name)
+
+
+def test_frames_of_other_types_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(GALError, match="column 'a' is"):
+        save_view(pd.DataFrame({"a": [datetime.date(2020, 1, 1)]}), tmp_path / "view")

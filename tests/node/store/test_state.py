@@ -1,0 +1,343 @@
+"""What a node remembers: every method is one transaction, and doing it again changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gal.errors import NodeError, TaskError
+from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.stored_replies import StoredReply
+from gal.node.store.stored_versions import AssistedVersion, LearnedVersion, LearningOutcome
+from small_terms import small_terms
+
+RISK = TaskRecord(
+    "a" * 32,
+    "risk",
+    "label holder",
+    "bank",
+    small_terms("a" * 32, "risk", "bank"),
+    {"seed": 1},
+    made="2026-01-01",
+)
+HELP = TaskRecord(
+    "b" * 32, "stay", "organization", "clinic", small_terms("b" * 32, "stay"), made="2026-01-02"
+)
+ASSISTED = AssistedVersion(
+    request="sha256:" + "1" * 64,
+    rows="sha256:" + "2" * 64,
+    n_rows=3,
+    n_fit=3,
+    fewest=2,
+    without=[2, 1],
+    n_outputs=1,
+    rounds=2,
+    organization="bank",
+    kinds={"age": "numbers"},
+)
+LEARNED = LearnedVersion(n_rows=5, n_without_label=1, started="2026-01-01", privacy={"mechanism": "none"})
+DIGEST, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    made = State(tmp_path)
+    yield made
+    made.close()
+
+
+def reply(organization: str = "lab", place: int = 0, digest: str = DIGEST) -> StoredReply:
+    return StoredReply(place, organization, DIGEST, f"reply-{organization}", digest, None)
+
+
+def answer(round: int = 1, part: int = -1, track: str = "assisted", digest: str = DIGEST) -> Answer:
+    model = None if part >= 0 else f"model-{round}"
+    return Answer(track, round, part, digest, f"answer-{round}", OTHER, model, model and DIGEST)
+
+
+def test_only_its_user_reads_it(state: State) -> None:
+    assert stat.S_IMODE(state.path.stat().st_mode) == 0o600
+    folder = state.folder(RISK.id, 1)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert state.folder(RISK.id, 1, "label holder") != folder
+
+
+def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
+    State(tmp_path).close()
+    with sqlite3.connect(tmp_path / "state.sqlite") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(NodeError, match=r"format 99.*upgrade gal-learn"):
+        State(tmp_path)
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").write_text("something else, long enough to be read as a header of some kind")
+    with pytest.raises(NodeError, match="not a database"):
+        State(tmp_path)
+
+
+# Tasks
+
+
+def test_tasks_come_back_as_they_were(state: State) -> None:
+    state.add_task(RISK, {"lab": "invited", "ward": "invited"})
+    state.add_task(HELP)
+    assert state.tasks() == [RISK, HELP]
+    assert state.tasks("organization") == [HELP]
+    assert state.get_task(RISK.id) == RISK
+    assert state.get_task("c" * 32) is None
+    assert state.members(RISK.id) == {"lab": "invited", "ward": "invited"}
+    for name in ("risk", RISK.id, "bank/risk"):
+        assert state.find_task(name) == RISK
+
+
+def test_joining_again_renews(state: State) -> None:
+    state.add_task(HELP)
+    state.set_status(HELP.id, "left")
+    state.set_active(HELP.id, 4)
+    more = small_terms(HELP.id, "stay", rounds=9)
+    state.add_task(replace(HELP, terms=more))
+    found = state.find_task("stay")
+    assert (found.status, found.terms, found.active) == ("open", more, 4)
+
+
+def test_names_that_do_not_say_enough(state: State) -> None:
+    with pytest.raises(TaskError, match=r"no task is called 'risk'; there are: none yet"):
+        state.find_task("risk")
+    state.add_task(RISK)
+    with pytest.raises(TaskError, match=r"no joined task is called 'risk'; there are: none yet"):
+        state.find_task("risk", "organization")
+    with pytest.raises(TaskError, match=r"no own task is called 'rsk'; there are: risk"):
+        state.find_task("rsk", "label holder")
+    state.add_task(replace(HELP, name="risk"))
+    with pytest.raises(TaskError, match=r"several tasks.*bank/risk, clinic/risk"):
+        state.find_task("risk")
+    assert state.find_task("clinic/risk").id == HELP.id
+
+
+def test_forgetting_leaves_no_trace_and_touches_no_other(state: State) -> None:
+    for task in (RISK, HELP):
+        state.add_task(task, {"lab": "invited"})
+        state.put_version(task.id, 1, ASSISTED)
+        state.put_answer(task.id, 1, answer(), moving=False)
+        state.replies(task.id, 1).put(1, reply())
+        state.replies(task.id, 1).close(1, [])
+    before = rows_by_task(state)
+    state.forget(RISK.id)
+    assert rows_by_task(state) == {HELP.id: before[HELP.id]}
+
+
+def rows_by_task(state: State) -> dict[str, int]:
+    tables = {"tasks": "id", "members": "task", "versions": "task", "answers": "task", "replies": "task"}
+    tables["closed_steps"] = "task"
+    found: dict[str, int] = {}
+    with state.reading() as db:
+        for table, column in tables.items():
+            for row in db.execute(f"SELECT {column} AS task FROM {table}"):
+                found[row["task"]] = found.get(row["task"], 0) + 1
+    return found
+
+
+# Transactions
+
+
+def test_a_transaction_is_all_or_nothing(state: State) -> None:
+    def fails() -> None:
+        with state.transaction() as db:
+            db.execute("INSERT INTO members VALUES ('t', 'lab', 'invited')")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert state.members("t") == {}
+    state.set_member("t", "lab", "invited")  # and the connection is as good as before
+    assert state.members("t") == {"lab": "invited"}
+
+
+def test_what_sqlite_refuses_is_told(state: State) -> None:
+    def fails() -> None:
+        with state.transaction() as db:
+            db.execute("INSERT INTO members VALUES ('t', 'lab', 'invited')")
+            db.execute("INSERT INTO nowhere VALUES (1)")
+
+    with pytest.raises(NodeError, match=r"state\.sqlite.*Nothing was changed"):
+        fails()
+    assert state.members("t") == {}
+
+
+def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
+    state.replies(RISK.id, 1).put(2, reply())
+    state.replies(RISK.id, 1).close(2, [StoredReply(0, "ward", "", None, None, "was late")])
+    with pytest.raises(NodeError):
+        state.replies(RISK.id, 1).close(2, [StoredReply(0, "shop", "", None, None, "was late")])
+    assert {one.organization for one in state.replies(RISK.id, 1).of(2)} == {"lab", "ward"}
+
+
+def test_many_threads_write(state: State) -> None:
+    def write(number: int) -> None:
+        for step in range(10):
+            state.replies(RISK.id, number).put(step, reply())
+        state.close()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(state.replies(RISK.id, number).of(step)) == 1 for number in range(5) for step in range(10))
+
+
+def test_two_processes_worth_of_connections(state: State, tmp_path: Path) -> None:
+    other = State(tmp_path)
+    try:
+        other.add_task(RISK, {"lab": "invited"})
+        assert state.find_task("risk") == RISK
+    finally:
+        other.close()
+
+
+# Versions
+
+
+def test_versions_by_role(state: State) -> None:
+    state.put_version(RISK.id, 1, ASSISTED)
+    state.put_version(RISK.id, 1, LEARNED)
+    state.put_version(RISK.id, 2, LEARNED)
+    state.put_version(RISK.id, 1, replace(LEARNED, status="abandoned"))
+    assert state.versions(RISK.id) == {1: ASSISTED}
+    assert state.learned_versions(RISK.id) == {1: replace(LEARNED, status="abandoned"), 2: LEARNED}
+    assert state.statuses(RISK.id, "organization") == {1: "begun"}
+    assert state.statuses(RISK.id, "label holder") == {1: "abandoned", 2: "begun"}
+    assert state.version(RISK.id, 1) == ASSISTED
+    assert state.learned_version(RISK.id, 2) == LEARNED
+    assert state.version(RISK.id, 3) is None
+    assert state.learned_version(RISK.id, 3) is None
+
+
+def test_a_finished_version_comes_back_as_it_was(state: State) -> None:
+    outcome = LearningOutcome(
+        ensemble={"rounds": [], "first": [float("nan"), 0.1]},
+        classes=["ill", "well"],
+        loss="log",
+        finished="2026-01-02T00:00:00Z",
+        seconds=1.5,
+        known_rows={"lab": 3},
+        unknown_rows={"lab": 2},
+    )
+    finished = replace(
+        LEARNED, status="finished", outcome=outcome, refit={"private_refit": None}, leak={"verdict": "x"}
+    )
+    state.add_task(RISK)
+    state.put_version(RISK.id, 1, finished, activate=True)
+    assert repr(state.learned_version(RISK.id, 1)) == repr(finished)  # by their text: NaN equals nothing
+    assert state.find_task("risk").active == 1
+
+
+# Answers
+
+
+def test_answers_by_round_and_part(state: State) -> None:
+    for one in (answer(2), answer(1), answer(1, part=0), answer(1, track="alone")):
+        state.put_answer(RISK.id, 1, one, moving=False)
+    assert state.answer(RISK.id, 1, "assisted", 1, -1) == answer(1)
+    assert state.answer(RISK.id, 1, "assisted", 1, 0) == answer(1, part=0)
+    assert state.answer(RISK.id, 1, "assisted", 3, -1) is None
+    assert state.answer(RISK.id, 2, "assisted", 1, -1) is None
+    found = state.answers(RISK.id, 1, "track = ? AND part = -1", ("assisted",))
+    assert [one.round for one in found] == [1, 2]
+
+
+def test_a_round_is_answered_once(state: State) -> None:
+    state.put_answer(RISK.id, 1, answer(), moving=False)
+    with pytest.raises(NodeError):
+        state.put_answer(RISK.id, 1, answer(digest=OTHER), moving=False)
+    assert state.answer(RISK.id, 1, "assisted", 1, -1) == answer()
+    state.drop_answer(RISK.id, 1, answer())
+    state.put_answer(RISK.id, 1, answer(digest=OTHER), moving=False)
+    assert state.answer(RISK.id, 1, "assisted", 1, -1) == answer(digest=OTHER)
+
+
+def test_a_moving_model_takes_its_earlier_rounds_with_it(state: State) -> None:
+    for one in (answer(1), answer(1, part=0), answer(1, track="alone"), answer(2)):
+        state.put_answer(RISK.id, 1, one, moving=True)
+    models = {(one.track, one.round, one.part): one.model for one in state.answers(RISK.id, 1)}
+    assert models == {
+        ("assisted", 1, -1): "model-2",
+        ("assisted", 1, 0): None,
+        ("assisted", 2, -1): "model-2",
+        ("alone", 1, -1): "model-1",
+    }
+
+
+# Replies
+
+
+def test_a_second_reply_changes_nothing(state: State) -> None:
+    state.replies(RISK.id, 1).put(1, reply())
+    state.replies(RISK.id, 1).put(1, reply(digest=OTHER))
+    assert state.replies(RISK.id, 1).of(1) == [reply()]
+    state.replies(RISK.id, 1).drop(1, reply())
+    state.replies(RISK.id, 1).put(1, reply(digest=OTHER))
+    assert state.replies(RISK.id, 1).of(1) == [reply(digest=OTHER)]
+
+
+def test_who_answered_is_not_missed(state: State) -> None:
+    state.replies(RISK.id, 1).put(1, reply("lab"))
+    assert not state.replies(RISK.id, 1).is_closed(1)
+    late = [StoredReply(0, name, "", None, None, "was late") for name in ("lab", "ward")]
+    state.replies(RISK.id, 1).close(1, late)
+    assert state.replies(RISK.id, 1).is_closed(1)
+    assert not state.replies(RISK.id, 1).is_closed(2)
+    assert {one.organization: one.problem for one in state.replies(RISK.id, 1).of(1)} == {
+        "lab": None,
+        "ward": "was late",
+    }
+    state.replies(RISK.id, 1).put(1, reply("ward"))  # too late: the step is closed
+    assert [one.file for one in state.replies(RISK.id, 1).of(1) if one.organization == "ward"] == [None]
+
+
+def test_replies_are_dropped_by_version(state: State) -> None:
+    for version in (1, 2):
+        state.replies(RISK.id, version).put(1, reply())
+        state.replies(RISK.id, version).close(1, [])
+    state.replies(RISK.id, 1).drop_all()
+    assert state.replies(RISK.id, 1).of(1) == []
+    assert not state.replies(RISK.id, 1).is_closed(1)
+    assert state.replies(RISK.id, 2).of(1) == [reply()]
+
+
+# Budgets
+
+
+def test_budgets_by_peer_and_day(state: State) -> None:
+    assert state.spend_predictions("bank", "2026-01-01", 60, 100) == 0
+    assert state.spend_predictions("bank", "2026-01-01", 50, 100) == 60  # too much: nothing is charged
+    assert state.spend_predictions("bank", "2026-01-01", 40, 100) == 60
+    assert state.spend_predictions("bank", "2026-01-01", 1, 100) == 100
+    assert state.spend_predictions("bank", "2026-01-02", 1, 100) == 0
+    assert state.spend_predictions("shop", "2026-01-01", 1, 100) == 0
+
+
+def test_a_budget_is_spent_once_by_many(state: State) -> None:
+    allowed: list[int] = []
+
+    def spend() -> None:
+        for _ in range(10):
+            before = state.spend_predictions("bank", "2026-01-01", 3, 60)
+            if before + 3 <= 60:
+                allowed.append(before)
+        state.close()
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(allowed) == [*range(0, 60, 3)]
