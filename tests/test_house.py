@@ -19,17 +19,10 @@ FIXED_WAIT = re.compile(r"\.(?:wait|join)\((?:timeout=)?\d|\b(?:timeout|deadline
 """Seconds that no variable stretches; parts of a second are waited for on purpose."""
 FUNCTION_LINES, CLASS_LINES, MODULES = 60, 250, 14
 
-LONG_FUNCTIONS = {"bench", "invite", "leakage", "measure_leakage", "new_task"}
-LONG_CLASSES = {"LabelHolder", "Learning", "LocalWork", "Service", "State", "_GAL"}
-FULL_FOLDERS = {"gal/cli", "gal/core", "gal/node"}
-"""Of these ``core`` may stay."""
-DEFINED_TWICE = {
-    "Entry", "Finding", "Fitted", "Kind", "Limits", "Message", "Metrics", "Predicted", "Records", "Sent", "by_name",
-    "check_installed", "covered", "describe", "finished_round", "first_output", "forget", "in_words", "invite", "join",
-    "leakage", "learn", "leave", "local_losses_by_name", "main", "make_model", "plain", "pooled", "predict",
-    "privacy_facts", "remove", "rounds", "run", "side_by_side", "standardised", "tell", "true_labels", "utc_now",
-    "view_of", "write_whole",
-}  # fmt: skip
+FULL_FOLDERS = {"gal/core"}
+"""One room that may be full: each file is a part of the algorithm."""
+DEFINED_TWICE = {"learn", "main", "predict", "utc_now"}
+"""``learn`` and ``predict`` are the generators of core and what drives them; ``main`` starts a process."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -75,8 +68,8 @@ def defined_twice(root: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("found", "listed", "rule"),
     [
-        (too_long(SOURCES, classes=False), LONG_FUNCTIONS, f"functions have at most {FUNCTION_LINES} lines"),
-        (too_long(SOURCES, classes=True), LONG_CLASSES, f"classes have at most {CLASS_LINES} lines"),
+        (too_long(SOURCES, classes=False), set(), f"functions have at most {FUNCTION_LINES} lines"),
+        (too_long(SOURCES, classes=True), set(), f"classes have at most {CLASS_LINES} lines"),
         (full_folders(SOURCES), FULL_FOLDERS, f"folders have at most {MODULES} modules"),
         (defined_twice(SOURCES), DEFINED_TWICE, "a public name is defined in one file"),
     ],

@@ -296,6 +296,7 @@ NEVER_RUN = (
     ),
     *(
         "gal/errors.py",
+        "gal/extras.py",
         "gal/warnings.py",
         "gal/functional.py",
         "gal/engine/observing.py",

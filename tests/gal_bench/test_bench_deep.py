@@ -422,7 +422,7 @@ def drawn(axes: Any) -> dict[str, Any]:
 
 def test_rounds_of_a_deep_table_leave_out_what_was_not_run() -> None:
     module = figures_module()
-    figure = module.rounds(some_of_images(), "MNIST")
+    figure = module.deep_rounds_figure(some_of_images(), "MNIST")
     scores, rate, weights = figure.axes
     assert "MNIST, 8 organizations" in figure.get_suptitle()
     assert set(drawn(scores)) == {"GAL", "Alone"}
@@ -435,7 +435,7 @@ def test_rounds_of_a_deep_table_leave_out_what_was_not_run() -> None:
 
 def test_rounds_have_methods_without_rounds_as_levels_and_the_constant_rate_of_the_ablations() -> None:
     module = figures_module()
-    figure = module.rounds(filled("images"), "CIFAR10", filled("images-ablations"))
+    figure = module.deep_rounds_figure(filled("images"), "CIFAR10", filled("images-ablations"))
     scores, rate, _ = figure.axes
     assert {"Joint", "Interm", "Late", "GAL", "GAL, shared body", "GAL, constant rate", "AL", "Alone"} == set(
         drawn(scores)
@@ -449,7 +449,7 @@ def test_rounds_have_methods_without_rounds_as_levels_and_the_constant_rate_of_t
 
 def test_organizations_with_names_are_drawn_with_them() -> None:
     module = figures_module()
-    weights = module.rounds(filled("cases"), "PhysioNet stay").axes[2]
+    weights = module.deep_rounds_figure(filled("cases"), "PhysioNet stay").axes[2]
     assert {text.get_text() for text in weights.texts} == {"microbiology", "demographics", "body", "codes"}
     assert [text.get_text() for text in weights.get_legend().get_texts()] == ["label holder", "others"]
 

@@ -37,7 +37,7 @@ from gal_bench.runs.deep_cells import run_deep_cell
 from gal_bench.runs.deep_models import (
     fusion_network,
     fusion_training,
-    make_model,
+    make_deep_model,
     models_by_organization,
     settings,
 )
@@ -98,7 +98,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return real(dataset, paper=paper) | {"batch_size": 30}
 
     def model(name: str, dataset: str, *, paper: bool) -> Any:
-        return make_model(name, dataset, paper=paper).set_params(epochs=2)
+        return make_deep_model(name, dataset, paper=paper).set_params(epochs=2)
 
     bodies = {
         "cnn": partial(cnn_body, widths=(4, 8)),
@@ -109,7 +109,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     }
     monkeypatch.setattr(deep_cells, "_load", load)
     monkeypatch.setattr(deep_models, "settings", quick)
-    monkeypatch.setattr(deep_models, "make_model", model)
+    monkeypatch.setattr(deep_models, "make_deep_model", model)
     monkeypatch.setattr(deep_cells, "FUSION_EPOCHS", 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name, body in bodies.items():
@@ -188,9 +188,9 @@ def test_something_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = deep_models.settings
 
     def longer(name: str, dataset: str, *, paper: bool) -> Any:
-        return make_model(name, dataset, paper=paper).set_params(epochs=12, learning_rate=0.05)
+        return make_deep_model(name, dataset, paper=paper).set_params(epochs=12, learning_rate=0.05)
 
-    monkeypatch.setattr(deep_models, "make_model", longer)
+    monkeypatch.setattr(deep_models, "make_deep_model", longer)
     monkeypatch.setattr(
         deep_models, "settings", lambda dataset, paper: quick(dataset, paper=paper) | {"learning_rate": 0.05}
     )
@@ -363,17 +363,17 @@ def test_numbers_are_learned_with_the_papers_loss() -> None:
 
 
 def test_networks_of_the_tables() -> None:
-    assert type(make_model("Network", "CIFAR10", paper=False)) is TorchModel
-    assert type(make_model("Network shared body", "CIFAR10", paper=False)) is SharedBodyModel
-    wide = make_model("Wide network", "CIFAR10", paper=False)
+    assert type(make_deep_model("Network", "CIFAR10", paper=False)) is TorchModel
+    assert type(make_deep_model("Network shared body", "CIFAR10", paper=False)) is SharedBodyModel
+    wide = make_deep_model("Wide network", "CIFAR10", paper=False)
     assert wide.network == "wide_cnn"
     assert isinstance(wide.augment, ShiftAndFlip)
     assert wide.augment.flip
-    digits = make_model("Augmented network", "MNIST", paper=False)
+    digits = make_deep_model("Augmented network", "MNIST", paper=False)
     assert isinstance(digits.augment, ShiftAndFlip)
     assert not digits.augment.flip  # a mirrored digit is another digit
     assert digits.network == "cnn", "the paper's"
-    residual = make_model("Residual network", "CIFAR10", paper=False)
+    residual = make_deep_model("Residual network", "CIFAR10", paper=False)
     assert (residual.network, residual.local_loss, residual.schedule) == ("residual_cnn", "l4", "linear")
     assert fusion_network("Residual network", "CIFAR10") == "residual_cnn"
     assert fusion_network("Network", "PhysioNet stay") == "auto"

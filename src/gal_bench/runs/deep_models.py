@@ -35,7 +35,7 @@ def settings(dataset: str, *, paper: bool) -> dict[str, Any]:
     return found | (PAPER if paper else {})
 
 
-def make_model(name: str, dataset: str, *, paper: bool) -> Any:
+def make_deep_model(name: str, dataset: str, *, paper: bool) -> Any:
     """The local model of this name for an organization of this data set."""
     how, network = settings(dataset, paper=paper), papers_network(dataset)
     if name == "Network shared body":
@@ -57,7 +57,9 @@ def models_by_organization(
     names: Sequence[str], organizations: Sequence[str], dataset: str, *, paper: bool
 ) -> dict[str, Any]:
     """A local model for every organization; of two names each half of them has one."""
-    return {one: make_model(name, dataset, paper=paper) for one, name in halves(names, organizations).items()}
+    return {
+        one: make_deep_model(name, dataset, paper=paper) for one, name in halves(names, organizations).items()
+    }
 
 
 def papers_network(dataset: str) -> str:

@@ -13,6 +13,7 @@ from gal.node.work import confinement
 from gal.node.work.confinement import readable_places, within_reach
 from gal.node.work.sandbox import landlock_version
 from gal.node.work.worker import Worker, WorkFailedError
+from patience import patient
 from small_network import Network, numbers, running
 
 landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
@@ -68,7 +69,7 @@ def test_models_of_ones_own_and_torch_learn_shut_in(tmp_path: Path, monkeypatch:
     with running(net, own_processes=True):
         net.invite("within", rounds=1, cross_validation=0, validation_fraction=0.0)
         events: list[object] = []
-        patience = Patience(join=120.0, deadline=120.0)  # three processes import their models
+        patience = Patience(join=patient(120), deadline=patient(120))  # three processes import their models
         facts = net.learn("within", patience=patience, on_event=events.append)
         assert facts["missed"] == {}, events
         net.tables["clinic"].to_csv(tmp_path / "new.csv", index=False)  # her own columns, outside her home
