@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/deep_speed.py            # on a machine with a GPU
 
-Eight organizations with the paper's CNN on random patches of CIFAR-10's size (50,000 x 3 x 16 x 8), batches of
+Eight organizations with the paper's CNN (or ``--network residual_cnn``) on random patches of CIFAR-10's size (50,000 x 3 x 16 x 8), batches of
 512, ten outputs. Prints the milliseconds of a step one by one and side by side, how many kernels a step has
 and how long they take, and which share of the GPU's own speed (a large matrix product, a large copy, both
 measured here) the arithmetic and the memory traffic of a step come to. Without a GPU it only times plain steps,
@@ -20,15 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from gal.models.deep import TorchModel
+from gal.models.deep import Inputs, TorchModel
+from gal.models.deep.networks import make_network
 from gal.models.deep.side_by_side import SideBySide
 from gal.models.deep.training import Trainer, on_stream, record
 
 OUTPUTS = 10
 SHAPE = (3, 16, 8)
-WIDTHS = (64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Scene:
     rows: int = 50_000
     batch: int = 512
     organizations: int = 8
+    network: str = "cnn"
 
     @property
     def steps(self) -> int:
@@ -51,10 +53,10 @@ def main() -> None:
     )
     for name in ("rows", "batch", "organizations"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Scene, name))
+    parser.add_argument("--network", choices=["cnn", "residual_cnn", "wide_cnn"], default=Scene.network)
     scene = Scene(**vars(parser.parse_args()))
     if scene.steps < 2:
         parser.error("--rows must be more than --batch: a step is timed after one that warms up")
-    torch.backends.cudnn.benchmark = True
     trainers = made(scene)
     together, alone = step_seconds(trainers), step_seconds(trainers[:1])
     lines = report(scene, together, alone)
@@ -77,7 +79,7 @@ def report(scene: Scene, together: float, alone: float) -> list[str]:
 def with_bounds(lines: list[str], scene: Scene, counted: tuple[float, float], together: float) -> list[str]:
     """The report with kernels, arithmetic and memory traffic beside what the GPU can do."""
     (tera_flops, tera_bytes), (kernels, busy), n = ceilings(), counted, scene.organizations
-    flops, moved = n * step_flops(scene.batch), n * step_bytes(scene.batch)
+    flops, moved = n * step_flops(scene), n * step_bytes(scene)
     where, alone, all_of_them, epochs = lines
     return [
         where,
@@ -106,7 +108,8 @@ def made(scene: Scene) -> list[Trainer]:
     rng = np.random.default_rng(0)
     residual = rng.normal(size=(scene.rows, OUTPUTS)).astype(np.float32)
     models = [
-        TorchModel(epochs=1, batch_size=scene.batch, random_state=seed) for seed in range(scene.organizations)
+        TorchModel(scene.network, epochs=1, batch_size=scene.batch, random_state=seed)
+        for seed in range(scene.organizations)
     ]
     views = [model.prepare(rng.normal(size=(scene.rows, *SHAPE)).astype(np.float32)) for model in models]
     with SideBySide() as together:
@@ -175,26 +178,36 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def step_flops(batch: int) -> float:
+def convolutions(network: str) -> list[tuple[int, int, int]]:
+    """Of each convolution: numbers of channels in and out, and of pixels."""
+    found: list[tuple[int, int, int]] = []
+    module = make_network(network, Inputs("images", SHAPE), OUTPUTS).eval()
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(
+                lambda one, _, out: found.append((one.in_channels, one.out_channels, out[0, 0].numel()))
+            )
+    with torch.no_grad():
+        module(torch.zeros(1, *SHAPE))
+    return found
+
+
+def step_flops(scene: Scene) -> float:
     """Multiplications and additions of one organization's step: forward, and twice as many backward."""
-    channels, pixels, total = SHAPE[0], SHAPE[1] * SHAPE[2], 0
-    for width in WIDTHS:
-        total += 2 * 9 * channels * width * pixels
-        channels, pixels = width, pixels // 4
-    return 3.0 * batch * total
+    forward = sum(
+        2 * 9 * inward * outward * pixels for inward, outward, pixels in convolutions(scene.network)
+    )
+    return 3.0 * scene.batch * forward
 
 
-def step_bytes(batch: int) -> float:
+def step_bytes(scene: Scene) -> float:
     """The fewest bytes of one organization's step: every convolution's result passes memory about nine times.
 
     Written once, read for its statistics, read to normalise and pool, read twice on the way back, its gradient
     written once and read twice, and the input of the next layer written and read at a quarter of the size.
     """
-    pixels, total = SHAPE[1] * SHAPE[2], 0
-    for width in WIDTHS:
-        total += 9 * 2 * width * pixels
-        pixels //= 4
-    return float(batch * total)
+    passed = sum(9 * 2 * outward * pixels for _, outward, pixels in convolutions(scene.network))
+    return float(scene.batch * passed)
 
 
 if __name__ == "__main__":
