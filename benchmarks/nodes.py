@@ -41,11 +41,12 @@ from gal.alignment import RowIds
 from gal.core.algorithm import learn
 from gal.node.admin.init import init_node
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.holder.endpoint import Endpoint
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning import learning
 from gal.node.journal.logs import open_log
 from gal.node.runtime.node import Node
+from gal.node.web.endpoint import Endpoint
+from gal.node.web.token import ensure_token
 from gal.transport import CardFolder, card_of
 
 OWN, OTHERS = "clinic", ("hospital", "insurer", "lab")
@@ -336,8 +337,8 @@ def bytes_report(scene: Scene) -> dict[str, Any]:
 # Prediction
 
 
-def predict_report(scene: Scene, requests: int = 300) -> dict[str, Any]:
-    """Milliseconds for one row, drawn anew each time."""
+def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dict[str, Any]:
+    """Milliseconds for one row, drawn anew each time; and many clients at once, each asking for one row after another."""
     with network(scene) as net:
         net.learn()
         ids = np.random.default_rng(7).integers(1_000, 1_000 + scene.rows, requests + 20).tolist()
@@ -349,15 +350,9 @@ def predict_report(scene: Scene, requests: int = 300) -> dict[str, Any]:
 
         alone = _times(straight, ids)
         with Endpoint(net.holder, TASK, "127.0.0.1:0") as endpoint:
-            connection = http.client.HTTPConnection("127.0.0.1", endpoint.port)
-
-            def ask(row: int) -> None:
-                connection.request("POST", "/predict", json.dumps({"ids": [row]}))
-                said = json.loads(connection.getresponse().read())
-                assert said["degraded"] == 0, said
-
-            through = _times(ask, ids)
-            connection.close()
+            token = ensure_token(net.node.configuration.home)
+            through = _times(_client(endpoint.port, token), ids)
+            crowd = crowd_of(endpoint.port, token, ids, clients)
     return {
         "model": scene.model["use"],
         "rows": scene.rows,
@@ -365,7 +360,46 @@ def predict_report(scene: Scene, requests: int = 300) -> dict[str, Any]:
         "endpoint p95": _percentile(through, 95),
         "without endpoint p50": _percentile(alone, 50),
         "without endpoint p95": _percentile(alone, 95),
+        **crowd,
     }
+
+
+def _client(port: int, token: str) -> Callable[[int], None]:
+    """Asks for one row at a time over one connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Authorization": f"Bearer {token}"}
+
+    def ask(row: int) -> None:
+        connection.request("POST", "/predict", json.dumps({"ids": [row]}), headers)
+        said = json.loads(connection.getresponse().read())
+        assert said["degraded"] == 0, said
+
+    return ask
+
+
+def crowd_of(port: int, token: str, ids: Sequence[int], clients: int, each: int = 5) -> dict[str, Any]:
+    """Rows a second and errors with so many clients, who all connect at once; they are threads of this process."""
+    failed: list[str] = []
+    ready = threading.Barrier(clients + 1)
+
+    def ask(place: int) -> None:
+        one = _client(port, token)
+        ready.wait()
+        for number in range(each):
+            try:
+                one(ids[(place * each + number) % len(ids)])
+            except Exception as error:
+                failed.append(repr(error))
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(clients)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - started
+    return {"clients": clients, "rows a second": clients * each / seconds, "errors": len(failed)}
 
 
 def _times(ask: Callable[[int], object], ids: Sequence[int], warm: int = 20) -> list[float]:

@@ -18,6 +18,8 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "cryptography": "cryptography",
         "prometheus_client": "prometheus-client",
         "pyarrow": "pyarrow",
+        "fastapi": "fastapi",
+        "uvicorn": "uvicorn",
     },
     "deep": {"torch": "torch", "safetensors": "safetensors"},
     "privacy": {"opendp": "opendp", "dp_accounting": "dp-accounting"},

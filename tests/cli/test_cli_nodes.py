@@ -498,8 +498,14 @@ def test_online(running: Town) -> None:
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            address = next(word for word in process.stderr.readline().split() if word.startswith("http"))
-            request = urllib.request.Request(address, json.dumps({"ids": [503, 504]}).encode())
+            line = process.stderr.readline()
+            address = next(word for word in line.split() if word.startswith("http://"))
+            assert str(running.clinic / "http.token") in line
+            token = (running.clinic / "http.token").read_text().strip()
+            assert token not in line, "it is never printed"
+            request = urllib.request.Request(
+                address, json.dumps({"ids": [503, 504]}).encode(), {"Authorization": f"Bearer {token}"}
+            )
             with urllib.request.urlopen(request, timeout=patient(30)) as answer:
                 said = json.load(answer)
             assert [row["id"] for row in said["predictions"]] == [503, 504]

@@ -93,12 +93,13 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
-    screen = Console(stderr=True, highlight=False)
+    screen = Console(stderr=True, highlight=False, soft_wrap=True)
     host = listen.rpartition(":")[0]
 
     def print_event(event: Mapping[str, Any]) -> None:
         screen.print(
-            f"predictions of [bold]{escape(task)}[/] at http://{host}:{event['port']}/predict (Ctrl-C ends it)"
+            f"predictions of [bold]{escape(task)}[/] at {event['scheme']}://{host}:{event['port']}/predict (Ctrl-C ends it). "
+            f"Requests show the token in {escape(event['token'])}: Authorization: Bearer TOKEN"
         )
 
     arguments = {"task": task, "listen": listen, "seconds": seconds}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gal.errors import InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, new_configuration_text
+from gal.node.web.token import ensure_token
 from gal.protocol import check_name
 from gal.transport import (
     Identity,
@@ -52,6 +53,7 @@ def init_node(
     save_identity(identity, home)
     write_card(home, identity, address)
     (home / "node.toml").write_text(text, encoding="utf-8")
+    ensure_token(home)
     return identity
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,24 @@ class NodePrediction:
     """Rows for which at least one organization did not answer, or did not know the row."""
     missing: Mapping[str, str]
     """Organizations that did not answer at all, and why."""
-    unknown: Mapping[str, int]
-    """By organization: how many of the rows it does not know."""
+    unknown_rows: Mapping[str, NDArray[np.bool_]]
+    """By organization that answered: which of the rows it does not know."""
     version: int
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        """By organization: how many of the rows it does not know; without those who know all."""
+        return {name: int(rows.sum()) for name, rows in self.unknown_rows.items() if rows.any()}
+
+    def at(self, positions: NDArray[np.intp]) -> NodePrediction:
+        """The same of these rows alone."""
+        return replace(
+            self,
+            output=self.output[positions],
+            prediction=self.prediction[positions],
+            degraded=self.degraded[positions],
+            unknown_rows={name: rows[positions] for name, rows in self.unknown_rows.items()},
+        )
 
     def most_probable(self) -> list[Any]:
         """The class of each row; for regression the numbers themselves."""
@@ -107,12 +122,12 @@ class Predictor:
             )
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
-        unknown: dict[str, int] = {}
+        unknown: dict[str, NDArray[np.bool_]] = {}
         try:
             request = next(steps)
             replies = self._ask(record, chosen, request, ids, own_rows, seconds, join)
             unknown = {
-                name: int(np.isnan(values).all(axis=(0, 2)).sum())
+                name: np.asarray(np.isnan(values).all(axis=(0, 2)))
                 for name, values in replies.items()
                 if isinstance(values, np.ndarray)
             }
@@ -127,8 +142,12 @@ class Predictor:
             classes,
             answers.degraded,
             # Who knows none of the rows has answered all the same.
-            {name: why for name, why in answers.missing.items() if unknown.get(name, 0) < max(len(ids), 1)},
-            {name: count for name, count in unknown.items() if count},
+            {
+                name: why
+                for name, why in answers.missing.items()
+                if not (name in unknown and len(ids) and unknown[name].all())
+            },
+            unknown,
             chosen,
         )
 

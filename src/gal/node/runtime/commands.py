@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
-    from gal.node.holder.endpoint import Endpoint
     from gal.node.holder.learning.gathering import Patience
+    from gal.node.web.endpoint import Endpoint
 
     def learn(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
         either = _either(stopping, node.stopping)
@@ -58,7 +58,8 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
 
     def endpoint(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
         with Endpoint(holder, arguments["task"], arguments["listen"], arguments["seconds"]) as serving:
-            report({"event": "listening", "port": serving.port})
+            where = {"port": serving.port, "scheme": serving.scheme, "token": str(serving.token_file)}
+            report({"event": "listening", **where})
             _either(stopping, node.stopping).wait()
         return {}
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from gal.errors import InvalidInputError, TaskError
-from gal.node.holder import endpoint as module
-from gal.node.holder.endpoint import Endpoint
+from gal.errors import ConfigurationError, InvalidInputError, TaskError
+from gal.node.web import app as module
+from gal.node.web.endpoint import Endpoint
+from gal.node.web.token import ensure_token
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -45,11 +48,21 @@ def served(network: Network) -> Iterator[Endpoint]:
         yield serving
 
 
-def ask(served: Endpoint, body: Any, path: str = "/predict", method: str = "POST") -> tuple[int, Any]:
+def bearer(served: Endpoint) -> dict[str, str]:
+    return {"Authorization": f"Bearer {ensure_token(served._holder.node.configuration.home)}"}
+
+
+def ask(
+    served: Endpoint,
+    body: Any,
+    path: str = "/predict",
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=patient(60))
     try:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, None if method == "GET" else data)
+        connection.request(method, path, None if method == "GET" else data, headers or bearer(served))
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -140,22 +153,93 @@ def test_paths_and_methods(served: Endpoint) -> None:
 
 
 def raw(served: Endpoint, request: bytes) -> bytes:
+    """What comes back first."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=patient(60)) as connection:
         connection.sendall(request)
-        connection.shutdown(socket.SHUT_WR)
-        return connection.makefile("rb").read()
+        answer = connection.recv(10_000)
+        while answer and b"\r\n\r\n" not in answer:
+            answer += connection.recv(10_000)
+        return answer + (b"" if b"400 Bad" not in answer or b"}" in answer else connection.recv(10_000))
 
 
-@pytest.mark.parametrize("length", [b"99999999999", b"-1", b"many", b"\xb2", b""])
+def head(served: Endpoint, *lines: bytes) -> bytes:
+    token = bearer(served)["Authorization"].encode()
+    return b"\r\n".join(
+        (b"POST /predict HTTP/1.1", b"Host: localhost", b"Authorization: " + token, *lines, b"", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    "length", [b"99999999999", b"-1", b"many", b"\xb2", b"", b"9" * 5000], ids=lambda one: repr(one)[:20]
+)
 def test_lengths_that_cannot_be(served: Endpoint, length: bytes) -> None:
-    answer = raw(served, b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\n\r\n{}")
+    answer = raw(served, head(served, b"Content-Length: " + length) + b"{}")
     assert answer.startswith(b"HTTP/1.1 400"), answer
-    assert str(module.LARGEST).encode() in answer
+    if length == b"99999999999":
+        assert str(module.LARGEST).encode() in answer
     assert ask(served, {"ids": ["p001003"]})[0] == 200
 
 
+def test_a_body_larger_than_it_says_nothing_of(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST", 10)
+    chunk = b"20\r\n" + b" " * 32 + b"\r\n0\r\n\r\n"
+    answer = raw(served, head(served, b"Transfer-Encoding: chunked") + chunk)
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+    assert b"at most 10 bytes" in answer
+
+
+def test_a_slow_request_is_not_waited_for(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODY_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=patient(60)) as connection:
+        connection.sendall(head(served, b"Content-Length: 500"))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "said"),
+    [
+        ({}, 401, "http.token"),
+        ({"Authorization": "Bearer guessed"}, 401, "http.token"),
+        ({"Authorization": "Basic dXNlcjpwYXNz"}, 401, "http.token"),
+        ({"Host": "evil.example"}, 421, "host name"),
+        ({"Origin": "https://evil.example"}, 403, "other pages"),
+        ({"Origin": "null"}, 403, "other pages"),
+        ({"Origin": "http://localhost:1", "Host": "localhost"}, 200, None),
+    ],
+    ids=str,
+)
+def test_who_may_ask(served: Endpoint, headers: dict[str, str], status: int, said: str | None) -> None:
+    shown = headers if status == 401 else bearer(served) | headers
+    found, answer = ask(served, {"ids": ["p001003"]}, headers=shown or {"X": "none"})
+    assert found == status, answer
+    assert said is None or said in answer["error"]
+
+
+def test_alive_without_a_token_and_described_with_one(served: Endpoint) -> None:
+    assert ask(served, {}, "/livez", "GET", {"X": "none"}) == (200, {"alive": True})
+    assert ask(served, {}, "/openapi.json", "GET", {"X": "none"})[0] == 401
+    status, described = ask(served, {}, "/openapi.json", "GET")
+    assert status == 200
+    assert "requestBody" in described["paths"]["/predict"]["post"]
+
+
+def test_the_token_is_the_users_alone(tmp_path: Path) -> None:
+    token = ensure_token(tmp_path)
+    assert ensure_token(tmp_path) == token
+    path = tmp_path / "http.token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        ensure_token(tmp_path)
+    path.chmod(0o600)
+    path.write_text("x\n")
+    with pytest.raises(ConfigurationError, match="holds no token"):
+        ensure_token(tmp_path)
+
+
 def test_one_that_hangs_up_in_the_middle(served: Endpoint) -> None:
-    raw(served, b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"ids"')
+    with socket.create_connection(("127.0.0.1", served.port), timeout=patient(60)) as connection:
+        connection.sendall(head(served, b"Content-Length: 500") + b'{"ids"')
     assert ask(served, {"ids": ["p001003"]})[0] == 200
 
 
@@ -163,7 +247,7 @@ def test_one_connection_for_many_requests(served: Endpoint) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=patient(60))
     try:
         for body, status in (({"ids": ["p001003"]}, 200), ({"ids": []}, 400), ({"ids": ["p001004"]}, 200)):
-            connection.request("POST", "/predict", json.dumps(body))
+            connection.request("POST", "/predict", json.dumps(body), bearer(served))
             answer = connection.getresponse()
             answer.read()
             assert answer.status == status
@@ -227,3 +311,20 @@ def test_what_changes_while_it_runs(network: Network, served: Endpoint) -> None:
     status, said = ask(served, {"ids": ["p001003"]})
     assert status == 503
     assert "forgotten" in said["error"]
+
+
+def test_beyond_this_machine_it_speaks_tls(network: Network) -> None:
+    network.invite("elsewhere", **OPTIONS)
+    network.learn("elsewhere")
+    with Endpoint(network.holder, "elsewhere", "0.0.0.0:0") as serving:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # a client pins the certificate of the node
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", serving.port, timeout=patient(60), context=context
+        )
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+        connection.close()
+        with pytest.raises((http.client.HTTPException, OSError)):
+            ask(serving, {}, "/livez", "GET")
