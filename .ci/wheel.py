@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.compile(
     r"<!-- example: runs as a test -->\n```python\n(.*?)```\n<!-- output -->\n```\n(.*?)```", re.DOTALL
 )
-WANTED = ("gal/py.typed", "gal_bench/py.typed", "gal_bench/rows/uci/table.toml")
+WANTED = ("gal/py.typed", "gal_bench/py.typed", "gal_bench/rows/uci/table.toml", "gal_bench/kept.jsonl")
 PARTS = '[organizations]\nclinic = ["age", "sex", "bp"]\nlab = ["s1", "s2", "s5"]\n'
 TABLE = """
 from sklearn.datasets import load_diabetes
