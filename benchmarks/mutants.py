@@ -277,7 +277,7 @@ def is_killed(mutant: Mutant, path: Path, watched: Watched, files: list[str], so
         return False
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
-    limit = 30 + int(5 * watched.seconds)
+    limit = 20 + int(5 * watched.seconds)
     try:
         code = _forked(lambda: _pytest(tests), sources, limit)
         if code == 4:  # a test goes by another name: its parameters changed

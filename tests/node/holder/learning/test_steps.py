@@ -30,7 +30,7 @@ from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
 from gal.transport import Received
-from patience import LONGEST, patient
+from patience import patient
 from small_terms import small_terms
 
 TASK = "b" * 32
@@ -113,7 +113,7 @@ class FakeNode:
         if self.meanwhile:
             self.meanwhile.pop(0)()
         with self._changed:
-            self._changed.wait_for(lambda: ready() or self.to_come <= 0, LONGEST)
+            self._changed.wait_for(lambda: ready() or self.to_come <= 0, patient(20.0))
         return ready()
 
     def notify(self) -> None:
@@ -428,12 +428,13 @@ def test_closing_cancels_what_has_not_begun(step: Step) -> None:
 
     def wait() -> None:
         begun.set()
-        go.wait(patient(60.0))
+        go.wait(patient(10.0))
 
-    step.rounds._own.submit(wait)
+    first = step.rounds._own.submit(wait)
     later = step.rounds._own.submit(ran.append, 1)
     assert begun.wait(patient(60.0))
-    step.rounds.close()  # comes back although the first is not done
+    step.rounds.close()
+    assert not first.done()
     assert later.cancelled()
     go.set()
     assert ran == []
