@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -284,7 +285,7 @@ def is_killed(mutant: Mutant, path: Path, watched: Watched, files: list[str], so
             code = _forked(lambda: _pytest(files), sources, limit)
     finally:
         path.write_text(before, encoding="utf-8")
-    if code == -signal.SIGALRM:
+    if code == -signal.SIGKILL:
         print(f"line {mutant.lines[0]}: not done after {limit} s: {mutant.change}", flush=True)
     return code != 0
 
@@ -294,7 +295,6 @@ def _forked(work: Callable[[], int], sources: Path, seconds: int) -> int:
     child = os.fork()
     if child == 0:
         try:
-            signal.alarm(seconds)  # ends the process where the work does not end
             silence = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silence, 1)
             os.dup2(silence, 2)
@@ -304,7 +304,12 @@ def _forked(work: Callable[[], int], sources: Path, seconds: int) -> int:
             os._exit(work())
         finally:  # whatever happens, the copy is the parent's
             os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    until = time.monotonic() + seconds
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > until:  # no alarm in the process itself: pytest-timeout has that one
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def _pytest(tests: list[str], *plugins: object) -> int:
