@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import importlib
 import json
 import os
@@ -42,17 +41,17 @@ TESTS = {
     "gal.core.contributions": ["core/test_contributions"],
     "gal.privacy.mechanisms.labels": [
         "privacy/test_noise_is_enough",
+        "privacy/test_likelihoods",
         "privacy/test_private_estimators",
-        "privacy/test_leakage_attacks",
     ],
     "gal.privacy.mechanisms.residuals": [
         "privacy/test_noise_is_enough",
+        "privacy/test_likelihoods",
         "privacy/test_private_estimators",
-        "privacy/test_leakage_attacks",
     ],
     "gal.privacy.mechanisms.answers": ["privacy/test_noise_is_enough", "privacy/test_answers"],
-    "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy", "privacy/test_leakage_attacks"],
-    "gal.privacy.mechanisms.likelihood": ["privacy/test_leakage_attacks"],
+    "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy", "privacy/test_likelihoods"],
+    "gal.privacy.mechanisms.likelihood": ["privacy/test_likelihoods"],
     "gal.privacy.mechanisms.corrected_loss": ["privacy/test_corrected_loss"],
     "gal.transport.handshake": [
         "transport/test_admission",
@@ -134,7 +133,7 @@ def mutants(source: str) -> Iterator[Mutant]:
     tree = ast.parse(source)
     plain, statements = ast.unparse(tree).splitlines(), _statements(tree)
     for index in range(len(_nodes(tree))):
-        changed = copy.deepcopy(tree)
+        changed = ast.parse(source)  # sooner done than a copy
         node = _nodes(changed)[index]
         before = ast.unparse(node).split("\n")[0]
         _change(node)

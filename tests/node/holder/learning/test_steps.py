@@ -390,6 +390,22 @@ def test_fewer_than_the_quorum_stop_learning_and_say_what_to_do(step: Step) -> N
     assert not step.version.replies.is_closed(4)
 
 
+def test_who_answered_one_request_of_two_is_not_among_the_silent(step: Step) -> None:
+    def fail(asked: Encoded) -> Message:
+        raise ZeroDivisionError("by nothing")
+
+    def first_only(asked: Encoded) -> Message:
+        return refusal(asked) if asked.message.request == "1.1" else fitted(asked, 2.0, "lab")
+
+    del step.node.answers["ward"]
+    step.node.answers |= {"clinic": fail, "lab": first_only}
+    with pytest.raises(
+        TaskError, match=r"1 of 3 .* clinic ZeroDivisionError: by nothing; ward did not"
+    ) as error:
+        step.carry(1, [step.fit(), step.fit()])
+    assert "lab" not in str(error.value)
+
+
 def test_exactly_the_quorum_is_enough(step: Step) -> None:
     step.node.answers["lab"] = refusal
     step.carry(1, [step.fit()])
