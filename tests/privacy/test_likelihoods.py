@@ -74,7 +74,7 @@ def by_hand(insight: Insight, density: Density, *, scaled: bool) -> Floats:
         for place, label in enumerate(labels):
             true = true_numbers(insight, row, t, label)[output]
             pair = (sent, true / scales[t]) if scaled else (sent * scales[t], true)
-            total[row, place, output] += density(pair[0], pair[1], t)
+            total[row, place, output] += density(float(pair[0]), float(pair[1]), t)
     return total if isinstance(insight.loss, SquaredError) else total.sum(axis=2, keepdims=True)
 
 
