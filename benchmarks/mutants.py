@@ -53,11 +53,7 @@ TESTS = {
     "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy", "privacy/test_likelihoods"],
     "gal.privacy.mechanisms.likelihood": ["privacy/test_likelihoods"],
     "gal.privacy.mechanisms.corrected_loss": ["privacy/test_corrected_loss"],
-    "gal.transport.handshake": [
-        "transport/test_admission",
-        "transport/test_company_ca",
-        "transport/test_streams",
-    ],
+    "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.holder.learning.rounds": ["node/holder/learning/test_steps"],
     "gal.node.holder.learning.replies": ["node/holder/learning/test_steps"],
