@@ -1,26 +1,37 @@
 """Mutants: small wrong changes to the sources, and whether the tests notice them.
 
-``python benchmarks/mutants.py MODULE ... [--most N] [--seed S]``, MODULE as in ``gal.core.weights``. Each mutant changes one
-operator, number, comparison or condition in a copy of the sources; the tests named in ``TESTS`` run on it and should fail.
-Prints what survived, and the share that was killed. (mutmut and cosmic-ray run one set of tests for all and start Python for
-each mutant; here each module has the tests that are about it, in a process forked from one that has numpy and its like.)
+``python benchmarks/mutants.py MODULE ... [--most N] [--seed S]``, MODULE as in ``gal.core.weights``. Each mutant
+changes one operator, number, comparison or condition in a copy of the sources; the tests named in ``TESTS`` run on it
+and should fail. Prints what survived, and the share that was killed; ``equivalent_mutants.toml`` names the changes that
+no test can notice, which are not tried. (mutmut and cosmic-ray run one set of tests for all and start Python for each
+mutant; here each mutant meets the tests that run its line, quickest first, in a process forked from one that has numpy
+and its like.)
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import importlib
+import json
 import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
+from coverage import Coverage
+from hypothesis import Phase, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = {
@@ -30,29 +41,36 @@ TESTS = {
     "gal.core.contributions": ["core/test_contributions"],
     "gal.privacy.mechanisms.labels": [
         "privacy/test_noise_is_enough",
+        "privacy/test_likelihoods",
         "privacy/test_private_estimators",
-        "privacy/test_leakage_attacks",
     ],
     "gal.privacy.mechanisms.residuals": [
         "privacy/test_noise_is_enough",
+        "privacy/test_likelihoods",
         "privacy/test_private_estimators",
-        "privacy/test_leakage_attacks",
     ],
     "gal.privacy.mechanisms.answers": ["privacy/test_noise_is_enough", "privacy/test_answers"],
-    "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy", "privacy/test_leakage_attacks"],
-    "gal.privacy.mechanisms.likelihood": ["privacy/test_leakage_attacks"],
+    "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy", "privacy/test_likelihoods"],
+    "gal.privacy.mechanisms.likelihood": ["privacy/test_likelihoods"],
     "gal.privacy.mechanisms.corrected_loss": ["privacy/test_corrected_loss"],
-    "gal.transport.handshake": [
-        "transport/test_admission",
-        "transport/test_company_ca",
-        "transport/test_streams",
-    ],
+    "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
+    "gal.node.holder.learning.rounds": ["node/holder/learning/test_steps"],
+    "gal.node.holder.learning.replies": ["node/holder/learning/test_steps"],
+    "gal.node.holder.learning.gathering": [
+        "node/holder/learning/test_gathering",
+        "node/holder/learning/test_steps",
+    ],
 }
-HEAVY = ("numpy", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "sklearn.ensemble", "pandas")
-"""Imported before forking."""
-SECONDS = 600
-"""A mutant that takes longer does not end; that counts as killed, and is said."""
+HEAVY = (
+    *("numpy", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "sklearn.ensemble", "pandas"),
+    *("pydantic", "pyarrow", "torch"),
+)
+"""Imported before forking, where it is installed."""
+EQUIVALENT: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("equivalent_mutants.toml").read_text(encoding="utf-8")
+)
+"""By module: the changed line, and why no test can notice."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -82,24 +100,59 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 class Mutant:
     """One wrong change."""
 
-    line: int
+    lines: range
+    """Of the statement that it is in: tests that run none of them cannot notice."""
     change: str
+    changed: str
+    """The line that is another one; of a condition that became False, both."""
     source: str
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the tests did on the sources as they are."""
+
+    tests: list[str]
+    """Quickest first."""
+    by_line: dict[int, set[str]]
+    """Which test ran which line; without a name: while modules were imported or shared fixtures were made."""
+    seconds: float
+
+    def may_notice(self, mutant: Mutant) -> list[str]:
+        """The tests that run the mutant's statement."""
+        ran = set[str]().union(*(self.by_line.get(line, ()) for line in mutant.lines))
+        return self.tests if "" in ran else [test for test in self.tests if test in ran]
 
 
 def mutants(source: str) -> Iterator[Mutant]:
     """All of them, in the order of the syntax tree."""
     tree = ast.parse(source)
+    plain, statements = ast.unparse(tree).splitlines(), _statements(tree)
     for index in range(len(_nodes(tree))):
-        changed = copy.deepcopy(tree)
+        changed = ast.parse(source)  # sooner done than a copy
         node = _nodes(changed)[index]
         before = ast.unparse(node).split("\n")[0]
         _change(node)
         after = ast.unparse(ast.fix_missing_locations(node)).split("\n")[0]
-        yield Mutant(getattr(node, "lineno", 0), f"{before}  ->  {after}", ast.unparse(changed))
+        text, change = ast.unparse(changed), f"{before}  ->  {after}"
+        (line,) = [new for new, old in zip(text.splitlines(), plain, strict=True) if new != old]
+        line = change if line.strip() in {"if False:", "elif False:"} else line.strip()
+        lines = min((one for one in statements if node.lineno in one), key=len)
+        yield Mutant(lines, change, line, text)
 
 
-def _nodes(tree: ast.AST) -> list[ast.AST]:
+def _statements(tree: ast.AST) -> list[range]:
+    """The lines of each statement, without those of its body."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            found.append(range(node.lineno, max(last, node.lineno) + 1))
+    return found
+
+
+def _nodes(tree: ast.AST) -> list[Any]:
     """What can be changed, but for what computes nothing: annotations, aliases of types, docstrings, texts of errors."""
     found, left = [], [tree]
     while left:
@@ -165,56 +218,127 @@ def _change(node: ast.AST) -> None:
         node.test = ast.Constant(value=False)
 
 
-def is_killed(mutant: Mutant, path: Path, tests: list[str], sources: Path) -> bool:
+def watch(tests: list[str], path: Path, sources: Path) -> Watched:
+    """Run the tests on the sources as they are, and see which run which line of a module."""
+    file = sources.parent / "watched.json"
+
+    def observe() -> int:
+        coverage = Coverage(data_file=None, include=[str(path)])
+        watcher = _Watcher(coverage.switch_context)
+        coverage.start()
+        code = _pytest(tests, watcher)
+        coverage.stop()
+        by_line = coverage.get_data().contexts_by_lineno(str(path))
+        file.write_text(json.dumps([code, watcher.seconds, list(by_line.items())]), encoding="utf-8")
+        return code
+
+    if _forked(observe, sources, 3600) != 0:
+        raise SystemExit(f"{', '.join(tests)}: fail without any change")
+    _, seconds, by_line = json.loads(file.read_text(encoding="utf-8"))
+    quickest = sorted(seconds, key=lambda test: seconds[test])
+    return Watched(quickest, {line: set(ran) for line, ran in by_line}, sum(seconds.values()))
+
+
+class _Watcher:
+    """A plugin of pytest: which test runs, and how long each took."""
+
+    def __init__(self, switch: Callable[[str], object]) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._switch, self._test = switch, ""
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._test = nodeid
+        self._switch(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._test = ""
+        self._switch("")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        if fixturedef.scope != "function":  # made once, for all tests that use it
+            self._switch("")
+        result = yield
+        self._switch(self._test)
+        return result
+
+
+def is_killed(mutant: Mutant, path: Path, watched: Watched, files: list[str], sources: Path) -> bool:
     """Whether a test fails on it; the copy is as before afterwards."""
+    tests = watched.may_notice(mutant)
+    if not tests:
+        return False
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
+    limit = 20 + int(5 * watched.seconds)
     try:
-        child = os.fork()
-        if child == 0:
-            try:
-                _run_tests(tests, sources)
-            finally:  # whatever happens, the copy is the parent's
-                os._exit(1)
-        _, status = os.waitpid(child, 0)
+        code = _forked(lambda: _pytest(tests), sources, limit)
+        if code == 4:  # a test goes by another name: its parameters changed
+            code = _forked(lambda: _pytest(files), sources, limit)
     finally:
         path.write_text(before, encoding="utf-8")
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-        print(f"line {mutant.line}: not done after {SECONDS} s: {mutant.change}", flush=True)
-    return status != 0
+    if code == -signal.SIGKILL:
+        print(f"line {mutant.lines[0]}: not done after {limit} s: {mutant.change}", flush=True)
+    return code != 0
 
 
-def _run_tests(tests: list[str], sources: Path) -> None:
-    """In the forked process: ends it with 0 where all tests pass."""
-    import pytest
+def _forked(work: Callable[[], int], sources: Path, seconds: int) -> int:
+    """The exit code of work done in a process of its own, which sees these sources; minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            os.chdir(ROOT)
+            sys.path.insert(0, str(sources))
+            os.environ["PYTHONPATH"] = str(sources)
+            os._exit(work())
+        finally:  # whatever happens, the copy is the parent's
+            os._exit(1)
+    until = time.monotonic() + seconds
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > until:  # no alarm in the process itself: pytest-timeout has that one
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
 
-    signal.alarm(SECONDS)  # kills the process where it does not end
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
-    sys.path.insert(0, str(sources))
-    os.environ["PYTHONPATH"] = str(sources)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-o", "timeout=0"]
-    os._exit(int(pytest.main([*options, *(str(ROOT / f"tests/{one}.py") for one in tests)])))
+
+def _pytest(tests: list[str], *plugins: object) -> int:
+    """Its exit code; examples are the same for each mutant, and not made smaller."""
+    settings.register_profile(
+        "mutants", phases=[Phase.explicit, Phase.generate], derandomize=True, database=None
+    )
+    settings.load_profile("mutants")
+    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-o", "timeout=0"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported already
+    return int(pytest.main([*options, *tests], plugins=plugins))
 
 
-def try_module(module: str, sources: Path, *, most: int | None, seed: int) -> str:
+def try_module(
+    module: str, sources: Path, *, most: int | None, seed: int, equivalent: Mapping[str, str]
+) -> str:
     """Print what survives; how many were killed, in words."""
     path = sources / (module.replace(".", "/") + ".py")
-    tests = TESTS[module]
-    text = path.read_text(encoding="utf-8")
-    if is_killed(Mutant(0, "", text), path, tests, sources):
-        raise SystemExit(f"{module}: its tests fail without any change")
-    found = list(mutants(text))
-    chosen = found if most is None or most >= len(found) else random.Random(seed).sample(found, most)
+    files = [f"tests/{one}.py" for one in TESTS[module]]
+    watched = watch(files, path, sources)
+    found = list(mutants(path.read_text(encoding="utf-8")))
+    tried = [one for one in found if one.changed not in equivalent]
+    if most is not None and most < len(tried):
+        tried = random.Random(seed).sample(tried, most)
     dead = 0
-    for one in sorted(chosen, key=lambda one: one.line):
-        if is_killed(one, path, tests, sources):
+    for one in sorted(tried, key=lambda one: one.lines[0]):
+        if is_killed(one, path, watched, files, sources):
             dead += 1
         else:
-            print(f"{module}:{one.line}: survived: {one.change}", flush=True)
-    share = 100 * dead / max(len(chosen), 1)
-    return f"{module}: {dead} of {len(chosen)} killed ({share:.0f} %), of {len(found)} there are"
+            unseen = "" if watched.may_notice(one) else " (no test runs it)"
+            print(f"{module}:{one.lines[0]}: survived: {one.change} in: {one.changed}{unseen}", flush=True)
+    share = 100 * dead / max(len(tried), 1)
+    named = sum(one.changed in equivalent for one in found)
+    return f"{module}: {dead} of {len(tried)} killed ({share:.0f} %), of {len(found)} there are, {named} of them equivalent"
 
 
 def main() -> None:
@@ -227,11 +351,13 @@ def main() -> None:
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     sys.path[:] = [one for one in sys.path if one != str(ROOT / "src")]
     for name in HEAVY:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         sources = Path(shutil.copytree(ROOT / "src", Path(folder) / "src"))
         for module in given.modules:
-            print(try_module(module, sources, most=given.most, seed=given.seed), flush=True)
+            known = EQUIVALENT.get(module, {})
+            print(try_module(module, sources, most=given.most, seed=given.seed, equivalent=known), flush=True)
 
 
 if __name__ == "__main__":

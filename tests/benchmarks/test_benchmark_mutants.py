@@ -59,3 +59,33 @@ def test_what_is_tried_is_there_with_its_tests(script: Any) -> None:
     for module, tests in script.TESTS.items():
         assert (script.ROOT / "src" / f"{module.replace('.', '/')}.py").is_file()
         assert all((script.ROOT / f"tests/{one}.py").is_file() for one in tests)
+
+
+def test_what_is_said_to_be_equivalent_is_still_there(script: Any) -> None:
+    """A reason that outlives its line would excuse nobody knows what."""
+    for module, known in script.EQUIVALENT.items():
+        source = (script.ROOT / "src" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        assert set(known) <= {one.changed for one in script.mutants(source)}
+        assert all(known.values())
+
+
+def test_only_tests_that_run_its_statement_meet_a_mutant(script: Any) -> None:
+    watched = script.Watched(
+        ["quick", "middle", "slow"], {3: {"slow"}, 5: {"quick"}, 6: {"slow"}, 7: {""}}, 1.0
+    )
+
+    def meets(lines: range) -> list[str]:
+        return list(watched.may_notice(script.Mutant(lines, "", "", "")))
+
+    assert meets(range(3, 4)) == ["slow"]
+    assert meets(range(5, 7)) == ["quick", "slow"]
+    assert meets(range(7, 8)) == ["quick", "middle", "slow"]  # runs while modules are imported
+    assert meets(range(8, 9)) == []
+
+
+def test_a_statement_is_all_its_lines_but_those_of_its_body(script: Any) -> None:
+    source = "def f(x):\n    if (x >\n            1):\n        return x\n    return (x +\n            2)\n"
+    found = {one.change: list(one.lines) for one in script.mutants(source)}
+    assert found["x > 1  ->  x >= 1"] == [2, 3]
+    assert found["x + 2  ->  x - 2"] == [5, 6]
+    assert found["if x > 1:  ->  if False:"] == [2, 3]

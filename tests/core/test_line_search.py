@@ -20,6 +20,7 @@ from gal.core.line_search import (
     LBFGSSearch,
     Line,
     ReleasedStep,
+    largest_curvature,
     line_search,
     mean_loss,
 )
@@ -129,12 +130,7 @@ def test_log_loss_takes_few_passes(loss: Loss, scale: float, seed: int) -> None:
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10_000), factor=st.sampled_from([1e-6, 1.0, 1e6]))
 def test_a_loss_that_is_not_convex_does_not_rise(seed: int, factor: float) -> None:
-    wavy = CustomLoss(
-        lambda y, output: np.asarray((1 - np.cos(3 * (y - output))).sum(axis=1)),
-        lambda y, output: np.asarray(-3 * np.sin(3 * (y - output))),
-        name="wavy",
-    )
-    line = line_of(wavy, seed, scale=factor)
+    line = line_of(WAVY, seed, scale=factor)
     assert line.value(ExactSearch()(line)) <= line.value(0.0)
 
 
@@ -173,34 +169,53 @@ def test_a_constant_rate_is_for_the_residual_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("name", ["squared", "absolute", "cross-entropy"])
+@pytest.mark.parametrize("scale", [1e-5, 0.1, 1.0, 3.0, 100.0])
+@pytest.mark.parametrize("name", ["squared", "absolute", "cross-entropy", "wavy"])
 def test_lbfgs_is_the_authors_optimiser(name: str, scale: float, seed: int) -> None:
+    """Not only where it ends: it looks at the same rates, one after the other."""
     torch = pytest.importorskip("torch", reason="needs the extra deep")
-    losses: dict[str, tuple[Loss, object]] = {
+    losses: dict[str, tuple[Loss, Any]] = {
         "squared": (CustomLoss(*SQUARED_LIKE_THEIRS), torch.nn.functional.mse_loss),
         "absolute": (AbsoluteError(), torch.nn.functional.l1_loss),
         "cross-entropy": (MultinomialLogLoss(3), torch.nn.functional.cross_entropy),
+        "wavy": (WAVY, lambda output, y: (1 - torch.cos(3 * (y - output))).mean()),
     }
     loss, theirs = losses[name]
-    line = line_of(loss, seed, scale=scale, n=41)
+    plain = line_of(loss, seed, scale=scale, n=41)
+    line = CountingLine(loss, plain.y, plain.output, plain.direction)
     y = torch.tensor(line.y[:, 0].astype(int) if name == "cross-entropy" else line.y)
     output, direction = torch.tensor(line.output), torch.tensor(line.direction)
     rate = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = torch.optim.LBFGS([rate], lr=1)
+    optimizer, looked_at = torch.optim.LBFGS([rate], lr=1), list[float]()
 
     def closure() -> object:
+        looked_at.append(rate.item())
         optimizer.zero_grad()
-        value = theirs(output + rate * direction, y)  # type: ignore[operator]
+        value = theirs(output + rate * direction, y)
         value.backward()
         return value.float()
 
     for _ in range(10):
         optimizer.step(closure)
-    expected = min(abs(rate.item()), 300.0)
-    assert LBFGSSearch()(line) == pytest.approx(expected, rel=1e-5)
+    found = LBFGSSearch()(line)
+    if name != "wavy":  # where rounding decides in which of its valleys it ends
+        assert found == pytest.approx(min(abs(rate.item()), 300.0), rel=1e-5)
+    same = list(zip(one_after_another(line.asked), one_after_another(looked_at), strict=False))
+    assert len(same) >= min(len(one_after_another(looked_at)), 2)
+    for ours, their in same[:8]:
+        assert ours == pytest.approx(their, rel=1e-6)
 
 
+def one_after_another(rates: list[float]) -> list[float]:
+    """Without those that are looked at twice in a row."""
+    return [rate for place, rate in enumerate(rates) if place == 0 or rate != rates[place - 1]]
+
+
+WAVY = CustomLoss(
+    lambda y, output: np.asarray((1 - np.cos(3 * (y - output))).sum(axis=1)),
+    lambda y, output: np.asarray(-3 * np.sin(3 * (y - output))),
+    name="wavy",
+)
 SQUARED_LIKE_THEIRS = (
     lambda y, output: np.square(y - output).sum(axis=1),
     lambda y, output: 2 * (output - y),
@@ -249,3 +264,158 @@ def test_a_released_step_goes_to_the_lowest_point_of_the_parabola(
     """Slope and curvature at the start are all it sees: it ends where slope + rate * curvature is 0."""
     line: Any = SimpleNamespace(start=start)
     assert ReleasedStep()(line) == rate
+
+
+# Rates that are not searched
+
+
+@pytest.mark.parametrize("toward", [1.0, -1.0])
+def test_bounds_cut_both_ways_and_leave_smaller_rates_alone(toward: float) -> None:
+    def line(size: float) -> Line:
+        return Line(SquaredError(), np.full((2, 1), toward * size), np.zeros((2, 1)), np.ones((2, 1)))
+
+    search = BoundedSearch(first=0.5, power=1.0)
+    assert search(line(10.0), round=5, scale=2.0) == pytest.approx(toward * 0.2)
+    assert search(line(0.15), round=5, scale=2.0) == pytest.approx(toward * 0.15)
+    assert BoundedSearch(power=1.0)(line(10.0), round=2, scale=1.0) == pytest.approx(toward * 0.5)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, np.nan, np.inf])
+def test_a_constant_rate_is_a_number_above_0(rate: float) -> None:
+    with pytest.raises(InvalidOptionError, match="above 0"):
+        ConstantRate(rate)
+    assert line_search("constant")(line_of(SquaredError(), 0), round=3, scale=1.0) == 1.0
+
+
+@pytest.mark.parametrize("start", [None, (-1.0, None)])
+def test_a_released_step_needs_to_know_the_slope(start: Any) -> None:
+    line: Any = SimpleNamespace(start=start)
+    with pytest.raises(InvalidOptionError, match="whose slope is known"):
+        ReleasedStep()(line)
+
+
+@pytest.mark.parametrize("loss", [SquaredError(2), BinaryLogLoss(), MultinomialLogLoss(3)], ids=repr)
+def test_the_largest_curvature_is_reached_and_never_passed(loss: Loss) -> None:
+    """Over outputs and directions of length 1, drawn and at the corners."""
+    rng, k = np.random.default_rng(0), loss.n_outputs
+    output = np.vstack([np.zeros((1, k)), np.eye(k)[-1:] * -50.0, rng.normal(scale=2.0, size=(3000, k))])
+    along = np.vstack([np.eye(k)[:1], np.eye(k)[:1], rng.normal(size=(3000, k))])
+    if k == 3:
+        along[1] = (1.0, -1.0, 0.0)  # two classes are as likely, and the third is not: the worst there is
+    along /= np.linalg.norm(along, axis=1, keepdims=True)
+    curvature = loss.along(np.zeros((len(output), 1 if k == 3 else k)), output, along)[1]
+    assert curvature is not None
+    assert curvature.max() <= largest_curvature(loss) * (1 + 1e-12)
+    assert curvature.max() >= largest_curvature(loss) * 0.999
+    with pytest.raises(InvalidOptionError, match="not for huber"):
+        largest_curvature(Huber(1.0))
+
+
+# Where the exact search looks
+
+
+def test_what_is_known_of_the_start_is_not_looked_up() -> None:
+    y, output, direction = problem(Huber(0.7), 30, 1)
+    line = Line(Huber(0.7), y, output, direction, start=(-3.0, 7.0))
+    assert line.slope(0.0) == (-3.0, 7.0)
+    assert line.slope(1.0) == Line(Huber(0.7), y, output, direction).slope(1.0)
+
+
+def test_squared_error_takes_one_look() -> None:
+    y, output, direction = problem(SquaredError(), 30, 1)
+    line = CountingLine(SquaredError(), y, output, direction)
+    residual = (y - output)[:, 0]
+    assert ExactSearch()(line) == pytest.approx(residual @ direction[:, 0] / np.sum(direction**2))
+    assert line.asked == [0.0]
+    one = Line(SquaredError(), np.full((1, 1), -1.0), np.zeros((1, 1)), np.ones((1, 1)))
+    assert one.slope(0.0)[0] == 1.0
+    assert ExactSearch()(one) == -1.0
+
+
+def test_a_direction_that_is_no_number_is_not_taken() -> None:
+    for loss in (SquaredError(), Huber(1.0)):
+        assert ExactSearch()(Line(loss, np.ones((2, 1)), np.zeros((2, 1)), np.full((2, 1), np.nan))) == 0.0
+
+
+def test_a_step_that_is_no_better_is_not_taken() -> None:
+    flat = CustomLoss(lambda y, output: np.zeros(len(y)), lambda y, output: output - y)
+    assert ExactSearch()(Line(flat, np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)))) == 0.0
+
+
+def test_the_mean_loss_without_a_step_is_where_the_output_is() -> None:
+    line = line_of(Huber(0.7), 4)
+    here = mean_loss(line.loss, line.y, line.output)
+    assert mean_loss(line.loss, line.y, line.output, direction=line.direction) == here == line.value(0.0)
+
+
+def parabola(root: float, edge: float = np.inf) -> CountingLine:
+    """A loss that does not tell its curvature, lowest at ``root``, and no number beyond ``edge``."""
+
+    def within(output: Floats, value: Floats) -> Floats:
+        return np.where(np.abs(output) < edge, value, np.nan)
+
+    loss = CustomLoss(
+        lambda y, output: within(output, (output - y) ** 2)[:, 0],
+        lambda y, output: within(output, 2 * (output - y)),
+    )
+    return CountingLine(loss, np.full((1, 1), root), np.zeros((1, 1)), np.ones((1, 1)))
+
+
+@pytest.mark.parametrize("root", [0.002, 0.3, 2.0, 9.0, -0.3, -9.0])
+def test_two_slopes_of_a_parabola_tell_where_it_is_lowest(root: float) -> None:
+    line = parabola(root)
+    assert ExactSearch()(line) == pytest.approx(root, rel=1e-12)
+    assert line.asked == pytest.approx([0.0, np.sign(root), root], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("root", "looks"),
+    [(15.0, [0.0, 1.0, 4.0]), (50.0, [0.0, 1.0, 4.0, 16.0]), (-50.0, [0.0, -1.0, -4.0, -16.0])],
+)
+def test_what_seems_to_be_far_away_is_approached_in_steps_that_grow(root: float, looks: list[float]) -> None:
+    """A guess of more than ten times what was seen is not trusted."""
+    line = parabola(root)
+    assert ExactSearch()(line) == pytest.approx(root, rel=1e-12)
+    assert line.asked[:-1] == looks
+
+
+def test_where_the_loss_is_no_number_the_way_is_halved() -> None:
+    line = parabola(0.1, edge=0.2)
+    assert ExactSearch()(line) == pytest.approx(0.1, rel=1e-12)
+    assert line.asked[:5] == [0.0, 1.0, 0.5, 0.25, 0.125]
+    assert len(line.asked) == 6
+
+
+def test_a_kink_is_found_to_the_last_digits_and_then_left() -> None:
+    """The slope never gets small there: the bracket does."""
+    kink = CustomLoss(lambda y, output: np.abs(output - y)[:, 0], lambda y, output: np.sign(output - y))
+    line = CountingLine(kink, np.full((1, 1), 0.3), np.zeros((1, 1)), np.ones((1, 1)))
+    assert ExactSearch()(line) == pytest.approx(0.3, rel=1e-11)
+    assert 38 < len(line.asked) < 45  # 2**-40 is about 1e-12
+
+
+@pytest.mark.parametrize("passes", [4, 7, None])
+def test_it_looks_at_most_as_often_as_it_may(passes: int | None) -> None:
+    broken = CustomLoss(
+        lambda y, output: np.where(output == 0, 0.0, np.nan)[:, 0],
+        lambda y, output: np.where(output == 0, -1.0, np.nan),
+    )
+    line = CountingLine(broken, np.ones((3, 1)), np.zeros((3, 1)), np.ones((3, 1)))
+    search = ExactSearch() if passes is None else ExactSearch(max_passes=passes)
+    assert search(line) == 0
+    assert len(line.asked) == (60 if passes is None else passes)
+
+
+def test_without_curvature_there_is_no_lowest_point() -> None:
+    line = Line(SquaredError(), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)), start=(-1.0, 0.0))
+    assert ExactSearch()(line) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "rate"), [((1.0, 2.0), 1.0), ((-1.0, -2.0), -1.0), ((0.0, 2.0), 0.0), ((0.5, 3.0), 0.5)]
+)
+def test_of_equally_good_steps_the_smallest_is_taken(labels: tuple[float, float], rate: float) -> None:
+    """The absolute error is flat between two labels."""
+    for by in (1.0, -1.0):
+        y, direction = by * np.array(labels)[:, None], np.full((2, 1), by)
+        assert ExactSearch()(Line(AbsoluteError(), y, np.zeros((2, 1)), direction)) == rate

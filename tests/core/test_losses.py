@@ -24,6 +24,7 @@ from gal.core.losses import (
     classification_loss,
     own_loss,
     regression_loss,
+    weighted_quantile,
 )
 from gal.errors import InvalidLabelsError, InvalidOptionError
 
@@ -242,3 +243,93 @@ def test_what_a_loss_is_called_is_not_for_others_to_say(make: Any) -> None:
 def test_two_classes_with_one_output_have_one_output() -> None:
     with pytest.raises(TypeError, match="n_outputs"):
         BinaryLogLoss(n_outputs=2)  # type: ignore[call-arg]
+
+
+def test_half_a_row_stands_for_a_class_or_an_event_that_did_not_occur() -> None:
+    """The closed forms: log odds, log shares and log means with half a row more."""
+    zeros, ones = np.zeros((10, 1)), np.ones((10, 1))
+    assert BinaryLogLoss().initial(zeros) == pytest.approx(np.log(0.05 / 0.95))
+    assert BinaryLogLoss().initial(ones) == pytest.approx(np.log(0.95 / 0.05))
+    np.testing.assert_allclose(MultinomialLogLoss(3).initial(zeros), np.log(np.array([10, 0.5, 0.5]) / 11))
+    assert Poisson().initial(zeros) == pytest.approx(np.log(0.05))
+    np.testing.assert_allclose(
+        MultinomialLogLoss(2).initial(zeros, np.full(10, 4.0)), np.log(np.array([40, 2]) / 42)
+    )
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5, 0.8])
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_of_several_best_constants_the_middle_is_taken(quantile: float, seed: int) -> None:
+    """Looked for among the labels: the pinball loss is lowest between the first and the last of its best labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 30, size=(20, 2)).astype(float)
+    times = rng.integers(0, 3, size=20).astype(float)
+    times[0] = 1.0
+    for weight in (None, np.ones(20), times):
+        for column, found in enumerate(weighted_quantile(y, quantile, weight)):
+            rows = np.ones(20) if weight is None else weight
+            values = np.unique(y[rows > 0, column])
+            loss = QuantileError(quantile).value
+            costs = [float(loss(y[:, [column]], np.full((20, 1), one)) @ rows) for one in values]
+            best = values[np.isclose(costs, min(costs), rtol=1e-12, atol=1e-12)]
+            assert found == pytest.approx((best.min() + best.max()) / 2)
+
+
+def test_a_huber_loss_takes_its_delta_from_the_labels_once() -> None:
+    y = np.arange(11.0)[:, None]
+    assert Huber().fix_delta(y).delta == pytest.approx(np.quantile(np.abs(y - 5), 0.9))
+    assert Huber(quantile=0.5).fix_delta(y).delta == pytest.approx(3.0)
+    assert Huber(2.0).fix_delta(y).delta == 2.0
+    assert Huber().fix_delta(np.ones((4, 1))).delta == 1.0  # all alike: any delta will do
+    both = np.hstack([y, y + 100])
+    assert Huber(n_outputs=2).fix_delta(both).delta == pytest.approx(np.quantile(np.abs(y - 5), 0.9))
+
+
+def test_without_a_delta_a_huber_loss_bends_at_1() -> None:
+    value = Huber().value(np.zeros((3, 1)), np.array([[0.5], [1.0], [3.0]]))
+    np.testing.assert_allclose(value, [0.125, 0.5, 2.5])
+
+
+def test_at_its_bend_a_huber_loss_still_curves() -> None:
+    assert Huber(2.0).along(np.zeros((1, 1)), np.full((1, 1), 2.0), np.full((1, 1), 3.0))[1] == 9.0
+
+
+def test_a_pinball_loss_has_no_slope_at_its_label() -> None:
+    assert QuantileError(0.3).pseudo_residual(np.ones((1, 1)), np.ones((1, 1))) == 0.0
+
+
+def test_an_output_that_would_overflow_is_very_bad_and_finite() -> None:
+    far = np.array([[299.0], [301.0], [1e6]])
+    np.testing.assert_allclose(Poisson().inverse_link(far)[:, 0], np.exp([299.0, 300.0, 300.0]))
+
+
+@pytest.mark.parametrize("make", [SquaredError, AbsoluteError, QuantileError, Huber, Poisson])
+def test_a_loss_of_numbers_has_one_output_unless_told_otherwise(make: Any) -> None:
+    assert make().n_outputs == 1
+    assert make(n_outputs=4).n_outputs == 4
+
+
+def test_what_a_loss_of_the_users_own_starts_from() -> None:
+    y = np.ones((3, 1))
+    np.testing.assert_array_equal(CustomLoss(np.subtract, np.subtract).initial(y), [0.0])
+    np.testing.assert_array_equal(CustomLoss(np.subtract, np.subtract, 2, 1.5).initial(y), [1.5, 1.5])
+    assert own_loss((np.subtract, np.subtract), 1).n_outputs == 1
+
+
+def test_who_brings_a_loss_of_her_own_for_classes_has_as_many_outputs_as_it_needs() -> None:
+    pair = (np.subtract, np.subtract)
+    assert classification_loss(pair, 2).n_outputs == 1
+    assert classification_loss(pair, 2, one_output=False).n_outputs == 2
+    assert classification_loss(pair, 3).n_outputs == 3
+
+
+@pytest.mark.parametrize("wrong", [(np.subtract,), (np.subtract,) * 3, (np.subtract, "gradient"), "name"])
+def test_what_is_no_pair_of_functions_is_no_loss(wrong: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="a pair"):
+        own_loss(wrong, 1)
+
+
+def test_classes_are_two_at_least() -> None:
+    with pytest.raises(InvalidLabelsError, match="one class"):
+        MultinomialLogLoss(1).check(np.zeros((4, 1)))

@@ -16,6 +16,7 @@ from gal.core.weights import (
     GAP,
     AssistanceWeights,
     ExactWeights,
+    Fitted,
     SoftmaxAdamWeights,
     UniformWeights,
     assistance_weights,
@@ -276,3 +277,115 @@ def test_where_everybody_answered_nothing_all_weigh_alike_on_the_simplex(m: int)
     silent = [np.zeros((4, 1), dtype=np.float32) for _ in range(m)]
     weights = ExactWeights()(np.ones((4, 1), dtype=np.float32), silent, None)
     np.testing.assert_array_equal(weights, np.full(m, 1 / m))
+
+
+# The pull towards equal weights
+
+
+@pytest.mark.parametrize("shrinkage", [0.5, 10.0])
+@pytest.mark.parametrize("weighted", [False, True])
+@settings(max_examples=10, deadline=None)
+@seeds
+def test_the_pull_is_relative_to_what_an_organization_alone_explains(
+    shrinkage: float, weighted: bool, seed: int
+) -> None:
+    """A regression on each organization alone says what it explains; the distance to equal weights costs that much."""
+    residual, fitted = answers(seed, n_outputs=2)
+    rows = np.random.default_rng(seed).uniform(0.1, 3, size=len(residual)) if weighted else None
+    root = np.ones((len(residual), 1)) if rows is None else np.sqrt(rows)[:, None]
+    target = (root * residual).reshape(-1)
+    columns = np.array([(root * values).reshape(-1) for values in fitted])
+    explained = []
+    for column in columns:
+        rest = target - column * (target @ column / (column @ column))
+        explained.append(target @ target - rest @ rest)
+    m = len(fitted)
+
+    def cost(weights: Floats) -> float:
+        error = target - weights @ columns
+        return float(error @ error + shrinkage * np.mean(explained) * np.sum((weights - 1 / m) ** 2))
+
+    found = minimize(
+        cost,
+        np.full(m, 1 / m),
+        method="SLSQP",
+        bounds=[(0, 1)] * m,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    weights = ExactWeights(shrinkage=shrinkage)(residual, fitted, rows)
+    assert cost(weights) <= found.fun * (1 + 1e-8)
+
+
+def test_the_default_pull_has_its_name() -> None:
+    residual, fitted = answers(7, m=4)
+    by_name = assistance_weights("shrunk")(residual, fitted)
+    np.testing.assert_array_equal(by_name, ExactWeights(shrinkage=10.0)(residual, fitted))
+    assert np.ptp(by_name) < 0.5 * np.ptp(ExactWeights()(residual, fitted))
+
+
+def test_who_answers_nothing_explains_nothing() -> None:
+    """And does not stand in the way of the others' pull: half of nothing is as good as none."""
+    residual, (one, other) = answers(3, m=2)
+    silent = np.zeros_like(one)
+    weights = ExactWeights(shrinkage=1.0)(residual, [one, other, silent])
+    assert np.isfinite(weights).all()
+    assert weights[2] > 0  # the pull is towards equal weights, its own too
+    nobody = ExactWeights(shrinkage=1.0)(residual, [silent, silent])
+    np.testing.assert_array_equal(nobody, [0.5, 0.5])
+
+
+# Sums that are taken once
+
+
+def test_products_of_a_direction_are_sums_over_rows() -> None:
+    residual, fitted = answers(11, n_outputs=2, m=3)
+    rows = np.random.default_rng(1).uniform(0, 2, size=len(residual))
+    weights = np.array([0.1, 0.2, 0.7])
+    products = inner_products([*fitted, residual], rows)
+    direction = np.tensordot(weights, np.array(fitted, dtype=float), axes=1)
+    expected = np.sum(rows[:, None] * direction * residual), np.sum(rows[:, None] * direction**2)
+    assert products.against_residual(weights) == pytest.approx(expected, rel=1e-6)
+    sums = [np.sum(rows[:, None] * values, axis=0) for values in (*fitted, residual)]
+    np.testing.assert_allclose(products.sums, sums, rtol=1e-6, atol=1e-6)
+    plain = inner_products([*fitted, residual])
+    np.testing.assert_allclose(plain.sums, [values.sum(axis=0) for values in (*fitted, residual)], rtol=1e-4)
+
+
+def test_replies_whose_products_are_known_are_not_summed_again() -> None:
+    residual, fitted = answers(12, m=3)
+    rows = np.random.default_rng(1).uniform(0, 2, size=len(residual))
+    once = Fitted(fitted, residual, rows)
+    expected = ExactWeights()(residual, fitted, rows)
+    np.testing.assert_array_equal(ExactWeights()(residual, once, None), expected)
+    other = residual[::-1].copy()  # another residual: the sums are of no use
+    np.testing.assert_array_equal(ExactWeights()(other, once, None), ExactWeights()(other, fitted))
+
+
+def test_a_direction_is_an_array_of_any_type_and_any_rows() -> None:
+    _, fitted = answers(2, n_outputs=3, m=2)
+    weights = np.array([0.25, 0.75])
+    direction = combine(weights, fitted)
+    whole = 0.25 * fitted[0].astype(float) + 0.75 * fitted[1].astype(float)
+    assert direction.shape == whole.shape
+    np.testing.assert_allclose(direction[slice(10, 25)], whole[10:25], rtol=1e-14)
+    assert np.asarray(direction).dtype == np.float64
+    assert np.asarray(direction, dtype=np.float32).dtype == np.float32
+
+
+def test_losses_with_a_kink_need_few_quadratic_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hessian is what makes it quick: without a right one each step is short."""
+    solved = [0]
+
+    def counted(hessian: Floats, linear: Floats) -> Floats:
+        solved[0] += 1
+        return simplex_quadratic(hessian, linear)
+
+    monkeypatch.setattr("gal.core.weights.simplex_quadratic", counted)
+    for loss, most in (("l1", 40), ("l1.5", 9), ("l4", 7), ("huber", 3)):
+        solved[0] = 0
+        for seed in range(5):
+            residual, fitted = answers(seed, n_outputs=2, m=5)
+            rows = np.random.default_rng(seed).uniform(0, 2, size=len(residual))
+            ExactWeights(local_loss(loss))(residual, fitted, rows)
+        assert solved[0] / 5 <= most

@@ -101,8 +101,6 @@ class ExactSearch:
         if isinstance(line.loss, AbsoluteError | QuantileError):
             return _best_breakpoint(line, line.loss.slopes)
         rate = _newton(line, self.tolerance, self.max_passes)
-        if isinstance(line.loss, SquaredError):
-            return rate
         if rate == 0 or _convex(line.loss) or line.value(rate) < line.value(0.0):
             return rate
         return 0.0

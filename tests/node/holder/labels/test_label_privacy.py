@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import count
@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 import gal.node.holder.labels.label_guard
-import real_nodes
 from gal import GALClassifier
 from gal.engine.labels import classes_from
 from gal.engine.options import Options
@@ -28,16 +27,14 @@ from gal.errors import (
     PrivacyError,
 )
 from gal.models import LinearModel
-from gal.node.admin.membership import invite, join, read_terms
 from gal.node.config.configuration import Privacy as NodePrivacy
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
-from gal.node.store.audit import AuditLog
 from gal.node.store.stored_versions import LearnedVersion
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
-from gal.privacy.ledger import Ledger, row_keys
+from gal.privacy.ledger import row_keys
 from gal.protocol import decode
 from small_network import LABEL, ROW_ID, Network, exact, numbers, running
 
@@ -615,59 +612,3 @@ def test_without_privacy_every_label_is_known(net: Network) -> None:
     leak = net.learn("leak-plain", measure_leak=True)["leak"]
     assert leak["verdict"].startswith("EVERY ASSISTANT KNOWS EVERY TRAINING LABEL")
     assert leak["rows"] == N
-
-
-# Kills
-
-
-@dataclass
-class Protected(real_nodes.Network):
-    """Real processes with a task whose labels are protected."""
-
-    privacy: LabelPrivacy = LAPLACE
-
-    def invite(self, task: str = real_nodes.TASK) -> None:
-        path, home = self.root / f"{task}.invitation", self.home(real_nodes.HOLDER)
-        choices = {"kind": "regression", "alignment": "plain", "seed": 0, "purpose": ""}
-        names = list(self.organizations)
-        invite(home, task, names, path, privacy=self.privacy, options={"rounds": self.rounds}, **choices)
-        for name in self.organizations:
-            join(self.home(name), *read_terms(self.home(name), path))
-
-
-POINTS = ("commit-before", "commit-after", "rename-before", "rename-after", "record-before", "sent")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("labels", [True, False], ids=["labels", "residuals"])
-def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labels: bool) -> None:
-    pytest.importorskip("opendp", reason="the extra privacy")
-    privacy = LabelPrivacy("laplace-labels", 1.0, lower=-50.0, upper=50.0) if labels else NUMBERS
-    with Protected(tmp_path, privacy=privacy) as network:
-        network.serve(*network.organizations)
-        state, deaths = network.state(real_nodes.HOLDER), 0
-        for doom in [f"node.{point}:{at}" for at in (2, 3, 4, 6) for point in POINTS] + [""]:
-            known = state.statuses(network.task_id(), "label holder")
-            resume = ["--resume"] if "begun" in known.values() else []
-            one = network.start(real_nodes.HOLDER, "learn", real_nodes.TASK, *resume, doom=doom)
-            assert one.end() == (-9 if one.died else 0), one.said()
-            deaths += one.died
-        assert deaths > 12
-        statuses = state.statuses(network.task_id(), "label holder")
-        assert set(statuses.values()) == {"finished"}
-        check_paid_before_sent(network)
-        with Ledger(network.home(real_nodes.HOLDER) / "ledger.sqlite") as ledger:
-            # Noisy labels are drawn and paid for once; releases in every version, however often it was killed.
-            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(statuses))
-
-
-def check_paid_before_sent(network: Protected) -> None:
-    """Nothing left before its charge, and never two different residuals for the same round."""
-    with AuditLog(network.home(real_nodes.HOLDER) / "state.sqlite") as audit:
-        entries = audit.entries()
-    left = [one for one in entries if one.direction == "out" and one.kind in {"begin", "fit"}]
-    paid = {one.version: one.seq for one in reversed(entries) if one.kind == "charged"}
-    assert all(paid[one.version] < one.seq for one in left)
-    told = {(one.version, one.round, one.peer, one.kind, one.digest) for one in left}
-    assert len(told) == len({facts[:4] for facts in told})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, cast
 
 import pytest
 
+from gal.cli.learning import learn_command
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.learning.gathering import Gathering, Patience
@@ -100,3 +102,20 @@ def test_who_stops_it_is_told_how_to_go_on(among: frozenset[str] | None, said: s
     one.stopping.set()
     with pytest.raises(LearningInterruptedError, match=said):
         one.wait(lambda: True, 1.0)
+
+
+def test_everybody_may_be_the_quorum() -> None:
+    assert gathering(FakeNode(INVITED, {}), quorum=3).quorum == 3
+
+
+@pytest.mark.parametrize(("organizations", "enough"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
+def test_more_than_half_are_enough_where_nobody_says_otherwise(organizations: int, enough: int) -> None:
+    assert Patience().enough(organizations) == enough
+    assert Patience(quorum=1).enough(organizations) == 1
+
+
+def test_how_long_is_waited_where_nobody_says_otherwise() -> None:
+    """As `gal learn --help` says it."""
+    said = signature(learn_command).parameters
+    for name in ("join", "deadline", "quorum"):
+        assert getattr(Patience(), name) == said[name].default

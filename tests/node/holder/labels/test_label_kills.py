@@ -1,0 +1,71 @@
+"""A label holder of protected labels is killed at every point: noise is drawn and charged once, and before anything leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import real_nodes
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.holder.labels.label_privacy import LabelPrivacy
+from gal.node.store.audit import AuditLog
+from gal.privacy.ledger import Ledger
+from small_network import LABEL
+
+LABELS = LabelPrivacy("laplace-labels", 1.0, lower=-50.0, upper=50.0)
+RESIDUALS = LabelPrivacy("laplace-residuals", 20.0)
+SUBJECT = f"labels: {LABEL}"
+
+
+@dataclass
+class Protected(real_nodes.Network):
+    """Real processes with a task whose labels are protected."""
+
+    privacy: LabelPrivacy = LABELS
+
+    def invite(self, task: str = real_nodes.TASK) -> None:
+        path, home = self.root / f"{task}.invitation", self.home(real_nodes.HOLDER)
+        choices = {"kind": "regression", "alignment": "plain", "seed": 0, "purpose": ""}
+        names = list(self.organizations)
+        invite(home, task, names, path, privacy=self.privacy, options={"rounds": self.rounds}, **choices)
+        for name in self.organizations:
+            join(self.home(name), *read_terms(self.home(name), path))
+
+
+POINTS = ("commit-before", "commit-after", "rename-before", "rename-after", "record-before", "sent")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "residuals"])
+def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labels: bool) -> None:
+    pytest.importorskip("opendp", reason="the extra privacy")
+    with Protected(tmp_path, privacy=LABELS if labels else RESIDUALS) as network:
+        network.serve(*network.organizations)
+        state, deaths = network.state(real_nodes.HOLDER), 0
+        for doom in [f"node.{point}:{at}" for at in (2, 3, 4, 6) for point in POINTS] + [""]:
+            known = state.statuses(network.task_id(), "label holder")
+            resume = ["--resume"] if "begun" in known.values() else []
+            one = network.start(real_nodes.HOLDER, "learn", real_nodes.TASK, *resume, doom=doom)
+            assert one.end() == (-9 if one.died else 0), one.said()
+            deaths += one.died
+        assert deaths > 12
+        statuses = state.statuses(network.task_id(), "label holder")
+        assert set(statuses.values()) == {"finished"}
+        check_paid_before_sent(network)
+        with Ledger(network.home(real_nodes.HOLDER) / "ledger.sqlite") as ledger:
+            # Noisy labels are drawn and paid for once; releases in every version, however often it was killed.
+            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(statuses))
+
+
+def check_paid_before_sent(network: Protected) -> None:
+    """Nothing left before its charge, and never two different residuals for the same round."""
+    with AuditLog(network.home(real_nodes.HOLDER) / "state.sqlite") as audit:
+        entries = audit.entries()
+    left = [one for one in entries if one.direction == "out" and one.kind in {"begin", "fit"}]
+    paid = {one.version: one.seq for one in reversed(entries) if one.kind == "charged"}
+    assert all(paid[one.version] < one.seq for one in left)
+    told = {(one.version, one.round, one.peer, one.kind, one.digest) for one in left}
+    assert len(told) == len({facts[:4] for facts in told})

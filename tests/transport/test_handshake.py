@@ -1,0 +1,132 @@
+"""The greeting without a network: who proves what, and what every other answer is taken for."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import pytest
+
+from gal.errors import IdentityError, InvalidMessageError, RefusedError
+from gal.protocol import VERSIONS, Message
+from gal.transport import Identity, card_of, make_identity
+from gal.transport.handshake import greet, welcome
+
+BANK, HOSPITAL, STRANGER = (make_identity(name) for name in ("bank", "hospital", "stranger"))
+CARD = card_of(BANK, "bank.example:7000")
+
+
+class FakeStream:
+    """One end: hears what it is given, and keeps what is said and agreed."""
+
+    def __init__(self, peer: Identity, hears: Message | Exception | None = None) -> None:
+        self.peer, self.fingerprint, self.hears = peer.name, peer.fingerprint, hears
+        self.said: list[Message] = []
+        self.agreed: tuple[int, str, int] | None = None
+
+    def send(self, message: Message) -> None:
+        self.said.append(message)
+
+    def receive(self) -> Any:
+        if isinstance(self.hears, Exception):
+            raise self.hears
+        received: Any = type("Received", (), {"message": self.hears})
+        return received
+
+    def agree(self, version: int, software: str, largest: int) -> None:
+        self.agreed = version, software, largest
+
+
+class Answering(FakeStream):
+    """The dialing end, at whose other end somebody answers the hello."""
+
+    def __init__(self, listener: Identity, dialer: Identity = HOSPITAL, **changed: Any) -> None:
+        super().__init__(BANK)
+        self.listener, self.dialer, self.changed = listener, dialer, changed
+
+    def receive(self) -> Any:
+        other = FakeStream(self.dialer, self.said[-1])
+        welcome(cast(Any, other), self.listener, software="2.0", largest=9)
+        (answer,) = other.said
+        self.hears = Message("welcome", fields={**answer.fields, **self.changed})
+        return super().receive()
+
+
+def dial(stream: FakeStream) -> FakeStream:
+    greet(cast(Any, stream), CARD, HOSPITAL, software="1.0", largest=7)
+    return stream
+
+
+def listen(hears: Message | Exception) -> FakeStream:
+    stream = FakeStream(HOSPITAL, hears)
+    welcome(cast(Any, stream), BANK, software="2.0", largest=9)
+    return stream
+
+
+def hello(**changed: Any) -> Message:
+    fields = {"versions": list(VERSIONS), "software": "1.0", "nonce": "ab" * 32}
+    return Message("hello", fields=fields | changed)
+
+
+def test_both_agree_on_version_software_and_size() -> None:
+    assert dial(Answering(BANK)).agreed == (max(VERSIONS), "2.0", 7)
+    assert listen(hello()).agreed == (max(VERSIONS), "1.0", 9)
+
+
+def test_every_hello_has_a_nonce_of_its_own() -> None:
+    first, second = (dial(Answering(BANK)).said[0].fields["nonce"] for _ in range(2))
+    assert first != second
+    assert len(bytes.fromhex(first)) == 32  # too many to meet one twice
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        Answering(STRANGER),  # somebody else's key
+        Answering(BANK, dialer=STRANGER),  # passed on from another's greeting
+        Answering(BANK, proof=base64.b64encode(b"?" * 64).decode()),
+        Answering(BANK, proof="no base64!"),
+        Answering(BANK, proof=""),
+    ],
+    ids=["another key", "passed on", "made up", "no base64", "none"],
+)
+def test_who_does_not_prove_it_is_not_agreed_with(stream: Answering) -> None:
+    with pytest.raises(
+        IdentityError, match=r"bank\.example:7000 could not prove that it is bank.*Nothing was sent"
+    ):
+        dial(stream)
+    assert stream.agreed is None
+
+
+def test_an_old_proof_does_not_hold_again() -> None:
+    once = Answering(BANK)
+    dial(once)
+    again = FakeStream(BANK, once.hears)
+    with pytest.raises(IdentityError, match="could not prove"):
+        dial(again)
+    assert again.agreed is None
+
+
+def test_a_refusal_is_a_refusal_with_its_code() -> None:
+    refusal = Message("refusal", fields={"code": "unknown-key", "message": "who are you", "answers": None})
+    with pytest.raises(RefusedError, match="bank refused: who are you") as caught:
+        dial(FakeStream(BANK, refusal))
+    assert caught.value.code == "unknown-key"
+
+
+def test_another_answer_is_no_welcome() -> None:
+    for stream in (FakeStream(BANK, hello(version=VERSIONS[0])), Answering(BANK, version=max(VERSIONS) + 1)):
+        with pytest.raises(IdentityError, match="no welcome for"):
+            dial(stream)
+        assert stream.agreed is None
+    with pytest.raises(IdentityError, match="did not answer as a node does: garbage"):
+        dial(FakeStream(BANK, InvalidMessageError("garbage")))
+
+
+def test_who_does_not_begin_with_a_hello_is_refused() -> None:
+    for begins in (InvalidMessageError("garbage"), Message("joined", fields={"tasks": []})):
+        with pytest.raises(RefusedError) as caught:
+            listen(begins)
+        assert caught.value.code == "no-hello"
+    with pytest.raises(RefusedError, match="upgrade"):
+        listen(hello(versions=[max(VERSIONS) + 1]))
