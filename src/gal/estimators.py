@@ -6,8 +6,8 @@ Columns are divided among organizations; each sees only its own. Nothing else is
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +23,7 @@ from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.drivers import Traffic, drive_learning, open_driver
+from gal.engine.drivers import Traffic, drive_learning, fitted_now, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
     Labels,
@@ -35,7 +35,7 @@ from gal.engine.labels import (
 from gal.engine.observing import Clock, finished_rounds, show_progress, warn_of
 from gal.engine.options import Options, local_losses_by_name, option_by_name
 from gal.engine.organization import Organization
-from gal.engine.stacking import Closing, all_fitted, learn_closing
+from gal.engine.stacking import Closing
 from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
@@ -45,7 +45,6 @@ from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
-from gal.warnings import InterruptedWarning
 
 if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
     import pandas as pd
@@ -121,7 +120,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_public(self.privacy, sample_weight, self.initial)
         members = self._make_organizations(X, options)
         self._loss: Loss = labels.loss
-        self.closing_: Closing | None = None
         self.private_refit_: PrivateRefit | None = None
         self.privacy_ = statement(self.privacy)
         columns = self._columns()
@@ -142,6 +140,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             release=seen.release,
             private=seen.private,
             seed=seed,
+            n_jobs=self.n_jobs,
         )
         self.traffic_ = Traffic()
         if self.on_message is not None:
@@ -169,17 +168,11 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             ensemble = drive_learning(
                 task, members, run, on_round=observer, traffic=self.traffic_, on_message=self.on_message
             )
-        if task.keep_fitted and ensemble.asked():
-            fitted = all_fitted(task, ensemble, clock.reached, members)
-            if true_labels is not None:
-                y, loss, start = true_labels.y, true_labels.loss, task.first_output
-                counts = ensemble.coefficients
-                self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
-            else:
-                own = None if isinstance(self.closing, str | bool) else self.closing
-                self.closing_ = _unless_interrupted(
-                    lambda: learn_closing(task, ensemble, fitted, own, self.n_jobs)
-                )
+        if true_labels is not None and clock.reached is not None and ensemble.asked():
+            fitted = fitted_now(task, ensemble, clock.reached, members)
+            y, loss, start = true_labels.y, true_labels.loss, task.first_output
+            counts = ensemble.coefficients
+            self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
         return ensemble, clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
@@ -207,6 +200,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.rounds_ = finished_rounds(self.ensemble_, self._seconds)
         self.n_rounds_ = self.ensemble_.n_rounds
         self.contributions_ = dict(self.ensemble_.contributions)
+        self.closing_ = self.ensemble_.closing
 
     @property
     def local_models_(self) -> dict[str, dict[int, tuple[Any, ...]]]:
@@ -224,7 +218,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "ensemble_")
         unasked = read_missing(missing, self.ensemble_.organizations, X)
         table = self._check_table(X, reset=False, lenient=missing is not None)
-        own = (self._loss, self._initial, self.closing_, self.private_refit_)
+        own = (self._loss, self._initial, self.private_refit_)
         model = AssistedModel(self.ensemble_, self._organizations, self._columns(), *own, self.n_jobs)
         return model, table, model.ask(table, unasked)
 
@@ -274,6 +268,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
+        before = objects["fitted"].pop("closing_", None)  # where files of 0.1 have it
+        if before is not None:
+            own = (before.model, before.share, before.validation_loss)
+            ensemble = replace(ensemble, closing=Closing(*own, objects["fitted"]["_loss"]))
         loaded = cls(**objects["parameters"])
         for name, value in {"_seconds": [], **objects["fitted"]}.items():
             setattr(loaded, name, value)
@@ -407,20 +405,9 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 _STORED = frozenset(
     {
         *("classes_", "n_features_in_", "feature_names_in_", "_single_output"),
-        *("_loss", "_initial", "_seconds", "closing_", "privacy_"),
+        *("_loss", "_initial", "_seconds", "privacy_"),
     }
 )
-
-
-def _unless_interrupted(learn: Callable[[], Closing | None]) -> Closing | None:
-    """What it learns; on Ctrl-C nothing, with a warning to who called ``fit``."""
-    try:
-        return learn()
-    except KeyboardInterrupt:
-        warnings.warn(
-            "interrupted: the rounds are kept, without a closing model", InterruptedWarning, stacklevel=5
-        )
-    return None
 
 
 def _accepts_text(estimator: _GAL) -> bool:

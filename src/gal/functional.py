@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.prediction import final_output
+from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import (
     Driver,
@@ -25,7 +25,7 @@ from gal.engine.observing import show_progress
 from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
 from gal.engine.task_making import make_task
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Prediction:
     """What the label holder gets for a batch of rows."""
 
     output: Floats
-    """F^T in link space, shape (n, K)."""
+    """In link space, shape (n, K): F^T, moved by the closing model where there is one."""
     missing: Mapping[str, str]
     """Organizations that did not answer, and why; their mean contribution stands in."""
     degraded: NDArray[np.bool_]
@@ -62,7 +62,8 @@ def learn(
     """Learn ``y`` with the assistance of these organizations; options as in ``gal.engine.options.Options``.
 
     The fitted models stay in the organizations; the ensemble holds what the label holder needs to add
-    their answers up. ``label_holder`` defaults to the first organization. ``progress`` (given to
+    their answers up, and her closing model, where there is one (``ensemble.closing``): ``predict`` uses it.
+    ``label_holder`` defaults to the first organization. ``progress`` (given to
     ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
     moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers;
     ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
@@ -77,8 +78,6 @@ def learn(
     >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
     True
     """
-    if options.setdefault("closing", False) is not False:
-        raise InvalidOptionError("closing is an option of GALClassifier and GALRegressor, not of gal.learn")
     chosen = Options(**options)
     members = by_name(organizations)
     labels = read_labels(y, kind, chosen)
@@ -94,6 +93,7 @@ def learn(
         sample_weight=sample_weight,
         moving=[name for name, one in members.items() if one.moves],
         seed=seed,
+        n_jobs=n_jobs,
     )
     with (
         open_driver(choose_driver(driver, members), n_jobs) as run,
@@ -137,7 +137,8 @@ def predict(
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
     with open_driver(choose_driver(driver, members), n_jobs) as run:
         answers = drive_prediction(ensemble, members, checked, n_rows, run)
-    return Prediction(final_output(ensemble, answers, first), answers.missing, answers.degraded)
+    output = closed_output(ensemble, answers, final_output(ensemble, answers, first))
+    return Prediction(output, answers.missing, answers.degraded)
 
 
 def _first_output(initial: Any, n_rows: int, n_outputs: int) -> Floats:

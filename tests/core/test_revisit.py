@@ -280,7 +280,7 @@ def test_a_progress_without_replies_cannot_be_resumed() -> None:
     task = task_of(SquaredError())
     seen: list[Progress] = []
     drive(task, Scripted(task), on_round=seen.append)
-    with pytest.raises(InvalidInputError, match="no replies kept, which models that move need"):
+    with pytest.raises(InvalidInputError, match="no replies kept, which models that move and"):
         next(learn(dataclasses.replace(task, moving=("b",)), progress=seen[0]))
 
 

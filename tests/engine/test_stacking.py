@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
-from gal import GALClassifier, GALRegressor, Organization, learn
+from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
-from gal.engine.stacking import closes, features, said
-from gal.errors import InvalidOptionError, LocalModelError
+from gal.core.state import Progress
+from gal.engine.stacking import Closing, closes, features, said
+from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.storage import load_ensemble, read_archive, save_ensemble, write_archive
 from gal.warnings import InterruptedWarning
 
 PARTS = {"left": [0, 1], "right": [2, 3]}
@@ -72,7 +75,7 @@ def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
         for name, count in model.ensemble_.coefficients[-1].items()
     )
     closing = model.closing_
-    assert closing is not None
+    assert isinstance(closing, Closing)
     own = said(closing.model, SquaredError(), features(plain, rounds))
     assert last == pytest.approx(plain + closing.share * (own - plain))
     assert model.predict(X[:50]) == pytest.approx(last[:, 0])
@@ -92,7 +95,7 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
 def test_a_model_of_ones_own_closes() -> None:
     X, y = crossed()
     model = GALClassifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
-    assert model.closing_ is not None
+    assert isinstance(model.closing_, Closing)
     assert isinstance(model.closing_.model, HistGradientBoostingClassifier)
     again = GALClassifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
     assert (model.predict_proba(X) == again.predict_proba(X)).all()
@@ -111,6 +114,29 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     model = GALRegressor(PARTS, random_state=0).fit(X, y)
     model.save(tmp_path / "model.gal")
     assert (GALRegressor.load(tmp_path / "model.gal").predict(X) == model.predict(X)).all()
+
+
+def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
+    X, y = crossed(2100)
+    members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    ensemble = learn(y, members, rounds=2)
+    save_ensemble(ensemble, tmp_path / "ensemble.gal")
+    loaded = load_ensemble(tmp_path / "ensemble.gal")
+    assert loaded.closing is not None
+    assert predict(loaded, members).output.tobytes() == predict(ensemble, members).output.tobytes()
+
+
+def test_files_of_before_are_read(tmp_path: Path) -> None:
+    """They have the closing model among what was fitted, not with the ensemble."""
+    X, y = crossed(2100)
+    model = GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)
+    expected, path = model.predict(X), tmp_path / "model.gal"
+    model.save(path)
+    facts, ensemble, objects = read_archive(path)
+    assert ensemble is not None
+    objects["fitted"]["closing_"] = ensemble.closing
+    write_archive(path, facts, replace(ensemble, closing=None), objects)
+    assert (GALRegressor.load(path).predict(X) == expected).all()
 
 
 def test_an_organization_may_be_missing() -> None:
@@ -167,14 +193,32 @@ def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
     assert some[[1, 3]] == pytest.approx(closed.predict(X[:4])[[1, 3]])
 
 
+def of_her_own(n: int = 2500, seed: int = 1) -> tuple[Any, Any]:
+    """Labels that hang on columns of the left only; the right has noise."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=(n, 2)), rng.normal(size=(n, 2))])
+    return X, np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + X[:, 0] + 0.3 * rng.normal(size=n)
+
+
 def test_a_label_holder_who_goes_alone_has_the_closing_model_of_one_alone() -> None:
-    rng = np.random.default_rng(1)
-    X = np.column_stack([rng.normal(size=(2500, 2)), rng.normal(size=(2500, 2))])
-    y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + X[:, 0] + 0.3 * rng.normal(size=2500)
-    model = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
-    alone = GALRegressor({"left": [0, 1]}, local_models=Ridge(), random_state=0).fit(X, y)
+    X, y = of_her_own(seed=2)
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    alone = GALRegressor({"left": [0, 1]}, random_state=0).fit(X, y)
     assert model.ensemble_.track == "alone"
+    assert model.closing_ is not None
+    assert model.closing_.validation_loss == model.ensemble_.alone_validation_loss
     assert model.predict(X) == pytest.approx(alone.predict(X))
+
+
+def test_the_guard_compares_closed_models() -> None:
+    """With ridge regressions she is better alone by the sum, but not once both sums are closed."""
+    X, y = of_her_own()
+    options: dict[str, Any] = {"local_models": Ridge(), "random_state": 0}
+    plain = GALRegressor(PARTS, closing=False, **options).fit(X, y).ensemble_
+    closed = GALRegressor(PARTS, **options).fit(X, y).ensemble_
+    assert (plain.track, closed.track) == ("alone", "assisted")
+    assert closed.closing is not None
+    assert closed.closing.validation_loss < closed.alone_validation_loss <= plain.alone_validation_loss
 
 
 def test_several_outputs_are_closed_together() -> None:
@@ -234,11 +278,56 @@ def test_ctrl_c_while_it_is_fitted_keeps_the_rounds() -> None:
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_in_parts_there_is_none() -> None:
+def test_in_parts_there_is_the_same() -> None:
+    """``gal.learn`` keeps the replies, closes as the estimator does, and ``gal.predict`` uses it."""
     X, y = crossed(2100)
-    organizations = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
-    kept: list[int] = []
-    learn(y, organizations, rounds=2, on_round=lambda progress: kept.append(len(progress.fitted)))
-    assert kept == [0, 0]
-    with pytest.raises(InvalidOptionError, match=r"not of gal\.learn"):
-        learn(y, organizations, closing=True)
+    left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
+    model = GALRegressor(PARTS, rounds=3, random_state=0).fit(X, y)
+    seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    ensemble = learn(y, [left, right], rounds=3, seed=seed)
+    assert isinstance(ensemble.closing, Closing)
+    found = predict(ensemble, [left, right])
+    np.testing.assert_array_equal(found.output[:, 0], model.predict(X))
+    plain = learn(y, [left, right], rounds=3, seed=seed, closing=False)
+    assert plain.closing is None
+    assert plain == ensemble  # the rounds are the same
+    assert (predict(plain, [left, right]).output != found.output).any()
+
+
+def test_in_parts_who_cannot_be_asked_is_left_to_the_rounds() -> None:
+    X, y = crossed(2100)
+    left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
+    views = {"left": X[:5, :2]}
+    ensemble = learn(y, [left, right], rounds=2)
+    assert ensemble.closing is not None
+    found = predict(ensemble, [left, right], views)
+    assert found.degraded.all()
+    plain = replace(ensemble, closing=None)
+    np.testing.assert_array_equal(found.output, predict(plain, [left, right], views).output)
+
+
+def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
+    X, y = crossed(2100)
+    members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    noted: list[Progress] = []
+    whole = learn(y, members, rounds=3, on_round=noted.append)
+    output = predict(whole, members).output
+    resumed = learn(y, members, rounds=3, progress=noted[1])
+    assert resumed.closing is not None
+    assert predict(resumed, members).output.tobytes() == output.tobytes()
+    with pytest.raises(InvalidInputError, match="a closing model need"):
+        learn(y, members, rounds=3, progress=replace(noted[1], fitted=()))
+
+
+def test_cores_change_nothing() -> None:
+    X, y = crossed(2100)
+    one, two = (GALRegressor(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
+    assert one.closing_ is not None
+    assert one.predict(X).tobytes() == two.predict(X).tobytes()
+
+
+def test_an_absurd_answer_does_not_stop_it() -> None:
+    """A sum beyond what float32 holds is the largest number for it, not an error."""
+    largest = float(np.finfo(np.float32).max)
+    table = features(np.array([[1e300], [-1e300]]), [{"left": np.full((2, 1), largest, dtype=np.float32)}])
+    assert table[:, 0].tolist() == [largest, -largest]

@@ -72,7 +72,8 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     Where something validates, several learnings go side by side, so it yields a list of requests and
     receives a list of replies: the task itself; its cross-validation, whose requests name the
     ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
-    organization only), because assistance that does not help is not used.
+    organization only), because assistance that does not help is not used. Where the task has a closing
+    model, both are closed before they are compared.
 
     Where models move, the last list asks what they say now of the task's own rows, and weights and
     rates are found once more on that (see ``revisit.py``).
@@ -82,9 +83,10 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
             f"this progress has outputs of shape {progress.output.shape}, the task needs "
             f"{(task.rows.n, task.loss.n_outputs)}: it belongs to other rows"
         )
-    if progress is not None and task.moving and len(progress.fitted) < len(progress.rounds):
+    again = bool(task.moving) or task.closing is not None
+    if progress is not None and again and len(progress.fitted) < len(progress.rounds):
         raise InvalidInputError(
-            "this progress has no replies kept, which models that move need: it belongs to another task"
+            "this progress has no replies kept, which models that move and a closing model need: it belongs to another task"
         )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
     tracks = [_rounds(task, "assisted", progress, on_round, judge.reason), *_parts(judge, "assisted")]

@@ -38,6 +38,20 @@ def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = 
     return output
 
 
+def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Floats:
+    """F^T as far as the closing model moves it, shape (n, K); ``output`` is F^T.
+
+    Rows with a missing answer stay where the rounds put them: the mean that stands in says nothing about the row.
+    """
+    if ensemble.closing is None or answers.degraded.all():
+        return output
+    used = [
+        {name: answers.values[name][index] for name in counts}
+        for index, counts in enumerate(ensemble.coefficients)
+    ]
+    return np.where(answers.degraded[:, None], output, ensemble.closing.output(output, used))
+
+
 def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, Floats]:
     """What each organization adds to F^T, shape (n, K): with F^0 they sum to the output exactly."""
     shape = (len(answers.degraded), ensemble.n_outputs)

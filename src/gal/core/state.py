@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.closings import ClosingModel
 from gal.core.requests import Track
 
 Floats = NDArray[np.float64]
@@ -85,7 +86,7 @@ class Ensemble:
     track: Track = "assisted"
     """"alone" where assistance did not help on the validation rows and is not used."""
     alone_validation_loss: float = float("nan")
-    """The label holder's own best on the validation rows; NaN without any."""
+    """The label holder's own best on the validation rows, closed as this model is; NaN without any."""
     trust: float = 1.0
     """What share of all steps is kept; the coefficients have it in them."""
     train_loss: float = float("nan")
@@ -94,6 +95,8 @@ class Ensemble:
     """Each organization's share of ``initial_train_loss - train_loss``; they add up to all of it."""
     stopped: str = ""
     """Why learning ended."""
+    closing: ClosingModel | None = field(default=None, compare=False, metadata={"plain": False})
+    """What the label holder's own last model makes of the answers; None: they are only added up."""
 
     @property
     def n_rounds(self) -> int:
@@ -116,16 +119,17 @@ class Progress:
     history: tuple[tuple[Mapping[str, float], ...], ...] = ()
     """``coefficients`` as they were after each round: a refit changes past ones."""
     fitted: tuple[Mapping[str, Floats32], ...] = ()
-    """All replies so far; kept only where the task asks for it, coefficients are refitted, models move or
-    a cross-validation may shrink coefficients."""
+    """All replies so far; kept only where the task asks for it, a closing model learns from them, coefficients
+    are refitted, models move or a cross-validation may shrink coefficients."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses and mappings as plain JSON values."""
+    """Dataclasses and mappings as plain JSON values; a closing model is none, and is kept beside them."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        kept = [item.name for item in fields(value) if item.metadata.get("plain", True)]
+        return {name: plain(getattr(value, name)) for name in kept}
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
@@ -134,7 +138,7 @@ def plain(value: Any) -> Any:
 
 
 def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
-    """An ensemble from what ``plain`` made of it."""
+    """An ensemble from what ``plain`` made of it, without its closing model."""
     plain = dict(facts)
     rounds = tuple(
         Round(**{name: _restored(value) for name, value in done.items()}) for done in plain.pop("rounds")

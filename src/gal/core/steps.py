@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.closings import ClosingModel
 from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
@@ -175,6 +176,30 @@ def advance(
     )
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """One of the label holder's two models: its best validated rounds, and what closes them."""
+
+    track: Track
+    progress: Progress
+    losses: list[float]
+    """Validated, before the first round and after each."""
+    kept: int
+    """How many rounds it uses."""
+    trust: float
+    closing: ClosingModel | None = None
+
+    @property
+    def coefficients(self) -> tuple[Mapping[str, float], ...]:
+        """Of the rounds that it uses."""
+        return _trusted(self.progress.history[self.kept - 1], self.trust) if self.kept else ()
+
+    @property
+    def validated(self) -> float:
+        """The loss by which both are compared: of the closed model."""
+        return min(self.losses) if self.closing is None else self.closing.validation_loss
+
+
 def conclude(
     task: Task,
     assisted: Progress,
@@ -183,39 +208,49 @@ def conclude(
     judged_alone: Judgement | None,
     why: str,
 ) -> Ensemble:
-    """The best validated rounds, of the label holder alone where assistance does not help there."""
-    track: Track = "assisted"
+    """The best validated rounds, closed; of the label holder alone where assistance does not help there."""
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
-    chosen, judgement = assisted, judged
+    chosen = _candidate(task, "assisted", assisted, judged)
     own_loss = float("nan")
     if alone is not None and (judged is None) == (judged_alone is None):
-        own_loss = min(_validated(alone, judged_alone))
-        if own_loss < min(_validated(assisted, judged)):
-            track, chosen, judgement = "alone", alone, judged_alone
-    losses = _validated(chosen, judgement)
-    kept = len(chosen.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
-    trust = 1.0 if judgement is None else judgement.trusts[kept]
-    first = task.first_output
-    train_loss, shares = _earned(task, chosen, kept, trust)
+        own = _candidate(task, "alone", alone, judged_alone)
+        own_loss = own.validated
+        if own_loss < chosen.validated:
+            chosen = own
+    first, reached = task.first_output, chosen.progress
+    train_loss, shares = _earned(task, reached, chosen.kept, chosen.trust)
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
         initial=tuple(map(float, first[0])) if len(first) == 1 else None,
         n_outputs=task.loss.n_outputs,
-        coefficients=_trusted(chosen.history[kept - 1], trust) if kept else (),
+        coefficients=chosen.coefficients,
         rounds=tuple(
-            replace(done, validation_loss=loss) for done, loss in zip(chosen.rounds, losses[1:], strict=True)
+            replace(done, validation_loss=loss)
+            for done, loss in zip(reached.rounds, chosen.losses[1:], strict=True)
         ),
-        initial_train_loss=chosen.initial_train_loss,
-        initial_validation_loss=losses[0],
-        track=track,
+        initial_train_loss=reached.initial_train_loss,
+        initial_validation_loss=chosen.losses[0],
+        track=chosen.track,
         alone_validation_loss=own_loss,
-        trust=trust,
+        trust=chosen.trust,
         train_loss=train_loss,
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
         stopped=why,
+        closing=chosen.closing,
     )
+
+
+def _candidate(task: Task, track: Track, progress: Progress, judged: Judgement | None) -> _Candidate:
+    """The best validated rounds of a track, and the closing model that was learned from its replies."""
+    losses = _validated(progress, judged)
+    kept = len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
+    found = _Candidate(track, progress, losses, kept, 1.0 if judged is None else judged.trusts[kept])
+    counts = found.coefficients
+    if task.closing is None or not any(counts):
+        return found
+    return replace(found, closing=task.closing(task, counts, progress.fitted[:kept]))
 
 
 def _earned(task: Task, chosen: Progress, kept: int, trust: float) -> tuple[float, dict[str, float]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.closings import LearnsClosing
 from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
 from gal.core.releases import Release
@@ -50,6 +51,8 @@ class Task:
     they are asked again after the last round (see ``revisit.py``)."""
     release: Release | None = None
     """What leaves instead of the residuals; None: they are sent as they are."""
+    closing: LearnsClosing | None = None
+    """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class Task:
             "validation rows": len(self.rows.validation) > 0,
             "a cross-validation": self.rows.n_parts > 0,
             "a comparison with learning alone": self.alone is not None,
+            "a closing model": self.closing is not None,
             "fully corrective steps": self.fully_corrective,
             "models that move": bool(self.moving),
             "sample weights": self.sample_weight is not None,
@@ -132,19 +136,25 @@ class Task:
         validated = len(self.rows.validation) > 0 or self.rows.n_parts > 0
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
-        return self.only(self.label_holder)
+        return replace(self.only(self.label_holder), closing=self.closing)
 
     def only(self, organization: str) -> Task:
         """The same task with this one organization, as if the labels were its own."""
         moving = tuple(name for name in self.moving if name == organization)
         return replace(
-            self, organizations=(organization,), label_holder=organization, moving=moving, keep_fitted=False
+            self,
+            organizations=(organization,),
+            label_holder=organization,
+            moving=moving,
+            keep_fitted=False,
+            closing=None,
         )
 
     @property
     def keeps_fitted(self) -> bool:
         """Whether the progress keeps all replies: someone looks at them again."""
-        return self.fully_corrective or self.keep_fitted or self.rows.n_parts > 0 or bool(self.moving)
+        looked_at = self.fully_corrective or self.keep_fitted or self.closing is not None
+        return looked_at or self.rows.n_parts > 0 or bool(self.moving)
 
     @property
     def terms(self) -> Terms:

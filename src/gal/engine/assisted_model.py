@@ -15,14 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import Loss
-from gal.core.prediction import final_output, first_output, outputs_by_organization, staged_outputs
+from gal.core.prediction import (
+    closed_output,
+    final_output,
+    first_output,
+    outputs_by_organization,
+    staged_outputs,
+)
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 from gal.engine.columns import DividedColumns, row_mask
 from gal.engine.drivers import drive_prediction, open_driver
 from gal.engine.initial import FittedModel, InitialOutput
 from gal.engine.organization import Organization
-from gal.engine.stacking import Closing
 from gal.errors import InvalidInputError, LocalModelError
 
 if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
@@ -54,7 +59,6 @@ class AssistedModel:
     columns: DividedColumns
     loss: Loss
     initial: InitialOutput
-    closing: Closing | None = None
     refit: Refit | None = None
     n_jobs: int | None = None
 
@@ -93,30 +97,20 @@ class AssistedModel:
             part -= average
             base += average
         parts = {"base": base, **added}
-        if self.closing is not None or self.refit is not None:
+        if self.ensemble.closing is not None or self.refit is not None:
             output = final_output(self.ensemble, answers, self._first(table))
             name = "closing model" if self.refit is None else "private refit"
             parts[name] = self._own(output, answers) - output
         return parts
 
     def _own(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model moves it; not where an answer is missing, which it never met.
-
-        Under a privacy guarantee: what the private refit makes of the same answers.
-        """
+        """F^T as far as the closing model moves it; with privacy, what the private refit makes of it."""
         if self.refit is not None:
             rounds = range(self.ensemble.n_rounds)
             return self.refit.output(
                 [{name: values[index] for name, values in answers.values.items()} for index in rounds]
             )
-        if self.closing is None or answers.degraded.all():
-            return output
-        used = [
-            {name: answers.values[name][index] for name in counts}
-            for index, counts in enumerate(self.ensemble.coefficients)
-        ]
-        closed = self.closing.output(self.loss, output, used)
-        return np.where(answers.degraded[:, None], output, closed)
+        return closed_output(self.ensemble, answers, output)
 
     def _first(self, table: Any) -> Floats | None:
         if self.ensemble.initial is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +32,9 @@ from gal.errors import (
 )
 
 T = TypeVar("T")
+UNCLOSED = f"{ENDED} in the label holder's own work: without a closing model"
+"""Why learning ended where Ctrl-C came while nobody was asked anything."""
+
 MessageObserver = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
 """Told what was asked in a round trip, and every organization's answer to each request."""
 
@@ -167,7 +170,7 @@ def _drive(
     on_round: Observer | None,
     listeners: Sequence[MessageObserver],
 ) -> Ensemble:
-    reached = progress
+    reached, unclosed = progress, False
 
     def note(now: Progress) -> None:
         nonlocal reached
@@ -189,11 +192,12 @@ def _drive(
             try:
                 requests = steps.send(replies)
             except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
-                steps = learn(task, progress=reached)
+                unclosed = task.closing is not None
+                steps = learn(replace(task, closing=None), progress=reached)
                 next(steps)
                 requests = steps.throw(EndLearning())
     except StopIteration as end:
-        ensemble: Ensemble = end.value
+        ensemble: Ensemble = replace(end.value, stopped=UNCLOSED) if unclosed else end.value
     if not ensemble.rounds and ensemble.stopped.startswith(ENDED):
         raise NothingLearnedError("learning was interrupted before its first round was finished")
     return ensemble
@@ -310,6 +314,21 @@ def ask_to_predict(
             values[:, rows] = replies[name]
             replies[name] = values
     return replies
+
+
+def fitted_now(
+    task: Task, ensemble: Ensemble, reached: Progress, members: Mapping[str, Organization]
+) -> Sequence[Mapping[str, NDArray[np.float32]]]:
+    """The replies of all rounds that an assisted model uses; of moving models what they say now."""
+    rounds = tuple(range(1, ensemble.n_rounds + 1))
+    request = PredictRequest(rounds, tuple(name for name in task.moving if name in ensemble.asked()))
+    moved = {name: members[name].revisit(request, task.terms) for name in request.organizations}
+    for name in moved:
+        members[name].release()
+    return [
+        {**kept, **{name: values[index] for name, values in moved.items()}}
+        for index, kept in enumerate(reached.fitted[: ensemble.n_rounds])
+    ]
 
 
 def by_name(organizations: Sequence[Organization]) -> dict[str, Organization]:

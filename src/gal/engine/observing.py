@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gal.core.algorithm import Observer
 from gal.core.state import Ensemble, Progress, Round
 from gal.core.steps import ENDED
+from gal.engine.drivers import UNCLOSED
 from gal.warnings import InterruptedWarning, LeftOutWarning
 
 if TYPE_CHECKING:  # only who looks at a progress bar needs rich
@@ -105,8 +106,9 @@ def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
     """Warnings about what a user must know: it was interrupted, somebody was left out."""
     done = ensemble.rounds
     if ensemble.stopped.startswith(ENDED):
+        without = ", without a closing model" if ensemble.stopped == UNCLOSED else ""
         warnings.warn(
-            f"interrupted: the {len(done)} finished rounds are kept",
+            f"interrupted: the {len(done)} finished rounds are kept{without}",
             InterruptedWarning,
             stacklevel=stacklevel,
         )

@@ -316,7 +316,8 @@ def _all_finite(view: Any) -> bool:
     types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False
-    return bool(np.isfinite(np.asarray(view)).all())
+    # Numbers, said explicitly: a frame of numbers and booleans would become objects.
+    return bool(np.isfinite(np.asarray(view, dtype=np.float64 if is_frame(view) else None)).all())
 
 
 def _prepared(name: str, model: Any, view: Any) -> Any:

@@ -9,7 +9,7 @@ nobody else learns of it. It takes part as far as the validation rows say: the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,7 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
-from gal.core.requests import PredictRequest
-from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.drivers import InProcess, drive_prediction
-from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError, LocalModelError
 from gal.models.adapters import fit_weighted, set_seed, supports_sample_weight
 
@@ -38,16 +34,18 @@ SMALLEST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Closing:
-    """A fitted closing model and how far it is followed."""
+    """A fitted closing model and how far it is followed; a ``gal.core.closings.ClosingModel``."""
 
     model: Any
     share: float
     validation_loss: float
     """Of the output with it, on the validation rows; a little flattering, since they chose the share."""
+    loss: Loss
+    """The task's loss: in its link space the model speaks."""
 
-    def output(self, loss: Loss, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
+    def output(self, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
         """F^T of these rows moved towards the closing model; ``answers`` by round and organization."""
-        return output + self.share * (said(self.model, loss, features(output, answers)) - output)
+        return output + self.share * (said(self.model, self.loss, features(output, answers)) - output)
 
 
 def closes(loss: Loss) -> bool:
@@ -73,71 +71,71 @@ def check_closing(closing: Any, loss: Loss, *, validated: bool) -> None:
         raise InvalidOptionError(f"closing must be a classifier with predict_proba here, got {closing!r}")
 
 
-def learn_closing(
-    task: Task, ensemble: Ensemble, fitted: Sequence[Mapping[str, Floats32]], given: Any, n_jobs: int | None
-) -> Closing | None:
-    """Fit it on all rows but the validation rows, which decide its share; None where it has none.
+@dataclass(frozen=True)
+class Stacking:
+    """How a task's closing model is learned: the ``gal.core.closings.LearnsClosing`` of all ways into GAL."""
 
-    ``fitted``: all replies of the rounds that the ensemble uses. ``given``: a model of the user's own.
-    """
-    output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs)).copy()
-    for values, counts in zip(fitted, ensemble.coefficients, strict=True):
-        for name, count in counts.items():
-            output += count * values[name].astype(np.float64)
+    given: Any = None
+    """A model of the user's own; None: a forest."""
+    n_jobs: int | None = None
+    """Cores that the forest is fitted with. What is learned does not depend on them."""
 
-    def table(rows: NDArray[np.intp]) -> Floats32:
-        used = [
-            {name: values[name][rows] for name in counts}
-            for values, counts in zip(fitted, ensemble.coefficients, strict=True)
-        ]
-        return features(output[rows], used)
+    def __call__(
+        self,
+        task: Task,
+        coefficients: Sequence[Mapping[str, float]],
+        fitted: Sequence[Mapping[str, Floats32]],
+    ) -> Closing | None:
+        """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
+        output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs)).copy()
+        for values, counts in zip(fitted, coefficients, strict=True):
+            for name, count in counts.items():
+                output += count * values[name].astype(np.float64)
 
-    judges = task.rows.validation
-    rest = np.setdiff1d(np.arange(task.rows.n), judges)
-    weight = task.sample_weight
-    model = _unfitted(task.loss, given, n_jobs)
-    set_seed(model, task.seed)
-    target = task.y if task.y.shape[1] > 1 else task.y[:, 0]
-    heard = None if weight is None or not supports_sample_weight(model) else weight[rest]
-    try:
+        def table(rows: NDArray[np.intp]) -> Floats32:
+            used = [
+                {name: values[name][rows] for name in counts}
+                for values, counts in zip(fitted, coefficients, strict=True)
+            ]
+            return features(output[rows], used)
+
+        judges, weight = task.rows.validation, task.sample_weight
+        model = self._unfitted(task.loss)
+        set_seed(model, task.seed)
+        try:
+            self._fit(model, task, table)
+            toward = said(model, task.loss, table(judges)) - output[judges]
+        except Exception as error:
+            raise LocalModelError(f"the closing model {type(model).__name__} failed: {error}") from error
+        heard = None if weight is None else weight[judges]
+        line = Line(task.loss, task.y[judges], output[judges], toward, heard)
+        share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+        loss = line.value(share)
+        if share < SMALLEST_SHARE or not loss < line.value(0.0):
+            return None
+        return Closing(model, share, loss, task.loss)
+
+    def _fit(self, model: Any, task: Task, table: Callable[[NDArray[np.intp]], Floats32]) -> None:
+        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+        weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
+        heard = None if weight is None or not supports_sample_weight(model) else weight[rest]
         fit_weighted(model, table(rest), target[rest], heard)
-        toward = said(model, task.loss, table(judges)) - output[judges]
-    except Exception as error:
-        raise LocalModelError(f"the closing model {type(model).__name__} failed: {error}") from error
-    line = Line(task.loss, task.y[judges], output[judges], toward, None if weight is None else weight[judges])
-    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    loss = line.value(share)
-    if share < SMALLEST_SHARE or not loss < line.value(0.0):
-        return None
-    return Closing(model, share, loss)
+        if (
+            self.given is None
+        ):  # several cores add trees up in the order in which they come: never the same bits
+            model.set_params(n_jobs=None)
 
-
-def all_fitted(
-    task: Task, ensemble: Ensemble, reached: Progress | None, members: Mapping[str, Organization]
-) -> Sequence[Mapping[str, Floats32]]:
-    """The replies of all rounds that are used: kept, or of the label holder alone computed where she is.
-
-    What moving models said in their rounds is replaced by what they say now.
-    """
-    if ensemble.track == "assisted" and reached is not None:
-        rounds = tuple(range(1, ensemble.n_rounds + 1))
-        request = PredictRequest(rounds, tuple(name for name in task.moving if name in ensemble.asked()))
-        moved = {name: members[name].revisit(request, task.terms) for name in request.organizations}
-        for name in moved:
-            members[name].release()
-        return [
-            {**kept, **{name: values[index] for name, values in moved.items()}}
-            for index, kept in enumerate(reached.fitted[: ensemble.n_rounds])
-        ]
-    [name] = ensemble.asked()
-    views = {name: members[name].view}
-    answers = drive_prediction(ensemble, members, views, int(views[name].shape[0]), InProcess())
-    return [{name: values} for values in answers.values[name]]
+    def _unfitted(self, loss: Loss) -> Any:
+        if self.given is not None:
+            return clone(self.given)
+        forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
+        return forest(TREES, min_samples_leaf=2, n_jobs=self.n_jobs)
 
 
 def features(output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats32:
     """What the closing model sees of each row: F^T and every fitted value, shape (n, K + all)."""
-    columns = [output.astype(np.float32)]
+    largest = np.finfo(np.float32).max  # whatever somebody answers, the model gets finite numbers
+    columns = [np.clip(output, -largest, largest).astype(np.float32)]
     columns += [values[name] for values in answers for name in sorted(values)]
     return np.concatenate(columns, axis=1)
 
@@ -153,10 +151,3 @@ def said(model: Any, loss: Loss, table: Floats32) -> Floats:
     probability = (trees * probability + 1 / probability.shape[1]) / (trees + 1)
     logs = np.log(probability)
     return logs[:, 1:] - logs[:, :1] if loss.n_outputs == 1 else logs - logs.mean(axis=1, keepdims=True)
-
-
-def _unfitted(loss: Loss, given: Any, n_jobs: int | None) -> Any:
-    if given is not None:
-        return clone(given)
-    forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
-    return forest(TREES, min_samples_leaf=2, n_jobs=n_jobs)

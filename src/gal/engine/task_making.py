@@ -19,7 +19,7 @@ from gal.core.task import Task
 from gal.core.weights import assistance_weights
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
-from gal.engine.stacking import check_closing, closes
+from gal.engine.stacking import Stacking, check_closing, closes
 from gal.errors import InvalidInputError, InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -53,11 +53,12 @@ def make_task(
     release: Release | None = None,
     private: bool = False,
     seed: int = 0,
+    n_jobs: int | None = None,
 ) -> Task:
     """The task that these options describe; ``moving`` names the organizations whose models move.
 
     ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a
-    private refit that judges them on the true labels.
+    private refit that judges them on the true labels. ``n_jobs``: cores for the closing model.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if is_auto(options.weights) else options.weights
@@ -88,12 +89,17 @@ def make_task(
         else Stopping(options.min_rate, options.patience, options.plateau),
         scale_residual=bool(scale),
         fully_corrective=options.fully_corrective,
-        keep_fitted=private or _will_close(options, labels, rows, len(organizations)),
+        keep_fitted=private,
         guard=not private,
         moving=tuple(sorted(moving)),
         release=release,
+        closing=_closing(options, n_jobs) if _will_close(options, labels, rows, len(organizations)) else None,
         seed=seed,
     )
+
+
+def _closing(options: Options, n_jobs: int | None) -> Stacking:
+    return Stacking(None if isinstance(options.closing, str | bool) else options.closing, n_jobs)
 
 
 def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int) -> bool:

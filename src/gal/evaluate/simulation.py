@@ -100,19 +100,9 @@ def simulate(
     """
     started = time.perf_counter()
     say: OnStep = on_step if on_step is not None else (lambda _: None)
-    X, y, names = _read(table, target, organizations)
-    chosen = metric_for(metric, y)
-    if chosen.classes:
-        y = np.unique(y, return_inverse=True)[1]
-    holder = check_label_holder(names, label_holder)
-    setting: dict[str, Any] = {
-        "classes": chosen.classes,
-        "organizations": names,
-        "label_holder": holder,
-        "local_models": local_models,
-        "rounds": rounds,
-        "random_state": seed,
-    }
+    X, y, chosen, setting = _question(
+        table, target, organizations, metric, label_holder, local_models, rounds, seed
+    )
     splits = _splits(y, chosen, folds, seed)
     picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, say)
     truth = np.concatenate([y[test] for _, test in splits])
@@ -128,14 +118,55 @@ def simulate(
         gain=scores["gain"],
         covered=_covered(scores),
         contributions=_shares(whole.contributions_),
-        label_holder=holder,
-        organizations=names,
+        label_holder=setting["label_holder"],
+        organizations=setting["organizations"],
         target=target,
         rows=len(y),
         predicted_rows=len(truth),
         seconds=time.perf_counter() - started,
         pooled_model=picked,
     )
+
+
+def assisted_model(
+    table: Any,
+    target: str,
+    organizations: Mapping[str, list[str]],
+    *,
+    label_holder: str | None = None,
+    local_models: Any = None,
+    rounds: int = 10,
+    seed: int = 0,
+) -> Any:
+    """The estimator that ``simulate`` calls assisted, learned from all rows: classes are codes to it."""
+    X, y, _, setting = _question(
+        table, target, organizations, "auto", label_holder, local_models, rounds, seed
+    )
+    return METHODS["gal"](**setting).fit(X, y)
+
+
+def _question(
+    table: Any,
+    target: str,
+    organizations: Mapping[str, list[str]],
+    metric: str,
+    label_holder: str | None,
+    local_models: Any,
+    rounds: int,
+    seed: int,
+) -> tuple[pd.DataFrame, NDArray[Any], Metric, dict[str, Any]]:
+    """Columns, labels (classes as codes), how they are judged, and what every method is made with."""
+    X, y, names = _read(table, target, organizations)
+    chosen = metric_for(metric, y)
+    setting = {
+        "classes": chosen.classes,
+        "organizations": names,
+        "label_holder": check_label_holder(names, label_holder),
+        "local_models": local_models,
+        "rounds": rounds,
+        "random_state": seed,
+    }
+    return X, np.unique(y, return_inverse=True)[1] if chosen.classes else y, chosen, setting
 
 
 def _covered(scores: Mapping[str, Interval]) -> float | None:
@@ -265,4 +296,4 @@ def _shares(contributions: Mapping[str, float]) -> dict[str, float]:
     return {name: value / total if total > 0 else 0.0 for name, value in contributions.items()}
 
 
-__all__ = ["METRICS", "Interval", "Simulation", "simulate"]
+__all__ = ["METRICS", "Interval", "Simulation", "assisted_model", "simulate"]

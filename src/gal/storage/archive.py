@@ -11,6 +11,7 @@ import os
 import pkgutil
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,10 @@ skops names the function, too."""
 def write_archive(
     path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble | None, objects: Any
 ) -> None:
-    """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new."""
+    """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new.
+
+    The closing model of the ensemble, where it has one, goes with it.
+    """
     import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
 
     target = Path(path)
@@ -41,11 +45,17 @@ def write_archive(
             f"cannot write {str(path)!r}: it is a folder, or lies in one that does not exist"
         )
     content = {"format": FORMAT, "facts": dict(facts), "ensemble": plain(ensemble)}
+    kept = {"models.skops": objects}
+    if ensemble is not None and ensemble.closing is not None:
+        kept["closing.skops"] = ensemble.closing
     try:
         text = json.dumps(content)
-        models = skops.io.dumps(objects)
-        for name in skops.io.get_untrusted_types(data=models):
-            pkgutil.resolve_name(name)  # what has no name, such as a lambda, could be written but not read
+        written = {name: skops.io.dumps(one) for name, one in kept.items()}
+        for data in written.values():
+            for name in skops.io.get_untrusted_types(data=data):
+                pkgutil.resolve_name(
+                    name
+                )  # what has no name, such as a lambda, could be written but not read
     except Exception as error:
         raise StoredModelError(
             f"this model cannot be saved: {error}. Without pickle, classes and functions among its local "
@@ -54,7 +64,8 @@ def write_archive(
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("gal.json", text)
-        archive.writestr("models.skops", models)
+        for name, data in written.items():
+            archive.writestr(name, data)
     draft.replace(target)
 
 
@@ -70,6 +81,7 @@ def read_archive(
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read("gal.json"))
             models = archive.read("models.skops")
+            closing = archive.read("closing.skops") if "closing.skops" in archive.namelist() else None
     except FileNotFoundError as error:
         raise StoredModelError(f"there is no file {str(path)!r}") from error
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
@@ -80,8 +92,27 @@ def read_archive(
             f"{str(path)!r} has format {found!r}, this version reads {FORMAT}: "
             "read it with the version of gal-learn that wrote it"
         )
+    needed = [] if closing is None else _types_in(path, closing, trusted)
+    wanted = _types_in(path, models, trusted)
     try:
-        needed = skops.io.get_untrusted_types(data=models)
+        found = content["ensemble"]
+        ensemble = None if found is None else ensemble_of(found)
+        if ensemble is not None and closing is not None:
+            ensemble = replace(ensemble, closing=skops.io.loads(closing, trusted=needed))
+        return content["facts"], ensemble, skops.io.loads(models, trusted=wanted)
+    except Exception as error:
+        raise StoredModelError(
+            f"{str(path)!r} cannot be read: {type(error).__name__}: {error}. It may be damaged, or written "
+            "with other versions of gal-learn, scikit-learn or a model's own package."
+        ) from error
+
+
+def _types_in(path: str | Path, data: bytes, trusted: Sequence[str]) -> list[str]:
+    """Types that skops must be told to build; an error where one of them is not trusted."""
+    import skops.io
+
+    try:
+        needed: list[str] = skops.io.get_untrusted_types(data=data)
     except Exception as error:
         raise StoredModelError(f"the models in {str(path)!r} cannot be read: {error}") from error
     unknown = sorted(name for name in needed if name not in trusted and not _is_trusted(name))
@@ -90,15 +121,7 @@ def read_archive(
             f"{str(path)!r} holds objects of types that are not trusted: {', '.join(unknown)}. If you know "
             f"where the file comes from, load it with trusted={unknown}."
         )
-    try:
-        found = content["ensemble"]
-        ensemble = None if found is None else ensemble_of(found)
-        return content["facts"], ensemble, skops.io.loads(models, trusted=needed)
-    except Exception as error:
-        raise StoredModelError(
-            f"{str(path)!r} cannot be read: {type(error).__name__}: {error}. It may be damaged, or written "
-            "with other versions of gal-learn, scikit-learn or a model's own package."
-        ) from error
+    return needed
 
 
 def _is_trusted(name: str) -> bool:

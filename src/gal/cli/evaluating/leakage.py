@@ -16,7 +16,7 @@ from rich.markup import escape
 from gal.cli.evaluating.leakage_choices import DELTA, as_classes, chosen_mechanisms, notices
 from gal.cli.evaluating.leakage_report import print_rehearsals
 from gal.cli.evaluating.organizations import OrganizationsFile, read_organizations
-from gal.cli.evaluating.simulation import read_table
+from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson
 from gal.engine.labels import classes_from
 from gal.errors import InvalidInputError, InvalidLabelsError
@@ -185,7 +185,7 @@ def _rehearsed(
 def _read(given: Data) -> tuple[Any, NDArray[Any], OrganizationsFile | None]:
     """Columns, labels, and who holds what where that is said."""
     target, row_id = given.target, given.row_id
-    frame = read_table(given.table).rename(columns=str)
+    frame = read_table(given.table, given.target).rename(columns=str)
     if target not in frame.columns:
         raise InvalidInputError(
             f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 
 from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.simulation_report import print_simulation
+from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson
-from gal.errors import InvalidInputError, MissingExtraError
 from gal.evaluate import Simulation, simulate
 
 
@@ -35,7 +34,7 @@ def simulate_command(
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
     parts = read_organizations(organizations)
     found = run_simulation(
-        read_table(table),
+        read_table(table, target),
         target,
         parts.columns,
         label_holder=label_holder or parts.label_holder,
@@ -47,20 +46,6 @@ def simulate_command(
         quiet=as_json,
     )
     print_found(found, as_json, Console())
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """A CSV or Parquet file as a table."""
-    if not path.exists():
-        raise InvalidInputError(f"there is no file {str(path)!r}")
-    try:
-        if path.suffix.lower() in {".parquet", ".pq"}:
-            return pd.read_parquet(path)
-        return pd.read_csv(path, skipinitialspace=True)
-    except ImportError as error:
-        raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
-    except (ValueError, OSError) as error:
-        raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
 
 
 def run_simulation(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
-from gal.core.prediction import final_output
+from gal.core.prediction import closed_output, final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
-from gal.core.state import Ensemble, ensemble_of
+from gal.core.state import Ensemble
 from gal.errors import (
     InvalidMessageError,
     InvalidReplyError,
@@ -34,6 +34,7 @@ from gal.errors import (
 )
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
+from gal.node.holder.closing_files import read_learned
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
 from gal.node.journal.failures import describe_failure
@@ -54,7 +55,7 @@ class NodePrediction:
     """What the label holder gets for some rows."""
 
     output: Floats
-    """F^T in link space, shape (n, K)."""
+    """In link space, shape (n, K): F^T, moved by the closing model or the private refit where there is one."""
     prediction: Floats
     """Numbers of shape (n, K), or class probabilities of shape (n, C)."""
     classes: Sequence[Any] | None
@@ -134,7 +135,10 @@ class Predictor:
             steps.send(replies)
         except StopIteration as end:
             answers: Answers = end.value
-        output = final_output(ensemble, answers) if refit is None else _refitted(ensemble, refit, answers)
+        if refit is None:
+            output = closed_output(ensemble, answers, final_output(ensemble, answers))
+        else:
+            output = _refitted(ensemble, refit, answers)
         prediction, classes = _prediction(output, learned.outcome)
         return NodePrediction(
             output,
@@ -158,7 +162,8 @@ class Predictor:
         found = self._learned.get((task, version))
         if found is None:
             refit = refitted.get("private_refit")
-            found = ensemble_of(outcome.ensemble), None if refit is None else PrivateRefit.from_json(refit)
+            ensemble = read_learned(self._state, task, version, outcome)
+            found = ensemble, None if refit is None else PrivateRefit.from_json(refit)
             self._learned = {(task, version): found}  # one is enough: mostly the active version is asked for
         return found
 

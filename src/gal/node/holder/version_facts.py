@@ -22,7 +22,10 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         facts["leak"] = version.leak
     if version.outcome is None:
         return facts
-    facts |= {key: value for key, value in vars(version.outcome).items() if key != "ensemble"}
+    facts |= {
+        key: value for key, value in vars(version.outcome).items() if key not in {"ensemble", "closing"}
+    }
+    closing = version.outcome.closing
     ensemble = ensemble_of(version.outcome.ensemble)
     total = sum(ensemble.contributions.values()) or 1.0
     missed: dict[str, list[int]] = {}
@@ -35,7 +38,8 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "track": ensemble.track,
         "train_loss": ensemble.train_loss,
         "initial_train_loss": ensemble.initial_train_loss,
-        "validation_loss": _validation_loss(ensemble),
+        "validation_loss": _validation_loss(ensemble) if closing is None else closing.validation_loss,
+        "closing": None if closing is None else closing.share,
         "contributions": {name: share / total for name, share in ensemble.contributions.items()},
         "missed": missed,
         "stopped": ensemble.stopped,

@@ -44,6 +44,13 @@ def write_whole(path: Path, data: Any, known: str | None = None, *, durably: boo
     return digest(data) if known is None else known
 
 
+def sync_file(path: Path) -> None:
+    """Put a file that somebody else has written, and its name, on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     """Put a new name in this folder on the disk."""
     place = os.open(folder, os.O_RDONLY)

@@ -40,6 +40,16 @@ class AssistedVersion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredClosing:
+    """A closing model that lies in a file of its own, and what people want to know of it."""
+
+    digest: str
+    """Of the file."""
+    share: float
+    validation_loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class LearningOutcome:
     """What was learned in a version."""
 
@@ -51,6 +61,8 @@ class LearningOutcome:
     seconds: float
     known_rows: Mapping[str, int]
     unknown_rows: Mapping[str, int]
+    closing: StoredClosing | None = None
+    """None: answers are only added up."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ def new_task(
             f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
         )
     everybody = invited(configuration.name, cards, organizations)
-    kept = {"kind": kind, "seed": seed, "options": {"closing": False} | options}
+    kept = {"kind": kind, "seed": seed, "options": dict(options)}
     if privacy.mechanism != "none":
         kept["privacy"] = privacy.to_json()
     check_options(options)
@@ -145,10 +145,15 @@ def _fitted(rows: Rows) -> Literal["in-sample", "held-out", "out-of-fold"]:
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Whether there are such options at all."""
-    known = [one.name for one in fields(Options) if one.name != "closing"]
+    known = [one.name for one in fields(Options)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
+    if options.get("closing", "auto") not in ("auto", True, False):
+        raise InvalidOptionError(
+            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a model of one\'s own '
+            "is for the estimators and gal.learn"
+        )
 
 
 def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
@@ -187,6 +192,7 @@ def learning_task(
         release=seen.release,
         private=seen.private,
         seed=kept["seed"],
+        n_jobs=-1,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gal.core.state import Ensemble, plain
 from gal.errors import GALError, TaskError
+from gal.node.holder.closing_files import write_closing
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
@@ -142,6 +143,7 @@ class Versions:
             seconds=round(seconds, 3),
             known_rows={name: shared.n_known for name, shared in learning.shared.items()},
             unknown_rows={name: shared.n_unknown for name, shared in learning.shared.items()},
+            closing=write_closing(state, record.id, version.number, ensemble),
         )
         finished = replace(self._stored(version), status="finished", outcome=outcome)
         private = privacy_of(record.options).mechanism != "none"

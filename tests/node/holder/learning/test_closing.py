@@ -1,0 +1,185 @@
+"""The closing model over nodes: the same as in one process to the last bit, kept with its version, resumed, and served."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gal
+from gal.alignment import row_ids
+from gal.core.state import Ensemble
+from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.node.holder.closing_files import FILE
+from gal.node.holder.endpoint import Endpoint
+from gal.node.store.state import TaskRecord
+from patience import LONGEST
+from small_network import LABEL, ROW_ID, Network, exact, running
+
+N, ROUNDS = 2100, 3
+
+
+def crossed(n: int = N) -> dict[str, pd.DataFrame]:
+    """Labels that hang on columns of both together; the rows in another order at the second."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    y = 2 * X[:, 0] * X[:, 2] + 0.5 * (X[:, 0] + X[:, 2]) + 0.1 * rng.normal(size=n)
+    tables = {
+        name: pd.DataFrame({ROW_ID: 1000 + np.arange(n), f"{name}_a": X[:, at], f"{name}_b": X[:, at + 1]})
+        for name, at in (("clinic", 0), ("lab", 2))
+    }
+    tables["clinic"][LABEL] = y
+    return tables | {"lab": tables["lab"].sample(frac=1, random_state=1)}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
+    with running(Network(tmp_path_factory.mktemp("closing"), crossed(), models=models)) as net:
+        yield net
+
+
+@pytest.fixture(scope="module")
+def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
+    record = network.invite("together", rounds=ROUNDS)
+    network.wait_until_joined(record)
+    return record, network.learn("together")
+
+
+@pytest.fixture(scope="module")
+def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
+    """The same in one process."""
+    return network.in_process(rounds=ROUNDS)
+
+
+def outputs(network: Network, record: TaskRecord, **how: Any) -> Any:
+    ids = row_ids(network.tables["clinic"][ROW_ID].to_numpy(), "clinic", "ids")
+    fresh = network.nodes["clinic"].state.find_task(record.name)
+    return network.holder.predictor.predict(fresh, ids, seconds=LONGEST, **how)
+
+
+def test_it_is_the_closing_model_of_one_process(
+    network: Network, learned: Any, here: tuple[Ensemble, list[gal.Organization]]
+) -> None:
+    record, facts = learned
+    ensemble, members = here
+    assert ensemble.closing is not None
+    assert facts["closing"] == ensemble.closing.share
+    assert facts["validation_loss"] == ensemble.closing.validation_loss
+    assert exact(network.ensemble(record)) == exact(ensemble)
+    expected = gal.predict(ensemble, members).output
+    assert outputs(network, record).output.tobytes() == expected.tobytes()
+    plain, _ = network.in_process(rounds=ROUNDS, closing=False)
+    y = network.tables["clinic"][LABEL].to_numpy()
+    sums = gal.predict(plain, members).output[:, 0]
+    assert np.square(expected[:, 0] - y).mean() < 0.5 * np.square(sums - y).mean()
+
+
+def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> None:
+    record, _ = learned
+    ensemble, members = here
+    expected = gal.predict(ensemble, members).output[:2, 0]
+    asked = network.tables["clinic"][ROW_ID].tolist()[:2]
+    with Endpoint(network.holder, record.name, "127.0.0.1:0", LONGEST) as endpoint:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{endpoint.port}/predict", json.dumps({"ids": asked}).encode()
+        )
+        with urllib.request.urlopen(request, timeout=LONGEST) as answer:
+            said = json.load(answer)["predictions"]
+    assert [one["prediction"] for one in said] == expected.tolist()
+
+
+def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
+    network: Network, learned: Any, here: Any
+) -> None:
+    record, _ = learned
+    ensemble, members = here
+    network.stop("lab")
+    try:
+        found = outputs(network, record)
+    finally:
+        network.start("lab")
+        network.wait_until_joined(record)
+    assert found.degraded.all()
+    own = {"clinic": members[0].view}
+    assert found.output.tobytes() == gal.predict(ensemble, members, own).output.tobytes()
+
+
+def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
+    record, _ = learned
+    before = outputs(network, record).output
+    network.stop("clinic")
+    network.start("clinic")
+    network.wait_until_joined(record)
+    assert outputs(network, record).output.tobytes() == before.tobytes()
+
+
+def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> None:
+    record, _ = learned
+    path = network.root / "clinic" / "tasks" / record.id / "1" / FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    network.holder.predictor.close()
+    try:
+        with pytest.raises(TaskError, match="closing model of version 1"):
+            outputs(network, record)
+    finally:
+        path.write_bytes(whole)
+
+
+def test_interrupted_and_resumed_it_is_the_same(
+    network: Network, learned: Any, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended after the first round, and once more while it is fitted: replaying gives the same model."""
+    _, _ = learned
+    record = network.invite("again", rounds=ROUNDS)
+    network.wait_until_joined(record)
+    stopping = threading.Event()
+
+    def after_a_round(event: Any) -> None:
+        if event["event"] == "round":
+            stopping.set()
+
+    with pytest.raises(LearningInterruptedError):
+        network.learn("again", on_event=after_a_round, stopping=stopping)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gal.engine.stacking.Stacking.__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            network.learn("again", resume=True)
+    facts = network.learn("again", resume=True)
+    ensemble, members = here
+    assert ensemble.closing is not None
+    assert facts["closing"] == ensemble.closing.share
+    expected = gal.predict(ensemble, members).output
+    assert outputs(network, record).output.tobytes() == expected.tobytes()
+
+
+def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
+    old, _ = learned
+    record = network.invite("plain", rounds=ROUNDS, closing=False)
+    network.wait_until_joined(record)
+    assert network.learn("plain")["closing"] is None
+    assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()
+    assert exact(network.ensemble(record)) == exact(network.ensemble(old))
+    for wrong in ("forest", {"use": "forest"}):
+        with pytest.raises(InvalidOptionError, match="closing must be"):
+            network.invite("wrong", closing=wrong)
+
+
+def test_versions_keep_their_own(network: Network, learned: Any) -> None:
+    record, _ = learned
+    first = outputs(network, record, version=1).output
+    assert network.learn("together")["version"] == 2
+    folder = network.root / "clinic" / "tasks" / record.id
+    assert {path.parent.name for path in folder.glob(f"*/{FILE}")} == {"1", "2"}
+    assert outputs(network, record, version=1).output.tobytes() == first.tobytes()

@@ -1,0 +1,198 @@
+"""One table, four ways: the estimator, ``gal.learn``, ``gal simulate`` and nodes learn the same and predict the same bits.
+
+Nobody says more than who has which columns: what the labels are, which rows validate, whether there is a closing model,
+and what dates and text become, all follow from the same facts everywhere.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gal
+from gal import GALClassifier, GALRegressor, Organization
+from gal.alignment import row_ids
+from gal.cli.evaluating.tables import read_table
+from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
+from gal.engine.labels import are_classes
+from gal.evaluate.simulation import assisted_model
+from patience import LONGEST
+from small_network import LABEL, ROW_ID, Network, running
+
+ROUNDS = 3
+SEED = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+"""What the estimators draw from random_state=0."""
+PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"]}
+Columns = dict[str, Any]
+
+
+def _words(rng: np.random.Generator, n: int, kinds: int = 4) -> Any:
+    return np.array([f"kind {k}" for k in range(kinds)])[rng.integers(kinds, size=n)]
+
+
+def _some_missing(rng: np.random.Generator, column: Any) -> Any:
+    return pd.Series(column).mask(rng.random(len(column)) < 0.1)
+
+
+def numbers(rng: np.random.Generator, n: int) -> Columns:
+    return {name: rng.normal(size=n) for name in "abcd"}
+
+
+def categories(rng: np.random.Generator, n: int) -> Columns:
+    return numbers(rng, n) | {"b": _words(rng, n), "c": _words(rng, n, 70)}
+
+
+def gaps(rng: np.random.Generator, n: int) -> Columns:
+    made = {name: _some_missing(rng, column) for name, column in categories(rng, n).items()}
+    return made | {"d": [None] * n}
+
+
+def dates(rng: np.random.Generator, n: int) -> Columns:
+    days = pd.Timestamp("1969-06-01") + pd.to_timedelta(rng.integers(20000, size=n), unit="D")
+    return numbers(rng, n) | {"c": days.strftime("%Y-%m-%d"), "b": _words(rng, n)}
+
+
+def moments(rng: np.random.Generator, n: int) -> Columns:
+    moment = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(10**8, size=n), unit="s")
+    written = pd.Series(moment.strftime("%Y-%m-%d %H:%M:%S"))
+    return numbers(rng, n) | {"a": _some_missing(rng, written), "d": moment.strftime("%H:%M:%S")}
+
+
+def truths(rng: np.random.Generator, n: int) -> Columns:
+    return {"a": rng.random(n) < 0.5, "b": np.ones(n), "c": rng.integers(5, size=n), "d": rng.random(n) < 0.2}
+
+
+def _signal(columns: Columns) -> Any:
+    """A number that hangs on all columns, and on what they say together."""
+    codes = [pd.Series(columns[name]).rank().fillna(0).to_numpy() for name in "abcd"]
+    a, b, c, d = ((code - code.mean()) / (code.std() or 1.0) for code in codes)
+    return a + 0.5 * b - c + 0.3 * d + a * c
+
+
+def number(signal: Any) -> Any:
+    return signal
+
+
+def two(signal: Any) -> Any:
+    return (signal > 0).astype(int)
+
+
+def two_floats(signal: Any) -> Any:
+    return (signal > 0).astype(float)
+
+
+def yes_no(signal: Any) -> Any:
+    return np.where(signal > 0.3, "yes", "no")
+
+
+def three(signal: Any) -> Any:
+    return np.array(["low", "middle", "high"])[np.digitize(signal, [-0.7, 0.7])]
+
+
+def counts(signal: Any) -> Any:
+    return np.round(10 * signal - 10 * signal.min()).astype(int)
+
+
+TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
+    "numbers": (numbers, number, 150),
+    "numbers, too few to judge": (numbers, number, 40),
+    "numbers, two classes": (numbers, two, 150),
+    "numbers, two classes stored as floats": (numbers, two_floats, 150),
+    "numbers, counts": (numbers, counts, 150),
+    "categories": (categories, number, 150),
+    "categories, three classes": (categories, three, 200),
+    "missing values": (gaps, number, 150),
+    "missing values, yes and no": (gaps, yes_no, 150),
+    "dates": (dates, number, 150),
+    "dates and times": (moments, three, 200),
+    "truths and a constant": (truths, number, 150),
+    "many rows, closed": (numbers, number, 2100),
+    "many rows with dates, three classes, closed": (dates, three, 2100),
+    "many rows with gaps, yes and no, closed": (gaps, yes_no, 2100),
+}
+
+
+def made(name: str) -> tuple[pd.DataFrame, Any]:
+    """The whole table with ids, and its labels."""
+    columns, label, n = TABLES[name]
+    drawn = columns(np.random.default_rng(0), n)
+    noise = 0.2 * np.random.default_rng(1).normal(size=n)
+    table = pd.DataFrame({ROW_ID: 500 + np.arange(n)} | {one: drawn[one] for one in "abcd"})
+    return table, label(_signal(drawn) + noise)
+
+
+def by_estimator(table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+    model = (GALClassifier if are_classes(y) else GALRegressor)(PARTS, rounds=ROUNDS, random_state=0)
+    model.fit(table, y)
+    return model.ensemble_, model.predict_proba(table) if are_classes(y) else model.predict(table)[:, None]
+
+
+def by_parts(table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+    members = [Organization(name, table[columns]) for name, columns in PARTS.items()]
+    ensemble = gal.learn(y, members, rounds=ROUNDS, seed=SEED)
+    output = gal.predict(ensemble, members).output
+    if not are_classes(y):
+        return ensemble, output
+    loss = BinaryLogLoss() if output.shape[1] == 1 else MultinomialLogLoss(output.shape[1])
+    return ensemble, loss.inverse_link(output)
+
+
+def by_simulation(path: Path, table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+    table.assign(**{LABEL: y}).to_csv(path, index=False)
+    found = read_table(path, LABEL)
+    model = assisted_model(found, LABEL, PARTS, rounds=ROUNDS)
+    rows = found.drop(columns=LABEL)
+    said = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)[:, None]
+    return model.ensemble_, said
+
+
+def by_nodes(root: Path, table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+    tables = {name: table[[ROW_ID, *columns]] for name, columns in PARTS.items()}
+    tables["clinic"] = tables["clinic"].assign(**{LABEL: y})
+    tables["lab"] = tables["lab"].sample(frac=1, random_state=1)
+    models = dict.fromkeys(PARTS, 'use = "tabular"')
+    with running(Network(root, tables, models=models)) as network:
+        record = network.invite("task", rounds=ROUNDS, seed=SEED)
+        network.wait_until_joined(record)
+        network.learn("task")
+        record = network.nodes["clinic"].state.find_task("task")
+        ids = row_ids(table[ROW_ID].to_numpy(), "clinic", ROW_ID)
+        found = network.holder.predictor.predict(record, ids, seconds=LONGEST)
+        return network.ensemble(record), found.prediction
+
+
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """What somebody has in memory who knows what her columns are."""
+    known = table.drop(columns=ROW_ID)
+    for name in known:
+        first = str(known[name].dropna().iloc[0]) if known[name].notna().any() else ""
+        if first[4:5] == "-" and first[:4].isdigit():
+            known[name] = pd.to_datetime(known[name])
+        elif first[2:3] == ":":
+            known[name] = pd.to_timedelta(known[name])
+    return known
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_all_ways_predict_the_same(name: str, tmp_path: Path) -> None:
+    table, y = made(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ways = {
+            "estimator": by_estimator(typed(table), y),
+            "parts": by_parts(typed(table), y),
+            "simulation": by_simulation(tmp_path / "whole.csv", table, y),
+            "nodes": by_nodes(tmp_path / "nodes", table, y),
+        }
+    ensemble, expected = ways["estimator"]
+    assert ensemble.n_rounds > 0  # else all would agree on a constant
+    assert (ensemble.closing is not None) == name.endswith("closed")
+    for way, (found, said) in ways.items():
+        assert found.coefficients == ensemble.coefficients, way
+        np.testing.assert_array_equal(said, expected, err_msg=way)
