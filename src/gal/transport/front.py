@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from gal.transport.inner import InnerServer
 from gal.transport.passages import FAREWELL, READ, Handing, Passage, hello_in
-from gal.transport.ports import address_of
+from gal.transport.ports import Port, address_of
 from gal.transport.strangers import Reached, Strangers
 
 LOGGER = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Limits:
     """What strangers may use up: connections without an admitted stream, by source address and in all."""
 
-    per_address: int = 256
+    per_address: int = 512
     in_all: int = 2048
     hello_seconds: float = 5.0
     """From the connection to a whole TLS hello."""
@@ -53,7 +53,7 @@ class Front:
     def __init__(
         self, ports: Sequence[socket.socket], lead: Callable[[], InnerServer], limits: Limits
     ) -> None:
-        self._ports, self._lead, self.limits = list(ports), lead, limits
+        self._lead, self.limits = lead, limits
         self.strangers: Strangers[Passage] = Strangers(limits.per_address, limits.in_all)
         self._passages: set[Passage] = set()
         self._by_name: dict[str, Passage] = {}
@@ -68,7 +68,8 @@ class Front:
         )
         self._next_look = self._next_report = 0.0
         self._dropped = 0
-        self._accepting = self._closing = False
+        self._closing = False
+        self._port = Port(ports, self._selector)
         self._thread = threading.Thread(target=self._run, name="gal front", daemon=True)
 
     def start(self) -> None:
@@ -76,12 +77,17 @@ class Front:
         self._wake.setblocking(False)
         self._woken.setblocking(False)
         self._selector.register(self._woken, READ)
-        self._accept_again()
+        self._port.take()
         self._thread.start()
+
+    @property
+    def n_connections(self) -> int:
+        """Connections that are open, strangers' and others."""
+        return len(self._passages)
 
     def refuse_new(self) -> None:
         """Closes the port; connections that are open go on."""
-        self._ask(self._close_ports)
+        self._ask(self._port.close)
 
     def close(self, seconds: float) -> None:
         """Ends everything, once what waits is handed on, or after so many seconds."""
@@ -89,7 +95,7 @@ class Front:
 
         def end() -> None:
             self._closing = True
-            self._close_ports()
+            self._port.close()
             for passage in self._passages:
                 passage.until = until if passage.until is None else min(passage.until, until)
 
@@ -141,9 +147,7 @@ class Front:
     def _run(self) -> None:
         try:
             while not (self._closing and not self._passages):
-                for key, mask in self._selector.select(
-                    LOOK if self._passages or not self._accepting else None
-                ):
+                for key, mask in self._selector.select(LOOK if self._passages or self._port.paused else None):
                     self._turn(key, mask)
                 self._do_asked()
                 if time.monotonic() >= self._next_look:
@@ -153,7 +157,7 @@ class Front:
         finally:
             for passage in list(self._passages):
                 self._drop(passage)
-            self._close_ports()
+            self._port.close()
             self._selector.close()
             self._wake.close()
             self._woken.close()
@@ -183,30 +187,13 @@ class Front:
             self._drop(passage, hard=True)
         for passage in [one for one in self.strangers if one.inner is None and one.to_inner]:
             self._greet(passage)  # gRPC had too much to do
-        if not self._accepting and not self._closing:
-            self._accept_again()
+        if self._port.paused and not self._closing:
+            self._port.take()
         if self._dropped and now >= self._next_report:
             LOGGER.warning("%d connections of strangers were dropped", self._dropped)
             self._dropped, self._next_report = 0, now + REPORT
 
     # Taking connections
-
-    def _accept_again(self) -> None:
-        for port in self._ports:
-            self._selector.register(port, READ)
-        self._accepting = True
-
-    def _stop_accepting(self) -> None:
-        if self._accepting:
-            for port in self._ports:
-                self._selector.unregister(port)
-        self._accepting = False
-
-    def _close_ports(self) -> None:
-        self._stop_accepting()
-        for port in self._ports:
-            port.close()
-        self._ports = []
 
     def _accept(self, port: socket.socket) -> None:
         for _ in range(AT_ONCE):
@@ -231,7 +218,7 @@ class Front:
         gone = self.strangers.oldest()
         if gone is None:
             LOGGER.error("no more connections can be taken: descriptors or memory are used up")
-            self._stop_accepting()
+            self._port.pause()
         else:
             self._drop(gone, hard=True)
 

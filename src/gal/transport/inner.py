@@ -91,7 +91,7 @@ class InnerServers:
         self._all = [self._newest]
 
     def __len__(self) -> int:
-        return len(self._all)
+        return sum(not one.is_over for one in self._all)
 
     def current(self) -> InnerServer:
         """The server that trusts the cards as they are now."""

@@ -87,8 +87,8 @@ class Listener:
             for one in ports:
                 one.close()
             raise
-        self._front = Front(ports, self._servers.current, self._limits)
-        self._front.start()
+        self.front = Front(ports, self._servers.current, self._limits)
+        self.front.start()
         return self
 
     def __exit__(
@@ -100,7 +100,7 @@ class Listener:
             streams, threads = list(self._streams.values()), list(self._threads)
         for stream in streams:
             stream.outgoing.finish()
-        self._front.refuse_new()
+        self.front.refuse_new()
         stopped = self._servers.stop(CLOSING_SECONDS)
         deadline = time.monotonic() + 2 * CLOSING_SECONDS
         for stream in streams:
@@ -109,7 +109,7 @@ class Listener:
             one.wait(max(0.0, deadline - time.monotonic()))
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._front.close(max(0.0, deadline - time.monotonic()))
+        self.front.close(max(0.0, deadline - time.monotonic()))
         self._servers.close()
         self._pool.shutdown(wait=False)
 
@@ -117,6 +117,11 @@ class Listener:
         """Names of the peers whose streams are open."""
         with self._lock:
             return sorted(stream.peer for stream in self._streams.values() if stream.version)
+
+    @property
+    def n_servers(self) -> int:
+        """Servers of gRPC: one, and one more for each earlier state of the cards that somebody is still connected by."""
+        return len(self._servers)
 
     def _make_server(self) -> Any:
         server = grpc.server(self._pool, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS)
@@ -148,9 +153,9 @@ class Listener:
     def _admit(self, context: Any) -> None:
         """From here on the connection is a peer's, for as long as the stream is open."""
         connection = context.peer()
-        self._front.admit(connection)
-        if not context.add_callback(lambda: self._front.left(connection)):
-            self._front.left(connection)
+        self.front.admit(connection)
+        if not context.add_callback(lambda: self.front.left(connection)):
+            self.front.left(connection)
 
     def _name(self, fingerprint: str) -> str | None:
         try:
@@ -163,7 +168,7 @@ class Listener:
     def _turn_away(self, fingerprint: str | None, context: Any) -> NoReturn:
         why = f"the key {fingerprint or '(unreadable)'} is not known here: send your card to {self.identity.name}"
         self.on_refused(fingerprint, why)
-        self._front.turn_away(context.peer())
+        self.front.turn_away(context.peer())
         context.set_trailing_metadata(((CODE, "unknown-key"),))
         context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
         raise AssertionError("abort raises")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import selectors
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 
 from gal.errors import NodeError
@@ -34,6 +36,34 @@ def open_port(host: str, port: int) -> list[socket.socket]:
             one.close()
         raise NodeError(f"cannot listen on {join_address(host, port)}: {_why_not(error)}") from error
     return opened
+
+
+class Port:
+    """The sockets of a port in a selector: taken from, or left alone for a while."""
+
+    def __init__(self, sockets: Sequence[socket.socket], selector: selectors.BaseSelector) -> None:
+        self._sockets, self._selector = list(sockets), selector
+        self.paused = True
+
+    def take(self) -> None:
+        """Connections are waited for from now on."""
+        for one in self._sockets:
+            self._selector.register(one, selectors.EVENT_READ)
+        self.paused = False
+
+    def pause(self) -> None:
+        """Connections wait with the system."""
+        if not self.paused:
+            for one in self._sockets:
+                self._selector.unregister(one)
+        self.paused = True
+
+    def close(self) -> None:
+        """Connections are refused by the system."""
+        self.pause()
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
 
 
 def address_of(peer: str) -> str:
