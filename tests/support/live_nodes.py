@@ -26,6 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from gal.protocol import Message, encode, split
 from gal.transport import Card, CardFolder, Identity, Listener, Stream, card_of, dial, make_identity
+from gal.transport.front import Limits
 from gal.transport.wire import grpc
 from patience import LONGEST, patient
 
@@ -80,6 +81,7 @@ def listening(
     *,
     bind: str = "127.0.0.1:0",
     hello_seconds: float = patient(10.0),
+    limits: Limits | None = None,
 ) -> Iterator[Live]:
     refused: list[tuple[str | None, str]] = []
     listener = Listener(
@@ -91,6 +93,7 @@ def listening(
         largest=LARGEST,
         software="gal-learn of the bank",
         hello_seconds=hello_seconds,
+        limits=limits,
     )
     with listener:
         yield Live(listener, who, refused)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import socket
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
-from gal.protocol.addresses import join_address, parse_address
+from gal.errors import IdentityError, LinkLostError, RefusedError
+from gal.protocol.addresses import parse_address
 from gal.transport.cards import CardFolder
+from gal.transport.front import Front, Limits
 from gal.transport.handshake import welcome
 from gal.transport.identity import Identity, fingerprint_of
+from gal.transport.inner import InnerServers
+from gal.transport.ports import open_port
 from gal.transport.stream import CLOSING_SECONDS, Outgoing, Stream
 from gal.transport.wire import CODE, METHOD, SERVER_OPTIONS, SERVICE, grpc
 
@@ -26,12 +30,26 @@ STREAMS = 256
 """So many streams may be open at once; each has a thread of gRPC's and one of its own."""
 
 
+SPARED, APIECE = 512, 4
+"""Descriptors that strangers leave to the node, and how many a connection takes at most."""
+
+
+def default_limits() -> Limits:
+    """Limits for strangers that leave this process descriptors enough."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    usual = Limits()
+    if descriptors == resource.RLIM_INFINITY:
+        return usual
+    return replace(usual, in_all=min(usual.in_all, max(64, (descriptors - SPARED) // APIECE)))
+
+
 class Listener:
     """Listens while its ``with`` block runs.
 
     ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns, the stream is
     closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after TLS; ``fingerprint`` is None
-    where no key could be read. A peer has one stream: its new one ends its old one. ``largest`` is in bytes.
+    where no key could be read. A peer has one stream: its new one ends its old one. ``largest`` is in bytes; ``limits``
+    are those of connections without a stream; ``folder`` is where gRPC's own sockets lie, a temporary one where None.
     """
 
     def __init__(
@@ -45,6 +63,8 @@ class Listener:
         largest: int,
         software: str,
         hello_seconds: float = 10.0,
+        limits: Limits | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.host, self.port = parse_address(address, "listen.bind", any_port=True)
         self.identity, self.cards = identity, cards
@@ -54,15 +74,21 @@ class Listener:
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
         self._closing = False
-        self._server: Any = None
+        self._limits = default_limits() if limits is None else limits
+        self._folder = folder
 
     def __enter__(self) -> Self:
+        ports = open_port(self.host, self.port)
+        self.port = ports[0].getsockname()[1]
         self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="gal-listener")
-        self._server = grpc.server(self._pool, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS)
-        handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._connect)}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        self.port = self._bind()
-        self._server.start()
+        try:
+            self._servers = InnerServers(self.identity, self.cards, self._make_server, self._folder)
+        except BaseException:
+            for one in ports:
+                one.close()
+            raise
+        self.front = Front(ports, self._servers.current, self._limits)
+        self.front.start()
         return self
 
     def __exit__(
@@ -74,13 +100,17 @@ class Listener:
             streams, threads = list(self._streams.values()), list(self._threads)
         for stream in streams:
             stream.outgoing.finish()
-        stopped = self._server.stop(CLOSING_SECONDS)
+        self.front.refuse_new()
+        stopped = self._servers.stop(CLOSING_SECONDS)
         deadline = time.monotonic() + 2 * CLOSING_SECONDS
         for stream in streams:
             stream.close()
-        stopped.wait(max(0.0, deadline - time.monotonic()))
+        for one in stopped:
+            one.wait(max(0.0, deadline - time.monotonic()))
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        self.front.close(max(0.0, deadline - time.monotonic()))
+        self._servers.close()
         self._pool.shutdown(wait=False)
 
     def peers(self) -> list[str]:
@@ -88,30 +118,16 @@ class Listener:
         with self._lock:
             return sorted(stream.peer for stream in self._streams.values() if stream.version)
 
-    def _bind(self) -> int:
-        where = join_address(self.host, self.port)
-        credentials = grpc.dynamic_ssl_server_credentials(self._trust(), self._trust, True)
-        try:
-            port = self._server.add_secure_port(where, credentials)
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            self._server.stop(None)
-            raise NodeError(f"cannot listen on {where}: {_why_not(self.host, self.port)}")
-        return int(port)
+    @property
+    def n_servers(self) -> int:
+        """Servers of gRPC: one, and one more for each earlier state of the cards that somebody is still connected by."""
+        return len(self._servers)
 
-    def _trust(self) -> Any:
-        """What TLS is to know for the next connection; called by gRPC before each."""
-        try:
-            roots = self.cards.roots()
-        except IdentityError as error:
-            LOGGER.error("%s", error)
-            roots = b""
-        # Without any card nobody but ourselves passes TLS: gRPC needs something to compare with.
-        roots = roots or self.identity.certificate
-        return grpc.ssl_server_certificate_configuration(
-            [(self.identity.private_key, self.identity.certificate)], root_certificates=roots
-        )
+    def _make_server(self) -> Any:
+        server = grpc.server(self._pool, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS)
+        handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._connect)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        return server
 
     def _connect(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Called by gRPC for each stream, in a thread of its pool, which then sends what is returned."""
@@ -119,6 +135,7 @@ class Listener:
         name = None if fingerprint is None else self._name(fingerprint)
         if fingerprint is None or name is None:
             self._turn_away(fingerprint, context)
+        self._admit(context)
         stream = self._stream(fingerprint, name, incoming, context)
         thread = threading.Thread(target=self._serve, args=(stream,), name=f"gal {name}", daemon=True)
         with self._lock:
@@ -133,6 +150,13 @@ class Listener:
         thread.start()
         return _frames(stream, context)
 
+    def _admit(self, context: Any) -> None:
+        """From here on the connection is a peer's, for as long as the stream is open."""
+        connection = context.peer()
+        self.front.admit(connection)
+        if not context.add_callback(lambda: self.front.left(connection)):
+            self.front.left(connection)
+
     def _name(self, fingerprint: str) -> str | None:
         try:
             known = self.cards.by_fingerprint(fingerprint)
@@ -144,6 +168,7 @@ class Listener:
     def _turn_away(self, fingerprint: str | None, context: Any) -> NoReturn:
         why = f"the key {fingerprint or '(unreadable)'} is not known here: send your card to {self.identity.name}"
         self.on_refused(fingerprint, why)
+        self.front.turn_away(context.peer())
         context.set_trailing_metadata(((CODE, "unknown-key"),))
         context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
         raise AssertionError("abort raises")
@@ -212,22 +237,3 @@ def _frames(stream: Stream, context: Any) -> Iterator[bytes]:
         context.set_trailing_metadata(((CODE, stream.refusal.code),))
         context.set_code(grpc.StatusCode.UNAUTHENTICATED)
         context.set_details(str(stream.refusal)[:2000])
-
-
-def _why_not(host: str, port: int) -> str:
-    """gRPC does not say why it cannot listen; the operating system does."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind(where)
-            probe.listen()
-    except socket.gaierror:
-        return "no host of this name is known; use 0.0.0.0 for all addresses of this machine"
-    except OSError as error:
-        hints = {
-            errno.EADDRINUSE: "the port is in use: does this node run already? Otherwise choose another port",
-            errno.EADDRNOTAVAIL: "this machine does not have that address; use 0.0.0.0 for all that it has",
-            errno.EACCES: "this user may not use that port; choose one above 1023",
-        }
-        return hints.get(error.errno or 0, f"{error.strerror}")
-    return "the reason is not known; try another port"

@@ -97,7 +97,7 @@ def _unavailable(details: str, peer: str, where: str) -> NodeError:
         return LinkLostError(
             f"no host of this name is known: {where}: check the address in the card of {peer}, and the network"
         )
-    if "onnect" in details:
+    if "onnect" in details and "Stream removed" not in details:  # an open one can be reset, too
         return LinkLostError(
             f"{peer} cannot be reached at {where} ({_last(details)}): does its node run, and is the address in its "
             "card right?"

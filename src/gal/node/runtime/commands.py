@@ -14,6 +14,7 @@ from gal.errors import NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node
+from gal.node.runtime.process import keep_crash_log
 
 if TYPE_CHECKING:
     from gal.node.holder.label_holder import LabelHolder
@@ -86,7 +87,9 @@ STARTING = 20.0
 @contextmanager
 def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Command]]]:
     """A running node that takes commands."""
-    with Node(home, log=log) as node, ExitStack() as stack:
+    made = Node(home, log=log, listens=False)
+    keep_crash_log(made.home)
+    with made as node, ExitStack() as stack:
         stack.callback(node.stopping.set)
         known: dict[str, Command] = {"status": lambda arguments, report, stopping: node.status()}  # noqa: ARG005
         if node.configuration.listen is not None:  # what she needs takes seconds to import; others do without
@@ -98,6 +101,7 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
         else:
             known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         stack.enter_context(ControlServer(node.home, known))
+        node.listen()
         yield node, known
 
 

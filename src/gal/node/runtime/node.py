@@ -21,6 +21,7 @@ from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
 from gal.node.journal.metrics import start_metrics
 from gal.node.journal.records import Records
+from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.files import remove_drafts
 from gal.node.store.state import State
@@ -34,7 +35,10 @@ SOFTWARE = f"gal-learn {__version__}"
 
 
 class Node:
-    """An organization that runs; ``with Node(home) as node`` starts it and ends it."""
+    """An organization that runs; ``with Node(home) as node`` starts it and ends it.
+
+    The port of a label holder is opened last. Who has more to prepare says ``listens=False`` and calls ``listen``.
+    """
 
     def __init__(
         self,
@@ -43,12 +47,14 @@ class Node:
         log: Log | None = None,
         clock: Callable[[], datetime] = utc_now,
         dials: bool = True,
+        listens: bool = True,
     ) -> None:
         self.home = home.absolute()
         self.configuration: NodeConfiguration = read_configuration(self.home)
         self.name = self.configuration.name
         self.log = open_log(self.home) if log is None else log
-        self._clock, self._dials = clock, dials
+        self._clock, self._dials, self._listens = clock, dials, listens
+        self.port: int | None = None
         self._stack = ExitStack()
         self.stopping = threading.Event()
         self._ledger: Ledger | None = None
@@ -88,6 +94,10 @@ class Node:
     def _start(self) -> None:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
+        raise_descriptor_limit()
+        mark = RunMark(self.home)
+        mark.take(self.log, self._clock())
+        stack.callback(mark.remove)
         stack.callback(self._close_ledger)
         self.identity: Identity = load_identity(self.home, self.name)
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
@@ -114,28 +124,31 @@ class Node:
         stack.callback(self.assistants.close)
         if configuration.data is not None:
             self.worker.start()
-        self.port = self._listen()
         self.links = Links(self.state, self.cards, self.service, self.records, self._dial)
         if self._dials:
             self.links.start()
             stack.callback(self.links.close)
+        if self._listens:
+            self.listen()
+
+    def listen(self) -> None:
+        """Open the one port of a label holder, when all else is ready; say that the node has started."""
+        if self.configuration.listen is not None:
+            self.port = self._open_port(self.configuration.listen.bind)
         self.log.info(
             "started", organization=self.name, fingerprint=self.identity.fingerprint, port=self.port
         )
 
-    def _listen(self) -> int | None:
-        """Open the one port of a label holder."""
-        listen = self.configuration.listen
-        if listen is None:
-            return None
+    def _open_port(self, bind: str) -> int:
         listener = Listener(
-            listen.bind,
+            bind,
             self.identity,
             self.cards,
             on_stream=self.assistants.on_stream,
             on_refused=lambda fingerprint, why: self.records.refused(fingerprint or "", "turned-away", why),
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
+            folder=self.home / "listening",
         )
         return self._stack.enter_context(listener).port
 

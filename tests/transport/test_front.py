@@ -1,0 +1,226 @@
+"""The front of a port: strangers cost little, for a short time, and members get in past them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flood import client_hello, flooded, is_dropped, made_by, stranger
+from gal.errors import NodeError, RefusedError
+from gal.transport import Card, CardFolder, Stream, card_of, save_identity
+from gal.transport.front import Limits
+from gal.transport.wire import grpc
+from live_nodes import (
+    SMALL,
+    House,
+    Live,
+    dialed,
+    eventually,
+    hello,
+    house,
+    issued_by,
+    listening,
+    raw_call,
+    residual_message,
+)
+from patience import LONGEST, patient
+
+pytestmark = pytest.mark.timeout(120)
+
+SHORT = Limits(per_address=20, in_all=40, hello_seconds=patient(0.5), admission_seconds=patient(2.0))
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> House:
+    return house(tmp_path, "bank")
+
+
+@pytest.fixture
+def hospital(tmp_path: Path, bank: House) -> House:
+    hospital = house(tmp_path, "hospital")
+    bank.knows(hospital)
+    return hospital
+
+
+def strangers(live: Live) -> int:
+    return len(live.listener.front.strangers)
+
+
+def dialed_again(who: House, card: Card) -> Stream:
+    """As a node does it: who does not get through tries again."""
+    end = time.monotonic() + LONGEST
+    while True:
+        try:
+            return dialed(who, card)
+        except NodeError:
+            assert time.monotonic() < end, "a member is locked out"
+            time.sleep(0.2)
+
+
+def descriptors(process: int | str = "self") -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+@pytest.mark.parametrize("said", [b"", client_hello()[:40], client_hello()], ids=["silent", "part", "half"])
+def test_who_does_not_go_on_is_dropped(bank: House, said: bytes) -> None:
+    with listening(bank, limits=SHORT) as live, stranger(live.listener.port, said) as one:
+        eventually(lambda: strangers(live) == 1, "it is here")
+        assert is_dropped(one, LONGEST)
+        eventually(lambda: strangers(live) == 0, "it is forgotten")
+
+
+def test_what_is_no_tls_is_dropped_at_once(bank: House) -> None:
+    never = Limits(hello_seconds=LONGEST, admission_seconds=LONGEST)
+    with (
+        listening(bank, limits=never) as live,
+        stranger(live.listener.port, b"GET / HTTP/1.1\r\n\r\n") as one,
+    ):
+        assert is_dropped(one, LONGEST)
+
+
+def test_a_member_stays_longer_than_strangers_may(bank: House, hospital: House) -> None:
+    with listening(bank, limits=SHORT) as live, stranger(live.listener.port) as one:
+        stream = dialed(hospital, live.card())
+        assert is_dropped(one, LONGEST)
+        with stranger(live.listener.port, client_hello()) as another:
+            assert is_dropped(another, LONGEST), "longer than the member's own time as a stranger"
+        stream.send(residual_message(500_000, 1.0))
+        assert stream.receive().message.arrays["residual"].shape == (500_000, 1)
+        stream.close()
+
+
+def test_a_connection_whose_streams_have_ended_is_a_strangers_again(bank: House, hospital: House) -> None:
+    """Members cannot hoard connections either."""
+    with listening(bank, limits=SHORT) as live:
+        credentials = grpc.ssl_channel_credentials(
+            bank.identity.certificate, hospital.identity.private_key, hospital.identity.certificate
+        )
+        options = [("grpc.ssl_target_name_override", "node.gal")]
+        with grpc.secure_channel(live.card().address, credentials, options) as channel:
+            connect = channel.stream_stream("/gal.Node/Connect")
+            first = connect(iter(hello()))
+            next(first)
+            eventually(lambda: strangers(live) == 0, "it is admitted")
+            first.cancel()
+            eventually(lambda: strangers(live) == 1, "it has no stream")
+            eventually(lambda: strangers(live) == 0, "its time is up")
+            assert live.listener.front.n_connections == 0
+
+
+def test_who_is_turned_away_after_tls_is_dropped_soon(tmp_path: Path, bank: House, hospital: House) -> None:
+    impostor = house(tmp_path, "impostor", issued_by(hospital.identity, "hospital", with_chain=False))
+    never = Limits(hello_seconds=LONGEST, admission_seconds=LONGEST)
+    with listening(bank, limits=never) as live, raw_call(impostor, live.card(), hello()) as call:
+        with pytest.raises(grpc.RpcError):
+            next(call)
+        assert [fingerprint for fingerprint, _ in live.refused] == [impostor.fingerprint]
+        eventually(lambda: live.listener.front.n_connections == 0, "its connection ends", patient(20))
+
+
+def test_one_address_cannot_fill_the_house(bank: House, hospital: House) -> None:
+    never = Limits(per_address=20, in_all=40, hello_seconds=LONGEST, admission_seconds=LONGEST)
+    with listening(bank, limits=never) as live:
+        elsewhere = stranger(live.listener.port, client_hello(), "127.0.0.2")
+        kept = [stranger(live.listener.port, client_hello(), "127.0.0.3") for _ in range(60)]
+        eventually(lambda: strangers(live) == 21, "the address is full")
+        assert not is_dropped(elsewhere, 0.3)
+        assert is_dropped(kept[0], LONGEST)
+        stream = dialed(hospital, live.card())
+        stream.close()
+        for one in (elsewhere, *kept):
+            one.close()
+
+
+@pytest.mark.parametrize(("idle", "half"), [(1500, 0), (0, 800)], ids=["idle", "half done"])
+def test_members_get_in_during_a_flood_from_their_own_address(
+    bank: House, hospital: House, idle: int, half: int
+) -> None:
+    with listening(bank) as live, flooded(live.listener.port, idle, half) as flood:
+        eventually(lambda: strangers(live) > 200, "the flood is here")
+        for _ in range(3):
+            stream = dialed_again(hospital, live.card())
+            stream.send(SMALL)
+            assert stream.receive().message == SMALL
+            stream.close()
+        assert made_by(flood) > 0
+        assert strangers(live) <= live.listener.front.limits.per_address
+
+
+POOR = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+from pathlib import Path
+from gal.transport import CardFolder, Listener, load_identity
+from gal.transport.front import Limits
+home = Path(sys.argv[1])
+with Listener("127.0.0.1:0", load_identity(home, "bank"), CardFolder(home / "cards"), limits=Limits(),
+    on_stream=lambda stream: stream.send(stream.receive().message), on_refused=print, largest=1 << 20, software="gal"
+) as listener:
+    print(listener.port, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_members_get_in_where_strangers_use_up_the_descriptors(
+    tmp_path: Path, bank: House, hospital: House
+) -> None:
+    home = tmp_path / "home"
+    save_identity(bank.identity, home)
+    CardFolder(home / "cards").add(card_of(hospital.identity))
+    command = [sys.executable, "-c", POOR, str(home)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            kept = [stranger(port) for _ in range(300)]
+            stream = dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port}"))
+            stream.send(SMALL)
+            assert stream.receive().message == SMALL
+            stream.close()
+            for one in kept:
+                one.close()
+            assert server.poll() is None
+        finally:
+            server.kill()
+
+
+def test_a_change_of_cards_starts_another_server_and_ends_the_old_one_with_its_last_stream(
+    tmp_path: Path, bank: House, hospital: House
+) -> None:
+    insurer = house(tmp_path, "insurer")
+    with listening(bank) as live:
+        first = dialed(hospital, live.card())
+        before = descriptors()
+        bank.knows(insurer)
+        second = dialed(insurer, live.card())
+        assert live.listener.n_servers == 2
+        for stream in (first, second):
+            stream.send(SMALL)
+            assert stream.receive().message == SMALL
+        first.close()
+        bank.cards.remove("hospital")
+        with pytest.raises(RefusedError):
+            dialed(hospital, live.card())
+        eventually(lambda: live.listener.n_servers == 2, "the first has ended")
+        second.close()
+        eventually(lambda: live.listener.n_servers == 1, "only the newest is left")
+        eventually(lambda: descriptors() <= before, "nothing of the others is left")
+
+
+def test_nothing_is_left_of_a_listener(bank: House, hospital: House) -> None:
+    with listening(bank) as live:
+        dialed(hospital, live.card()).close()
+    time.sleep(0.1)
+    before = descriptors()
+    for _ in range(3):
+        with listening(bank) as live:
+            stream = dialed(hospital, live.card())
+            with stranger(live.listener.port):
+                pass
+            stream.close()
+    eventually(lambda: descriptors() <= before, "sockets are closed")
