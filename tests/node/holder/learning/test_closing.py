@@ -17,8 +17,9 @@ from gal.alignment import row_ids
 from gal.core.state import Ensemble
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
 from gal.node.holder.closing_files import FILE
-from gal.node.holder.endpoint import Endpoint
 from gal.node.store.state import TaskRecord
+from gal.node.web.endpoint import Endpoint
+from gal.node.web.token import ensure_token
 from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
@@ -88,7 +89,9 @@ def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> Non
     asked = network.tables["clinic"][ROW_ID].tolist()[:2]
     with Endpoint(network.holder, record.name, "127.0.0.1:0", LONGEST) as endpoint:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{endpoint.port}/predict", json.dumps({"ids": asked}).encode()
+            f"http://127.0.0.1:{endpoint.port}/predict",
+            json.dumps({"ids": asked}).encode(),
+            {"Authorization": f"Bearer {ensure_token(endpoint.token_file.parent)}"},
         )
         with urllib.request.urlopen(request, timeout=LONGEST) as answer:
             said = json.load(answer)["predictions"]
