@@ -107,9 +107,7 @@ def test_a_connection_whose_streams_have_ended_is_a_strangers_again(bank: House,
             next(first)
             eventually(lambda: strangers(live) == 0, "it is admitted")
             first.cancel()
-            eventually(lambda: strangers(live) == 1, "it has no stream")
-            eventually(lambda: strangers(live) == 0, "its time is up")
-            assert live.listener.front.n_connections == 0
+            eventually(lambda: live.listener.front.n_connections == 0, "it has no stream, and its time is up")
 
 
 def test_who_is_turned_away_after_tls_is_dropped_soon(tmp_path: Path, bank: House, hospital: House) -> None:
