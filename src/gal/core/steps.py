@@ -15,6 +15,7 @@ from gal.core.cross_validation import Judgement
 from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import blocks, over_blocks
+from gal.core.plausible import spread_of
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
@@ -164,6 +165,7 @@ def advance(
         mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
         left_out=ByName(left_out),
         refit=refitted is not None,
+        spread=ByName({name: spread_of(values) for name, values in fitted.items()}),
     )
     return replace(
         progress,
@@ -211,6 +213,7 @@ def conclude(
         initial_validation_loss=losses[0],
         track=track,
         alone_validation_loss=own_loss,
+        assisted_validation_loss=min(_validated(assisted, judged)),
         trust=trust,
         train_loss=train_loss,
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),

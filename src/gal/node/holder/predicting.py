@@ -1,14 +1,16 @@
 """Prediction over nodes: every organization answers once for all rounds, and the label holder adds up.
 
-Who does not answer, or does not know a row, is stood in for by its mean answer; such rows are marked degraded.
+Who does not answer, does not know a row, or says what it never said in learning (``gal.core.plausible``) is stood in for
+by its mean answer; such rows are marked degraded.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
+from gal.core.plausible import Recent, Screened, screen
 from gal.core.prediction import final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
@@ -65,6 +68,10 @@ class NodePrediction:
     unknown: Mapping[str, int]
     """By organization: how many of the rows it does not know."""
     version: int
+    outside: Mapping[str, int] = field(default_factory=dict)
+    """By organization: of how many rows it said what it never said in learning."""
+    drifted: Mapping[str, float] = field(default_factory=dict)
+    """By organization whose answers are distributed otherwise than in learning: how far apart, from 0 to 1."""
 
     def most_probable(self) -> list[Any]:
         """The class of each row; for regression the numbers themselves."""
@@ -80,10 +87,13 @@ class Predictor:
         self._node, self._state, self._assistants = node, node.state, node.assistants
         self._session, self._numbers = uuid4().hex, count(1)
         self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
+        self._recent: dict[tuple[str, int], dict[str, Recent]] = {}
+        """By task and version, then organization: how many of its last answers were outside."""
+        self._screening = threading.Lock()
 
     def close(self) -> None:
         """Let go of what is kept for the next prediction."""
-        self._learned = {}
+        self._learned, self._recent = {}, {}
 
     def predict(
         self,
@@ -108,6 +118,7 @@ class Predictor:
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
         unknown: dict[str, int] = {}
+        screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
         try:
             request = next(steps)
             replies = self._ask(record, chosen, request, ids, own_rows, seconds, join)
@@ -116,7 +127,8 @@ class Predictor:
                 for name, values in replies.items()
                 if isinstance(values, np.ndarray)
             }
-            steps.send(replies)
+            screened = self._screen(record, chosen, ensemble, request, replies, len(ids))
+            steps.send(screened.replies)
         except StopIteration as end:
             answers: Answers = end.value
         output = final_output(ensemble, answers) if refit is None else _refitted(ensemble, refit, answers)
@@ -125,12 +137,41 @@ class Predictor:
             output,
             prediction,
             classes,
-            answers.degraded,
+            answers.degraded | screened.rows,
             # Who knows none of the rows has answered all the same.
             {name: why for name, why in answers.missing.items() if unknown.get(name, 0) < max(len(ids), 1)},
             {name: count for name, count in unknown.items() if count},
             chosen,
+            screened.outside,
+            screened.drifted,
         )
+
+    def _screen(
+        self,
+        record: TaskRecord,
+        version: int,
+        ensemble: Ensemble,
+        request: PredictRequest,
+        replies: Mapping[str, Any],
+        n_rows: int,
+    ) -> Screened:
+        """What may be used of the replies, by what each organization said in learning; the operator is told."""
+        recent = self._recent.setdefault((record.id, version), {})
+        policy = self._node.configuration.predictions.outside
+        with self._screening:
+            screened = screen(ensemble, request, replies, n_rows, policy, recent)
+        metrics, log = self._node.records.metrics, self._node.log
+        for name, n_outside in screened.outside.items():
+            metrics.outside(name, n_outside)
+            log.warning(
+                "answers outside", peer=name, task=record.name, rows=n_outside, of=n_rows, policy=policy
+            )
+        for name in replies:
+            if name != self._node.name:
+                metrics.drifted(name, screened.drifted.get(name, 0.0))
+        for name, apart in screened.drifted.items():
+            log.warning("answers drifted", peer=name, task=record.name, apart=round(apart, 3))
+        return screened
 
     def _what_was_learned(
         self, task: str, version: int, outcome: LearningOutcome, refitted: Mapping[str, Any]
