@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import (
@@ -119,11 +120,14 @@ def predict(
     initial: Any = None,
     driver: str | Driver = "auto",
     n_jobs: int | None = None,
+    outside: Outside = "keep",
 ) -> Prediction:
     """Outputs for new rows: ``views`` has each organization's columns of them.
 
     Without ``views`` the organizations answer for the rows they hold. One that has no view here
-    does not answer: its mean contribution stands in, and the rows are marked ``degraded``.
+    does not answer: its mean contribution stands in, and the rows are marked ``degraded``. ``outside``
+    is what becomes of answers that are far outside of what an organization other than the label
+    holder's said in learning: ``keep``, ``clip`` at the bounds, or ``missing``, as nodes have it.
     """
     members = by_name(organizations)
     given = {name: one.view for name, one in members.items()} if views is None else dict(views)
@@ -136,7 +140,7 @@ def predict(
     n_rows = next(iter(sizes.values()))
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
     with open_driver(choose_driver(driver, members), n_jobs) as run:
-        answers = drive_prediction(ensemble, members, checked, n_rows, run)
+        answers = drive_prediction(ensemble, members, checked, n_rows, run, outside=outside)
     output = closed_output(ensemble, answers, final_output(ensemble, answers, first))
     return Prediction(output, answers.missing, answers.degraded)
 

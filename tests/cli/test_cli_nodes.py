@@ -457,9 +457,10 @@ def test_doctor_finds_nothing(running: Town) -> None:
 def test_versions(running: Town) -> None:
     """New rows, a second version, comparison and rollback, all through the running node."""
     running.table.to_csv(running.root / "clinic.csv", index=False)
-    said = gal("learn", "risk", "--home", running.clinic)
+    said = gal("learn", "risk", "--home", running.clinic, "--activate", "--require-all")
     assert "version 2" in said.out
     assert "90 rows" in said.out
+    assert "Nothing validates here" in said.out
     found = gal("versions", "risk", "--home", running.clinic, "--json").facts
     assert found["active"] == 2
     assert {number: one["status"] for number, one in found["versions"].items()} == {

@@ -20,6 +20,7 @@ from gal.errors import GALError, InvalidInputError, LearningInterruptedError, Mi
 EXIT_INVALID = 2
 EXIT_FAILED = 3
 EXIT_MISSING_EXTRA = 4
+EXIT_TOO_FEW = 5
 EXIT_INTERRUPTED = 130
 
 COMMANDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,26 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+
+
+@dataclass(frozen=True)
+class AcceptanceOptions:
+    """What is asked of a version before it predicts."""
+
+    require_all: Annotated[
+        bool,
+        typer.Option(
+            "--require-all",
+            help="Exit with 5 if anybody invited is not there at the end; it does not predict then.",
+        ),
+    ] = False
+    at_least: Annotated[
+        int, typer.Option(help="The same with fewer than so many organizations (own one included).", min=0)
+    ] = 0
+    activate: Annotated[
+        bool,
+        typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
+    ] = False
 
 
 def learn_command(
@@ -32,6 +53,8 @@ def learn_command(
         ),
     ] = 0,
     join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 60,
+    *,
+    accepting: AcceptanceOptions,
     measure_leak: Annotated[
         bool,
         typer.Option("--measure-leak", help="When it is over, attack what was sent: what did it give away?"),
@@ -40,6 +63,7 @@ def learn_command(
     as_json: AsJson = False,
 ) -> None:
     """Learn with the organizations of a task: a new version, finished or resumable whatever happens."""
+    from gal.cli.app import EXIT_TOO_FEW
     from gal.cli.nodes import ended_by_signals
     from gal.node.config.configuration import home_of
     from gal.node.journal.logs import open_log
@@ -52,6 +76,7 @@ def learn_command(
         "anew": anew,
         "measure_leak": measure_leak,
         "patience": {"join": join, "deadline": deadline, "quorum": quorum},
+        "acceptance": asdict(accepting),
     }
     screen = Console(stderr=True, highlight=False)
     watcher = Watcher(screen)
@@ -67,6 +92,8 @@ def learn_command(
         if measure_leak:
             unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
             print_leak(facts.get("leak", unknown), Console(highlight=False))
+    if facts.get("too_few"):
+        raise typer.Exit(EXIT_TOO_FEW)
 
 
 class Watcher:
@@ -128,6 +155,7 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
         f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of {facts['rounds_learned']} rounds are used, "
         f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} → {facts['train_loss']:.6g}."
     )
+    _print_validated(facts, out)
     if facts["track"] == "alone":
         out.print(
             "[yellow]On the validation rows the label holder alone was better: assistance is not used.[/]"
@@ -145,6 +173,30 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
         )
     out.print(table)
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
+    _print_acceptance(facts, out)
+
+
+def _print_validated(facts: Mapping[str, Any], out: Console) -> None:
+    """Losses on rows that nobody fitted: before the first round, alone, and with assistance."""
+    names = {"nobody": "initial", "alone": "alone", "with assistance": "assisted"}
+    losses = {said: facts.get(f"{name}_validation_loss") for said, name in names.items()}
+    said = ", ".join(f"{name} {loss:.6g}" for name, loss in losses.items() if loss is not None)
+    out.print(f"Validated loss: {said}." if said else "Nothing validates here: no rows are kept for it.")
+
+
+def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:
+    """Who was not there at the end, and which version predicts; nothing where a node of before says neither."""
+    if facts.get("not_there"):
+        n_invited, missing = len(facts["invited"]), facts["not_there"]
+        who = "; ".join(f"{escape(name)} {escape(why)}" for name, why in missing.items())
+        out.print(f"[yellow]It ended with {n_invited - len(missing)} of {n_invited} organizations: {who}.[/]")
+    if facts.get("why_not_active"):
+        task, active = escape(facts["task"]), facts["active"]
+        stays = f"version {active} stays active" if active else "no version is active"
+        out.print(
+            f"[bold yellow]This version does not predict: {escape(facts['why_not_active'])}; {stays}.[/] "
+            f"gal rollback {task} {facts['version']} takes it all the same."
+        )
 
 
 def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:

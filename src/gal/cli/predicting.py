@@ -128,6 +128,15 @@ def _print_prediction(facts: Mapping[str, Any]) -> None:
         said.print(
             f"[yellow]{escape(name)} does not know {count:,} of the rows: its mean answer stands in there.[/]"
         )
+    for name, count in facts.get("outside", {}).items():
+        said.print(
+            f"[yellow]{escape(name)} said of {count:,} rows what it never said in learning: they are marked degraded.[/]"
+        )
+    for name in facts.get("drifted", {}):
+        said.print(
+            f"[yellow]{escape(name)}: its answers are distributed otherwise than in learning. Other rows than then, or "
+            "have its data changed? Ask its operator (gal doctor).[/]"
+        )
 
 
 __all__ = ["do_with_spinner", "predict_command"]

@@ -66,6 +66,8 @@ class Round:
     """Who did not take part, and why."""
     refit: bool = False
     """Whether all coefficients so far were refitted after this round."""
+    spread: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=lambda: ByName({}))
+    """Per output: range and quantiles of the answers, see ``plausible.py``; what later answers are compared with."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Ensemble:
     """"alone" where assistance did not help on the validation rows and is not used."""
     alone_validation_loss: float = float("nan")
     """The label holder's own best on the validation rows, closed as this model is; NaN without any."""
+    assisted_validation_loss: float = float("nan")
+    """The best with assistance there, whether it is used or not; NaN without any."""
     trust: float = 1.0
     """What share of all steps is kept; the coefficients have it in them."""
     train_loss: float = float("nan")
@@ -157,5 +161,5 @@ def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
 
 def _restored(value: Any) -> Any:
     if isinstance(value, dict):
-        return ByName({name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
-    return value
+        return ByName({name: _restored(item) for name, item in value.items()})
+    return tuple(map(_restored, value)) if isinstance(value, list) else value

@@ -16,6 +16,7 @@ from gal.core.cross_validation import Judgement
 from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import blocks, over_blocks
+from gal.core.plausible import spread_of
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
@@ -165,6 +166,7 @@ def advance(
         mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
         left_out=ByName(left_out),
         refit=refitted is not None,
+        spread=ByName({name: spread_of(values) for name, values in fitted.items()}),
     )
     return replace(
         progress,
@@ -211,7 +213,7 @@ def conclude(
     """The best validated rounds, closed; of the label holder alone where assistance does not help there."""
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
-    chosen = _candidate(task, "assisted", assisted, judged)
+    chosen = helped = _candidate(task, "assisted", assisted, judged)
     own_loss = float("nan")
     if alone is not None and (judged is None) == (judged_alone is None):
         own = _candidate(task, "alone", alone, judged_alone)
@@ -234,6 +236,7 @@ def conclude(
         initial_validation_loss=chosen.losses[0],
         track=chosen.track,
         alone_validation_loss=own_loss,
+        assisted_validation_loss=helped.validated,
         trust=chosen.trust,
         train_loss=train_loss,
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),

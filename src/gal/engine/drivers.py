@@ -17,6 +17,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, learn, predict
+from gal.core.plausible import Outside, screen
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
@@ -268,15 +269,25 @@ def drive_prediction(
     n_rows: int,
     driver: Driver,
     unknown: Mapping[str, NDArray[np.bool_]] | None = None,
+    outside: Outside = "keep",
 ) -> Answers:
-    """Run ``predict``; who has no view here does not answer, nor do ``unknown`` rows."""
-    steps = predict(ensemble, n_rows)
+    """Run ``predict``; who has no view here does not answer, nor do ``unknown`` rows.
+
+    ``outside``: what becomes of answers unlike those in learning.
+    """
+    steps, degraded = predict(ensemble, n_rows), np.zeros(n_rows, dtype=np.bool_)
     try:
         request = next(steps)
-        steps.send(ask_to_predict(ensemble, organizations, views, driver, request, unknown or {}))
+        replies: Mapping[str, Any] = ask_to_predict(
+            ensemble, organizations, views, driver, request, unknown or {}
+        )
+        if outside != "keep":
+            screened = screen(ensemble, request, replies, n_rows, outside)
+            replies, degraded = screened.replies, screened.rows
+        steps.send(replies)
     except StopIteration as end:
         answers: Answers = end.value
-    return answers
+    return replace(answers, degraded=answers.degraded | degraded)
 
 
 def ask_to_predict(

@@ -171,6 +171,13 @@ class MetricsSection(_Section):
     listen: Annotated[str, _address(any_port=True)] | None = None
 
 
+class Predictions(_Section):
+    """How a label holder predicts."""
+
+    outside: Literal["missing", "clip", "keep"] = "missing"
+    """What becomes of answers outside of what an organization said in learning."""
+
+
 class Privacy(_Section):
     """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
 
@@ -266,6 +273,7 @@ class NodeFile(_Section):
     listen: Listen | None = None
     policy: Policy = Policy()
     privacy: Privacy = Privacy()
+    predictions: Predictions = Predictions()
     network: Network = Network()
     metrics: MetricsSection = MetricsSection()
 
@@ -404,6 +412,10 @@ REST_TEXT = """
 # answer_delta = 1e-6              # with gaussian only
 # answer_budget_epsilon = 20.0     # of all answers about one row together
 # answer_budget_delta = 1e-5
+
+# Only for label holders: answers that are far outside of what an organization said in learning.
+# [predictions]
+# outside = "missing"              # its mean answer stands in; or clip: cut; keep: used, and only said
 
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy

@@ -14,6 +14,7 @@ from gal.errors import InvalidInputError, TaskError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
+from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Event, Gathering, Patience
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.versions import HOLDER, Versions
@@ -43,25 +44,28 @@ class LabelHolder:
         resume: bool = False,
         anew: bool = False,
         patience: Patience | None = None,
+        acceptance: Acceptance | None = None,
         measure_leak: bool = False,
         on_event: Event,
         stopping: threading.Event,
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``measure_leak``: attack what was sent when it is over, and report how much that gave away.
+        ``acceptance``: what is asked of it before it predicts. ``measure_leak``: attack what was sent when it is over, and report how much that gave away.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         if not self._learning.acquire(blocking=False):
             raise TaskError("this node is learning already: wait until it is done")
         try:
+            accepting = acceptance or Acceptance()
             gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
+            accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)
             started = time.perf_counter()
             learning = Learning(version, transcript_of(version.task) if measure_leak else None)
             ensemble = learning.run()
-            facts = versions.finish(learning, ensemble, time.perf_counter() - started)
+            facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
             return facts | versions.measure_leak(learning)
         finally:
             self._learning.release()

@@ -1,14 +1,16 @@
 """Prediction over nodes: every organization answers once for all rounds, and the label holder adds up.
 
-Who does not answer, or does not know a row, is stood in for by its mean answer; such rows are marked degraded.
+Who does not answer, does not know a row, or says what it never said in learning (``gal.core.plausible``) is stood in for
+by its mean answer; such rows are marked degraded.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
+from gal.core.plausible import Recent, Screened, screen
 from gal.core.prediction import closed_output, final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
@@ -66,6 +69,10 @@ class NodePrediction:
     unknown_rows: Mapping[str, NDArray[np.bool_]]
     """By organization that answered: which of the rows it does not know."""
     version: int
+    outside: Mapping[str, int] = field(default_factory=dict)
+    """By organization: of how many rows it said what it never said in learning."""
+    drifted: Mapping[str, float] = field(default_factory=dict)
+    """By organization whose answers are distributed otherwise than in learning: how far apart, from 0 to 1."""
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -73,9 +80,11 @@ class NodePrediction:
         return {name: int(rows.sum()) for name, rows in self.unknown_rows.items() if rows.any()}
 
     def at(self, positions: NDArray[np.intp]) -> NodePrediction:
-        """The same of these rows alone."""
+        """The same of these rows alone; of answers outside the most there can be among them."""
+        most = int(self.degraded[positions].sum())
         return replace(
             self,
+            outside={name: min(count, most) for name, count in self.outside.items() if most},
             output=self.output[positions],
             prediction=self.prediction[positions],
             degraded=self.degraded[positions],
@@ -96,10 +105,13 @@ class Predictor:
         self._node, self._state, self._assistants = node, node.state, node.assistants
         self._session, self._numbers = uuid4().hex, count(1)
         self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
+        self._recent: dict[tuple[str, int], dict[str, Recent]] = {}
+        """By task and version, then organization: how many of its last answers were outside."""
+        self._screening = threading.Lock()
 
     def close(self) -> None:
         """Let go of what is kept for the next prediction."""
-        self._learned = {}
+        self._learned, self._recent = {}, {}
 
     def predict(
         self,
@@ -124,6 +136,7 @@ class Predictor:
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
         unknown: dict[str, NDArray[np.bool_]] = {}
+        screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
         try:
             request = next(steps)
             replies = self._ask(record, chosen, request, ids, own_rows, seconds, join)
@@ -132,7 +145,8 @@ class Predictor:
                 for name, values in replies.items()
                 if isinstance(values, np.ndarray)
             }
-            steps.send(replies)
+            screened = self._screen(record, chosen, ensemble, request, replies, len(ids))
+            steps.send(screened.replies)
         except StopIteration as end:
             answers: Answers = end.value
         if refit is None:
@@ -144,7 +158,7 @@ class Predictor:
             output,
             prediction,
             classes,
-            answers.degraded,
+            answers.degraded | screened.rows,
             # Who knows none of the rows has answered all the same.
             {
                 name: why
@@ -153,7 +167,36 @@ class Predictor:
             },
             unknown,
             chosen,
+            screened.outside,
+            screened.drifted,
         )
+
+    def _screen(
+        self,
+        record: TaskRecord,
+        version: int,
+        ensemble: Ensemble,
+        request: PredictRequest,
+        replies: Mapping[str, Any],
+        n_rows: int,
+    ) -> Screened:
+        """What may be used of the replies, by what each organization said in learning; the operator is told."""
+        recent = self._recent.setdefault((record.id, version), {})
+        policy = self._node.configuration.predictions.outside
+        with self._screening:
+            screened = screen(ensemble, request, replies, n_rows, policy, recent)
+        metrics, log = self._node.records.metrics, self._node.log
+        for name, n_outside in screened.outside.items():
+            metrics.outside(name, n_outside)
+            log.warning(
+                "answers outside", peer=name, task=record.name, rows=n_outside, of=n_rows, policy=policy
+            )
+        for name in replies:
+            if name != self._node.name:
+                metrics.drifted(name, screened.drifted.get(name, 0.0))
+        for name, apart in screened.drifted.items():
+            log.warning("answers drifted", peer=name, task=record.name, apart=round(apart, 3))
+        return screened
 
     def _what_was_learned(
         self, task: str, version: int, outcome: LearningOutcome, refitted: Mapping[str, Any]

@@ -32,6 +32,8 @@ def prediction_facts(found: NodePrediction) -> dict[str, Any]:
         "degraded": int(found.degraded.sum()),
         "missing": dict(found.missing),
         "unknown": dict(found.unknown),
+        "outside": dict(found.outside),
+        "drifted": dict(found.drifted),
     }
 
 

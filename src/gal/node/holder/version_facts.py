@@ -38,17 +38,25 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "track": ensemble.track,
         "train_loss": ensemble.train_loss,
         "initial_train_loss": ensemble.initial_train_loss,
-        "validation_loss": _validation_loss(ensemble) if closing is None else closing.validation_loss,
+        "validation_loss": validated_loss(ensemble) if closing is None else closing.validation_loss,
         "closing": None if closing is None else closing.share,
+        "initial_validation_loss": _finite(ensemble.initial_validation_loss),
+        "alone_validation_loss": _finite(ensemble.alone_validation_loss),
+        "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
         "contributions": {name: share / total for name, share in ensemble.contributions.items()},
         "missed": missed,
         "stopped": ensemble.stopped,
     }
 
 
-def _validation_loss(ensemble: Ensemble) -> float | None:
-    """Of the last round that is used; None where nothing validates."""
+def validated_loss(ensemble: Ensemble) -> float | None:
+    """Of the rounds that are used; None where nothing validates."""
     if not ensemble.rounds:
         return None
-    loss = ensemble.rounds[max(ensemble.n_rounds, 1) - 1].validation_loss
+    kept = ensemble.n_rounds
+    loss = ensemble.rounds[kept - 1].validation_loss if kept else ensemble.initial_validation_loss
+    return loss if math.isfinite(loss) else None
+
+
+def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None

@@ -44,6 +44,15 @@ class Metrics:
         self._rows = Counter(
             "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
         )
+        self._outside = Counter(
+            "gal_outside_rows", "Rows answered unlike in learning.", ("peer",), registry=self.registry
+        )
+        self._drift = Gauge(
+            "gal_answer_drift",
+            "How far a peer's last answers are from those in learning: 0 to 1.",
+            ("peer",),
+            registry=self.registry,
+        )
 
     def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
         """A message came "in" or went "out"."""
@@ -76,6 +85,14 @@ class Metrics:
     def predicted(self, peer: str, n_rows: int) -> None:
         """So many rows were predicted for this label holder."""
         self._rows.labels(self._peer(peer)).inc(n_rows)
+
+    def outside(self, peer: str, n_rows: int) -> None:
+        """This organization said of so many rows what it never said in learning."""
+        self._outside.labels(self._peer(peer)).inc(n_rows)
+
+    def drifted(self, peer: str, apart: float) -> None:
+        """How far the distribution of this organization's last answers is from that in learning."""
+        self._drift.labels(self._peer(peer)).set(apart)
 
     def close(self) -> None:
         """Nothing is served here; see `ServedMetrics`."""

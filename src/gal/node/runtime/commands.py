@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
+    from gal.node.holder.learning.acceptance import Acceptance
     from gal.node.holder.learning.gathering import Patience
     from gal.node.web.endpoint import Endpoint
 
@@ -32,6 +33,7 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
             resume=arguments["resume"],
             anew=arguments["anew"],
             patience=Patience(**arguments["patience"]),
+            acceptance=Acceptance(**arguments.get("acceptance", {})),
             measure_leak=arguments.get("measure_leak", False),
             on_event=report,
             stopping=either,

@@ -15,6 +15,7 @@ import pytest
 import gal
 from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
 from gal.node.admin.membership import forget, invite, join, leave, read_terms
+from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
 from patience import patient
@@ -300,7 +301,7 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     pair.learn("grows")
     for name, table in numbers(90).items():
         pair.write(name, table)
-    facts = pair.learn("grows")
+    facts = pair.learn("grows", acceptance=Acceptance(activate=True))
     assert (facts["version"], facts["n_rows"]) == (2, 90)
     assert pair.nodes["clinic"].state.find_task("grows").active == 2
     assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])

@@ -20,6 +20,7 @@ from gal.node.holder.labels.labelled_tasks import (
     learning_task,
     read_labelled,
 )
+from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
 from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.open_version import OpenVersion
@@ -131,8 +132,10 @@ class Versions:
 
     # Ending
 
-    def finish(self, learning: Learning, ensemble: Ensemble, seconds: float) -> dict[str, Any]:
-        """Remember what was learned, and let everybody know that this version is over."""
+    def finish(
+        self, learning: Learning, ensemble: Ensemble, seconds: float, acceptance: Acceptance
+    ) -> dict[str, Any]:
+        """Remember what was learned, and let everybody know that this version is over; the better one predicts."""
         version, state = learning.version, self._node.state
         record, labels = version.record, version.labels
         outcome = LearningOutcome(
@@ -151,11 +154,26 @@ class Versions:
             self._send_end(learning, ensemble)
             refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble)
             finished = replace(finished, refit=refit)
-        state.put_version(record.id, version.number, finished, activate=True)
+        decided = self._decide(learning, finished, acceptance)
+        state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
         if not private:
             self._send_end(learning, ensemble)
         self.drop_files(record, version.number)
-        return version_facts(record, version.number, finished)
+        return version_facts(record, version.number, finished) | decided
+
+    def _decide(self, learning: Learning, finished: LearnedVersion, acceptance: Acceptance) -> dict[str, Any]:
+        """Which version predicts from now on, and who was there at the end of this one."""
+        version, state = learning.version, self._node.state
+        rounds = learning.reached.rounds if learning.reached is not None else ()
+        left_out = dict(rounds[-1].left_out) if rounds else {}
+        left_out |= {
+            name: "did not begin" for name in version.others if name not in {*learning.shared, *left_out}
+        }
+        ending = ending_of(version.own_name, state.members(version.record.id), left_out)
+        task = state.get_task(version.record.id)
+        active = 0 if task is None else task.active
+        old = state.learned_version(version.record.id, active) if active else None
+        return decide(acceptance, ending, finished, version.number, active, old)
 
     def _stored(self, version: OpenVersion) -> LearnedVersion:
         found = self._node.state.learned_version(version.record.id, version.number)

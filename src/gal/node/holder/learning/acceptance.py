@@ -1,0 +1,97 @@
+"""Whether a version that was learned predicts from now on: not if it is worse than the one that does, nor with too few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gal.core.state import ensemble_of
+from gal.errors import InvalidOptionError
+from gal.node.holder.version_facts import validated_loss
+from gal.node.store.stored_versions import LearnedVersion
+
+REMOVED = "left: removed"
+"""How the status of a member begins whom the label holder took out herself: it is not missed."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What a label holder asks of a version before it predicts."""
+
+    activate: bool = False
+    """Even where it is validated worse than the active one."""
+    require_all: bool = False
+    """All organizations that were invited have to be there in the last round."""
+    at_least: int = 0
+    """So many have to, the label holder's own included."""
+
+    def check(self, n_organizations: int) -> None:
+        """InvalidOptionError where that can never be."""
+        if self.at_least > n_organizations:
+            raise InvalidOptionError(
+                f"--at-least {self.at_least} can never be reached: the task has {n_organizations} organizations, your own "
+                "included"
+            )
+
+    def needed(self, n_organizations: int) -> int:
+        """How many organizations have to be there at the end."""
+        return max(n_organizations if self.require_all else 0, self.at_least)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Who was there when a learning ended."""
+
+    invited: tuple[str, ...]
+    """The label holder's own organization included; without those whom she removed."""
+    missing: Mapping[str, str]
+    """Of these: who was not there in the last round, and why."""
+
+    @property
+    def n_there(self) -> int:
+        """How many were there."""
+        return len(self.invited) - len(self.missing)
+
+
+def ending_of(own: str, members: Mapping[str, str], left_out: Mapping[str, str]) -> Ending:
+    """By who is a member of the task, and who was left out of the last round."""
+    invited = {own: "invited"} | {
+        name: status for name, status in members.items() if not status.startswith(REMOVED)
+    }
+    missing = {
+        name: left_out.get(name, f"has {status}")
+        for name, status in invited.items()
+        if name in left_out or status != "invited"
+    }
+    return Ending(tuple(invited), missing)
+
+
+def decide(
+    acceptance: Acceptance,
+    ending: Ending,
+    new: LearnedVersion,
+    number: int,
+    active: int,
+    old: LearnedVersion | None,
+) -> dict[str, Any]:
+    """Which version predicts from now on, and why, in plain data: the better one, unless told otherwise."""
+    facts: dict[str, Any] = {
+        "active": number,
+        "why_not_active": "",
+        "invited": list(ending.invited),
+        "not_there": dict(ending.missing),
+        "too_few": ending.n_there < acceptance.needed(len(ending.invited)),
+    }
+    if facts["too_few"]:
+        why = f"only {ending.n_there} of {len(ending.invited)} organizations were there at the end"
+        return facts | {"active": active, "why_not_active": why}
+    if acceptance.activate or old is None or old.outcome is None or new.outcome is None:
+        return facts
+    if old.outcome.loss != new.outcome.loss:
+        return facts
+    before, now = (validated_loss(ensemble_of(one.outcome.ensemble)) for one in (old, new) if one.outcome)
+    if before is None or now is None or now <= before:
+        return facts
+    why = f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
+    return facts | {"active": active, "why_not_active": why}

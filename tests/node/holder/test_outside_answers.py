@@ -1,0 +1,113 @@
+"""An organization that was honest in learning and then answers anything does no more harm than one that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gal.node.work.local_work import LocalWork
+from small_network import LABEL, ROW_ID, Network, numbers, running
+
+OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.0}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with running(Network(tmp_path_factory.mktemp("net"), numbers(200))) as made:
+        made.invite("risk", **OPTIONS)
+        made.learn("risk")
+        yield made
+
+
+@pytest.fixture
+def ward_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Have the ward multiply what it answers in prediction."""
+    honest = LocalWork._predictions
+
+    def make(factor: float) -> None:
+        def turned(
+            self: LocalWork, data: Any, message: Any, order: Any, known: Any, values: Any, noise: Any
+        ) -> Any:
+            ward = self.configuration.name == "ward"
+            with np.errstate(over="ignore"):
+                said = np.float32(factor) * values if ward else values
+            return honest(self, data, message, order, known, said, noise)
+
+        monkeypatch.setattr(LocalWork, "_predictions", turned)
+
+    return make
+
+
+def predict(network: Network, folder: Path, rows: slice = slice(None)) -> dict[str, Any]:
+    table = network.tables["clinic"][[ROW_ID]].iloc[rows]
+    table.to_csv(folder / "new.csv", index=False)
+    network.holder.predictor.close()  # each test begins with no bad name
+    return network.holder.predict_file("risk", folder / "new.csv", join=20.0)
+
+
+def rmse(network: Network, found: dict[str, Any]) -> float:
+    said = pd.Series({row["id"]: row["prediction"] for row in found["rows"]})
+    true = network.tables["clinic"].set_index(ROW_ID)[LABEL].loc[said.index]
+    return float(np.sqrt(np.mean((said - true) ** 2)))
+
+
+@pytest.mark.parametrize("factor", [-20.0, 1e30])
+def test_no_more_harm_than_missing(
+    network: Network, tmp_path: Path, ward_says: Callable[[float], None], factor: float
+) -> None:
+    network.stop("ward")
+    missing = predict(network, tmp_path)
+    network.start("ward")
+    network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
+    ward_says(factor)
+    found = predict(network, tmp_path)
+    assert rmse(network, found) == rmse(network, missing)
+    assert found["degraded"] == len(found["rows"])
+    assert "none of its answers is used" in found["missing"]["ward"]
+    assert found["outside"]["ward"] > 100
+    counted = network.nodes["clinic"].records.metrics.registry.get_sample_value(
+        "gal_outside_rows_total", {"peer": "ward"}
+    )
+    assert counted is not None
+    assert counted >= found["outside"]["ward"]
+
+
+def test_one_row_at_a_time(network: Network, tmp_path: Path, ward_says: Callable[[float], None]) -> None:
+    ward_says(1e30)
+    found = predict(network, tmp_path, slice(0, 1))
+    assert abs(found["rows"][0]["prediction"]) < 100
+    assert found["rows"][0]["degraded"]
+    assert found["outside"] == {"ward": 1}
+
+
+def test_drift_is_told_and_counted(
+    network: Network, tmp_path: Path, ward_says: Callable[[float], None]
+) -> None:
+    ward_says(0.01)
+    found = predict(network, tmp_path)
+    assert (set(found["drifted"]), found["outside"], found["degraded"]) == ({"ward"}, {}, 0)
+    gauge = network.nodes["clinic"].records.metrics.registry.get_sample_value
+    assert gauge("gal_answer_drift", {"peer": "ward"}) == found["drifted"]["ward"]
+    assert gauge("gal_answer_drift", {"peer": "lab"}) == 0
+
+
+def test_honest_answers_are_used(network: Network, tmp_path: Path) -> None:
+    found = predict(network, tmp_path)
+    assert (found["degraded"], found["outside"], found["drifted"], found["missing"]) == (0, {}, {}, {})
+
+
+def test_the_operator_may_keep_or_clip(tmp_path: Path, ward_says: Callable[[float], None]) -> None:
+    more = {"clinic": '[predictions]\noutside = "clip"\n'}
+    with running(Network(tmp_path / "clip", numbers(100), more=more)) as network:
+        network.invite("risk", **OPTIONS)
+        network.learn("risk")
+        ward_says(1e30)
+        found = predict(network, tmp_path)
+    assert not found["missing"]
+    assert found["degraded"] == found["outside"]["ward"] > 50
+    assert max(abs(row["prediction"]) for row in found["rows"]) < 100
