@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gal.core.state import Ensemble, ensemble_of
+from gal.core.state import ensemble_of
 from gal.node.store.state import TaskRecord
-from gal.node.store.stored_versions import LearnedVersion
+from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "track": ensemble.track,
         "train_loss": ensemble.train_loss,
         "initial_train_loss": ensemble.initial_train_loss,
-        "validation_loss": validated_loss(ensemble) if closing is None else closing.validation_loss,
+        "validation_loss": validated_loss(version.outcome),
         "closing": None if closing is None else closing.share,
         "initial_validation_loss": _finite(ensemble.initial_validation_loss),
         "alone_validation_loss": _finite(ensemble.alone_validation_loss),
@@ -49,13 +49,16 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
     }
 
 
-def validated_loss(ensemble: Ensemble) -> float | None:
-    """Of the rounds that are used; None where nothing validates."""
+def validated_loss(outcome: LearningOutcome) -> float | None:
+    """Of what predicts: the closing model, or the rounds that are used; None where nothing validates."""
+    if outcome.closing is not None:
+        return float(outcome.closing.validation_loss)
+    ensemble = ensemble_of(outcome.ensemble)
     if not ensemble.rounds:
         return None
     kept = ensemble.n_rounds
     loss = ensemble.rounds[kept - 1].validation_loss if kept else ensemble.initial_validation_loss
-    return loss if math.isfinite(loss) else None
+    return _finite(loss)
 
 
 def _finite(loss: float) -> float | None:

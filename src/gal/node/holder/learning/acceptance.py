@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gal.core.state import ensemble_of
 from gal.errors import InvalidOptionError
 from gal.node.holder.version_facts import validated_loss
 from gal.node.store.stored_versions import LearnedVersion
@@ -90,7 +89,7 @@ def decide(
         return facts
     if old.outcome.loss != new.outcome.loss:
         return facts
-    before, now = (validated_loss(ensemble_of(one.outcome.ensemble)) for one in (old, new) if one.outcome)
+    before, now = (validated_loss(one.outcome) for one in (old, new) if one.outcome)
     if before is None or now is None or now <= before:
         return facts
     why = f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
