@@ -82,6 +82,7 @@ def listening(
     bind: str = "127.0.0.1:0",
     hello_seconds: float = patient(10.0),
     limits: Limits | None = None,
+    on_dropped: Callable[[int], object] = lambda n_connections: None,
 ) -> Iterator[Live]:
     refused: list[tuple[str | None, str]] = []
     listener = Listener(
@@ -94,6 +95,7 @@ def listening(
         software="gal-learn of the bank",
         hello_seconds=hello_seconds,
         limits=limits,
+        on_dropped=on_dropped,
     )
     with listener:
         yield Live(listener, who, refused)

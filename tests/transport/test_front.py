@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,17 @@ def test_who_does_not_go_on_is_dropped(bank: House, said: bytes) -> None:
         eventually(lambda: strangers(live) == 0, "it is forgotten")
 
 
+def test_the_operator_is_told_how_many_were_dropped(bank: House) -> None:
+    never = Limits(per_address=5, hello_seconds=LONGEST, admission_seconds=LONGEST)
+    dropped: list[int] = []
+    with listening(bank, limits=never, on_dropped=dropped.append) as live:
+        kept = [stranger(live.listener.port) for _ in range(8)]
+        eventually(lambda: sum(dropped) > 0, "it is told")
+        assert sum(dropped) <= 3
+        for one in kept:
+            one.close()
+
+
 def test_what_is_no_tls_is_dropped_at_once(bank: House) -> None:
     never = Limits(hello_seconds=LONGEST, admission_seconds=LONGEST)
     with (
@@ -96,18 +109,25 @@ def test_a_member_stays_longer_than_strangers_may(bank: House, hospital: House) 
 
 def test_a_connection_whose_streams_have_ended_is_a_strangers_again(bank: House, hospital: House) -> None:
     """Members cannot hoard connections either."""
-    with listening(bank, limits=SHORT) as live:
-        credentials = grpc.ssl_channel_credentials(
-            bank.identity.certificate, hospital.identity.private_key, hospital.identity.certificate
-        )
-        options = [("grpc.ssl_target_name_override", "node.gal")]
-        with grpc.secure_channel(live.card().address, credentials, options) as channel:
-            connect = channel.stream_stream("/gal.Node/Connect")
-            first = connect(iter(hello()))
-            next(first)
-            eventually(lambda: strangers(live) == 0, "it is admitted")
-            first.cancel()
-            eventually(lambda: live.listener.front.n_connections == 0, "it has no stream, and its time is up")
+    end = threading.Event()
+
+    def kept_open() -> Iterator[bytes]:
+        yield from hello()
+        end.wait(LONGEST)
+
+    mine = hospital.identity
+    credentials = grpc.ssl_channel_credentials(bank.identity.certificate, mine.private_key, mine.certificate)
+    options = [("grpc.ssl_target_name_override", "node.gal")]
+    with (
+        listening(bank, limits=SHORT) as live,
+        grpc.secure_channel(live.card().address, credentials, options) as channel,
+    ):
+        call = channel.stream_stream("/gal.Node/Connect")(kept_open())
+        next(call)
+        eventually(lambda: strangers(live) == 0, "it is admitted")
+        assert live.listener.front.n_connections == 1
+        end.set()
+        eventually(lambda: live.listener.front.n_connections == 0, "it has no stream, and its time is up")
 
 
 def test_who_is_turned_away_after_tls_is_dropped_soon(tmp_path: Path, bank: House, hospital: House) -> None:

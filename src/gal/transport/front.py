@@ -31,7 +31,7 @@ AT_ONCE = 64
 LOOK = 0.25
 """Seconds between looks at whose time is up."""
 REPORT = 60.0
-"""Seconds between two lines in the log about strangers."""
+"""Seconds between two times that the operator is told of strangers."""
 SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -51,9 +51,13 @@ class Front:
     """Runs in a thread of its own from ``start`` to ``close``; ``lead`` names the server for the next connection."""
 
     def __init__(
-        self, ports: Sequence[socket.socket], lead: Callable[[], InnerServer], limits: Limits
+        self,
+        ports: Sequence[socket.socket],
+        lead: Callable[[], InnerServer],
+        limits: Limits,
+        on_dropped: Callable[[int], object],
     ) -> None:
-        self._lead, self.limits = lead, limits
+        self._lead, self.limits, self._on_dropped = lead, limits, on_dropped
         self.strangers: Strangers[Passage] = Strangers(limits.per_address, limits.in_all)
         self._passages: set[Passage] = set()
         self._by_name: dict[str, Passage] = {}
@@ -190,7 +194,7 @@ class Front:
         if self._port.paused and not self._closing:
             self._port.take()
         if self._dropped and now >= self._next_report:
-            LOGGER.warning("%d connections of strangers were dropped", self._dropped)
+            self._on_dropped(self._dropped)
             self._dropped, self._next_report = 0, now + REPORT
 
     # Taking connections

@@ -48,7 +48,8 @@ class Listener:
 
     ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns, the stream is
     closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after TLS; ``fingerprint`` is None
-    where no key could be read. A peer has one stream: its new one ends its old one. ``largest`` is in bytes; ``limits``
+    where no key could be read. A peer has one stream: its new one ends its old one. ``on_dropped`` is told, now and
+    then, how many connections of strangers were dropped. ``largest`` is in bytes; ``limits``
     are those of connections without a stream; ``folder`` is where gRPC's own sockets lie, a temporary one where None.
     """
 
@@ -63,12 +64,13 @@ class Listener:
         largest: int,
         software: str,
         hello_seconds: float = 10.0,
+        on_dropped: Callable[[int], object] = lambda n_connections: None,  # noqa: ARG005
         limits: Limits | None = None,
         folder: Path | None = None,
     ) -> None:
         self.host, self.port = parse_address(address, "listen.bind", any_port=True)
         self.identity, self.cards = identity, cards
-        self.on_stream, self.on_refused = on_stream, on_refused
+        self.on_stream, self.on_refused, self.on_dropped = on_stream, on_refused, on_dropped
         self.largest, self.software, self.hello_seconds = largest, software, hello_seconds
         self._streams: dict[str, Stream] = {}
         self._threads: set[threading.Thread] = set()
@@ -87,7 +89,7 @@ class Listener:
             for one in ports:
                 one.close()
             raise
-        self.front = Front(ports, self._servers.current, self._limits)
+        self.front = Front(ports, self._servers.current, self._limits, self.on_dropped)
         self.front.start()
         return self
 

@@ -39,8 +39,8 @@ CLIENT_OPTIONS = (*_BOTH, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_r
 
 SERVER_OPTIONS = (
     *_BOTH,
-    # Without this a second node on the same port would silently take half of the connections.
-    ("grpc.so_reuseport", 0),
+    # A peer has one stream, and another while that one ends.
+    ("grpc.max_concurrent_streams", 16),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 )

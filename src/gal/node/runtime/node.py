@@ -146,6 +146,7 @@ class Node:
             self.cards,
             on_stream=self.assistants.on_stream,
             on_refused=lambda fingerprint, why: self.records.refused(fingerprint or "", "turned-away", why),
+            on_dropped=lambda n: self.log.warning("strangers dropped", connections=n),
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
             folder=self.home / "listening",

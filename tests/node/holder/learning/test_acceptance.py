@@ -15,7 +15,7 @@ from gal.errors import InvalidOptionError
 from gal.node.holder.learning.acceptance import Acceptance, Ending, decide, ending_of
 from gal.node.holder.learning.gathering import Patience
 from gal.node.holder.version_facts import validated_loss
-from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
+from gal.node.store.stored_versions import LearnedVersion, LearningOutcome, StoredClosing
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -70,9 +70,18 @@ def test_which_one_predicts(
 
 
 def test_nothing_validates_without_rounds() -> None:
-    found = Ensemble(("a",), "a", (0.0,), 1, (), (), 1.0, 2.0)
-    assert validated_loss(found) is None
-    assert validated_loss(replace(found, rounds=(Round(1, {}, 1.0, 1.0, 0.0, 1.5, {}, {}),))) == 2.0
+    nothing, unused, used = version(2.0).outcome, version(2.0, 1.5, kept=0).outcome, version(2.0, 1.5).outcome
+    assert nothing is not None
+    assert unused is not None
+    assert used is not None
+    assert validated_loss(nothing) is None
+    assert (validated_loss(unused), validated_loss(used)) == (2.0, 1.5)
+
+
+def test_a_closed_model_is_judged_as_it_predicts() -> None:
+    outcome = version(9, 5).outcome
+    assert outcome is not None
+    assert validated_loss(replace(outcome, closing=StoredClosing("", 0.5, 3.0))) == 3.0
 
 
 def test_who_was_removed_is_not_missed() -> None:
