@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,11 @@ def test_all_parts_run_on_few_rows(nodes: Any) -> None:
     assert 0 < asked["endpoint p50"] <= asked["endpoint p95"]
     held = nodes.memory_report(nodes.Scene(3_000, 4, nodes.LEAN, rounds=2))
     assert held["MB idle"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("GAL_DATA" not in os.environ, reason="Covertype is looked for in GAL_DATA")
+def test_covertype_is_the_same_over_nodes(nodes: Any) -> None:
+    found = nodes.covertype_report(nodes.Scene(3_000, model={"use": "tabular"}, rounds=2))
+    assert found["same bits"] == "True"
+    assert found["accuracy over nodes"] > found["accuracy without the closing model"]

@@ -15,8 +15,13 @@ from sklearn.svm import LinearSVC
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.core.state import Progress
+from gal.engine.labels import class_labels
+from gal.engine.options import Options
 from gal.engine.stacking import Closing, closes, features, said
+from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.privacy import RandomisedResponse
+from gal.privacy.protection import protect
 from gal.storage import load_ensemble, read_archive, save_ensemble, write_archive
 from gal.warnings import InterruptedWarning
 
@@ -322,7 +327,10 @@ def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
 def test_cores_change_nothing() -> None:
     X, y = crossed(2100)
     one, two = (GALRegressor(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
-    assert one.closing_ is not None
+    assert isinstance(two.closing_, Closing)
+    assert (
+        two.closing_.model.n_jobs is None
+    )  # with two, trees would be added up in the order in which they come
     assert one.predict(X).tobytes() == two.predict(X).tobytes()
 
 
@@ -331,3 +339,17 @@ def test_an_absurd_answer_does_not_stop_it() -> None:
     largest = float(np.finfo(np.float32).max)
     table = features(np.array([[1e300], [-1e300]]), [{"left": np.full((2, 1), largest, dtype=np.float32)}])
     assert table[:, 0].tolist() == [largest, -largest]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "closed"), [(None, True), (RandomisedResponse(1.0, classes=[0, 1]), False)]
+)
+def test_under_a_guarantee_the_private_refit_takes_its_place(privacy: Any, closed: bool) -> None:
+    """A task that every driver could run: whatever it does after the rounds is in it."""
+    _, y = crossed(2100)
+    labels = class_labels((y > 0).astype(int), Options())
+    seen = protect(privacy, labels, Options(), seed=0)
+    names = ["left", "right"]
+    task = make_task(seen.labels, names, seen.options, label_holder="left", private=seen.private)
+    assert (task.closing is not None) is closed
+    assert task.keeps_fitted  # for either

@@ -160,6 +160,8 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
         out.print(
             "[yellow]On the validation rows the label holder alone was better: assistance is not used.[/]"
         )
+    if facts.get("closing") is not None:
+        out.print(f"A closing model on all answers takes part: its share is {facts['closing']:.0%}.")
     _print_privacy(facts, out)
     table = Table("organization", "contribution", "rows it knows", "rounds missed")
     for name, share in facts["contributions"].items():

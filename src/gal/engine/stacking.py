@@ -106,7 +106,9 @@ class Stacking:
             self._fit(model, task, table)
             toward = said(model, task.loss, table(judges)) - output[judges]
         except Exception as error:
-            raise LocalModelError(f"the closing model {type(model).__name__} failed: {error}") from error
+            raise LocalModelError(
+                f"the closing model {type(model).__name__} failed: {error}. closing=False learns without it"
+            ) from error
         heard = None if weight is None else weight[judges]
         line = Line(task.loss, task.y[judges], output[judges], toward, heard)
         share = float(np.clip(ExactSearch()(line), 0.0, 1.0))

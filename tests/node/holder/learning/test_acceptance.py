@@ -81,7 +81,10 @@ def test_nothing_validates_without_rounds() -> None:
 def test_a_closed_model_is_judged_as_it_predicts() -> None:
     outcome = version(9, 5).outcome
     assert outcome is not None
-    assert validated_loss(replace(outcome, closing=StoredClosing("", 0.5, 3.0))) == 3.0
+    assert (
+        validated_loss(replace(outcome, closing=StoredClosing(digest="", share=0.5, validation_loss=3.0)))
+        == 3.0
+    )
 
 
 def test_who_was_removed_is_not_missed() -> None:
