@@ -338,7 +338,8 @@ def test_who_answers_nothing_explains_nothing() -> None:
 # Sums that are taken once
 
 
-def test_products_of_a_direction_are_sums_over_rows() -> None:
+def test_products_of_a_direction_are_sums_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.core.passes.BLOCK_ENTRIES", 16)  # several blocks
     residual, fitted = answers(11, n_outputs=2, m=3)
     rows = np.random.default_rng(1).uniform(0, 2, size=len(residual))
     weights = np.array([0.1, 0.2, 0.7])
