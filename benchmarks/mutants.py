@@ -64,7 +64,7 @@ TESTS = {
 }
 HEAVY = (
     *("numpy", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "sklearn.ensemble", "pandas"),
-    *("pydantic", "pyarrow", "torch"),
+    *("pydantic", "pyarrow", "torch", "dp_accounting.pld.privacy_loss_distribution"),
 )
 """Imported before forking, where it is installed."""
 EQUIVALENT: dict[str, dict[str, str]] = tomllib.loads(

@@ -338,7 +338,8 @@ def test_who_answers_nothing_explains_nothing() -> None:
 # Sums that are taken once
 
 
-def test_products_of_a_direction_are_sums_over_rows() -> None:
+def test_products_of_a_direction_are_sums_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.core.passes.BLOCK_ENTRIES", 16)  # several blocks
     residual, fitted = answers(11, n_outputs=2, m=3)
     rows = np.random.default_rng(1).uniform(0, 2, size=len(residual))
     weights = np.array([0.1, 0.2, 0.7])
@@ -389,3 +390,21 @@ def test_losses_with_a_kink_need_few_quadratic_problems(monkeypatch: pytest.Monk
             rows = np.random.default_rng(seed).uniform(0, 2, size=len(residual))
             ExactWeights(local_loss(loss))(residual, fitted, rows)
         assert solved[0] / 5 <= most
+
+
+@local_losses
+@pytest.mark.parametrize("seed", range(4))
+def test_duplicates_together_weigh_what_one_of_them_would(loss: str, seed: int) -> None:
+    residual, (one, other) = answers(seed, m=2)
+    find = ExactWeights(local_loss(loss))
+    alone, shared = find(residual, [one, other]), find(residual, [one, other, one, one])
+    np.testing.assert_allclose(shared[0] + shared[2] + shared[3], alone[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_who_says_nothing_is_better_than_who_says_the_opposite(size: float) -> None:
+    residual, (noise,) = answers(4, m=1)
+    residual, silent = np.float32(size) * residual, np.zeros_like(noise)
+    np.testing.assert_allclose(ExactWeights()(residual, [-residual, silent]), [0.0, 1.0], atol=1e-6)
+    half = ExactWeights()(residual, [2 * residual, silent])
+    np.testing.assert_allclose(half, [0.5, 0.5], atol=1e-6)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
 
 from gal.errors import BudgetSpentError, InvalidOptionError
 from gal.privacy.accounting import Event, spent
@@ -176,3 +177,28 @@ def test_what_makes_no_sense_is_said(given_: dict[str, Any], said: str) -> None:
     chosen: dict[str, Any] = {"noise": "laplace", "clip": 2.0, "epsilon": 0.5}
     with pytest.raises(InvalidOptionError, match=said):
         AnswerNoise(**chosen | given_)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "budget", "answers"), [(0.01, 4.0, 400), (0.5, 0.4, 0), (0.3, 0.3, 1), (0.25, 1.8, 7)]
+)
+def test_as_many_answers_as_the_budget_divided_by_the_cost(
+    epsilon: float, budget: float, answers: int
+) -> None:
+    assert AnswerNoise("laplace", 3.0, epsilon).allowed(budget) == answers
+
+
+def test_a_budget_without_end_is_not_counted_to_its_end() -> None:
+    assert 2**19 <= AnswerNoise("laplace", 3.0, 1e-6).allowed(1e6) <= 2**20
+
+
+def test_the_deviation_is_that_of_the_noise() -> None:
+    """Of the Laplace distribution sqrt(2) times its scale, of the normal one its scale."""
+    for outputs in (1, 3):
+        assert LAPLACE.deviation(outputs) == pytest.approx(stats.laplace(scale=LAPLACE.scale(outputs)).std())
+        assert gaussian().deviation(outputs) == gaussian().scale(outputs)
+
+
+def test_so_many_answers_are_one_event_of_the_ledger() -> None:
+    assert (LAPLACE.event().count, LAPLACE.event(5).count) == (1, 5)
+    assert LAPLACE.event(5).parameter == pytest.approx(1 / 0.5)

@@ -233,3 +233,52 @@ def test_labels_that_are_no_codes_are_refused(loss: CorrectedLogLoss, wrong: flo
     with pytest.raises(InvalidLabelsError):
         loss.check(np.array([[0.0], [1.0], [wrong]]))
     loss.check(np.array([[0.0], [1.0]]))
+
+
+@every_loss
+def test_the_value_is_minus_the_log_of_the_mixture(loss: CorrectedLogLoss) -> None:
+    """Of what the model says of the true class and what the mechanism writes; a hundredth of the noise is doubt."""
+    y, output, _ = problem(loss, 40, 3)
+    logits = np.hstack([np.zeros_like(output), output]) if loss.n_outputs == 1 else output
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    own = p[np.arange(40), y[:, 0].astype(int)]
+    mixture = loss.keep * own + (1 - loss.keep) / (loss.n_classes - 1) * (1 - own)
+    doubt = 0.01 * (1 - loss.keep)
+    expected = -(1 - doubt) * np.log(mixture) - doubt * np.log(p).mean(axis=1)
+    np.testing.assert_allclose(loss.value(y, output), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("keep", [0.55, 0.9, 1.0])
+@pytest.mark.parametrize("n", [3, 30, 3000])
+def test_a_class_that_was_not_seen_has_a_standard_error_or_half_a_row(keep: float, n: int) -> None:
+    """Never more than all classes alike would have; the others share the rest as they were seen."""
+    loss = CorrectedLogLoss(3, keep)
+    codes = (np.arange(n) % 3 == 0).astype(int)  # a third is class 1, nobody class 2
+    written = (1 - keep) / 2
+    error = np.sqrt(written * (1 - written) / n) / (keep - written)
+    least = min(max(error, 0.5 / n), 1 / 3)
+    seen = np.bincount(codes, minlength=3) / n
+    share = np.maximum((seen - written) / (keep - written), least)
+    for weight in (None, np.full(n, 2.5)):
+        found = loss.initial(codes[:, None].astype(float), weight)
+        np.testing.assert_allclose(np.exp(found), share / share.sum(), rtol=1e-9)
+
+
+def test_rows_of_unequal_weight_know_less_than_as_many_alike() -> None:
+    """Nine rows of which one has all the weight are as good as one: nothing is known."""
+    loss, y = CorrectedLogLoss(3, 0.9), np.zeros((9, 1))
+    alone = np.array([1.0] + [1e-9] * 8)
+    np.testing.assert_allclose(loss.initial(y, alone), loss.initial(y[:1]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n_classes", "keep"), [(1, 1.0), (0, 1.0), (2, 0.5), (4, 0.25), (2, 1.0001)])
+def test_what_is_no_randomised_response_is_refused(n_classes: int, keep: float) -> None:
+    with pytest.raises(InvalidOptionError, match=r"n_classes must be|keep must be"):
+        CorrectedLogLoss(n_classes, keep)
+
+
+def test_two_classes_have_one_output_unless_two_are_wanted() -> None:
+    assert CorrectedLogLoss(2, 0.8).n_outputs == 1
+    assert CorrectedLogLoss(2, 0.8, one_output=False).n_outputs == 2
+    assert CorrectedLogLoss(3, 0.8).n_outputs == 3

@@ -156,10 +156,10 @@ def test_the_mean_of_several_intervals_is_taken_for_normal(loss: Loss) -> None:
     def density(sent: float, true: float, t: int) -> float:
         low, high = bounds[t]
         expected = min(max((true - low) / (high - low), 0.0), 1.0)
-        deviation = math.sqrt(float(np.var(sends(expected))) / 4)
+        deviation = math.sqrt(float(np.var(sends(expected))) / 2)
         return float(norm.logpdf((sent - low) / (high - low), expected, deviation))
 
-    found = PaperInterval(4).log_likelihood(insight, some_labels(loss))
+    found = PaperInterval(2).log_likelihood(insight, some_labels(loss))
     compare(found, by_hand(insight, density, scaled=True), tolerance=1e-3)
 
 

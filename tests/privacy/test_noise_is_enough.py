@@ -19,6 +19,7 @@ from scipy.stats import norm
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.engine.labels import Labels
 from gal.engine.options import Options
+from gal.errors import InvalidOptionError
 from gal.privacy import (
     GaussianLabels,
     GaussianResiduals,
@@ -204,3 +205,28 @@ def test_randomised_response_is_as_likely_under_any_two_labels_as_epsilon_allows
     other = (1 - source.scale) / (n_classes - 1)
     assert math.log(source.scale / other) == pytest.approx(epsilon, rel=1e-9)
     assert mechanism.keep == source.scale
+
+
+@pytest.mark.parametrize(
+    "mechanism", [LaplaceResiduals(1.0), GaussianResiduals(1.0, 1e-5)], ids=["laplace", "gaussian"]
+)
+@with_accounting
+def test_residuals_are_cut_at_1_unless_told_otherwise(mechanism: Any) -> None:
+    sent = mechanism.release(SquaredError(), 2, Recording())(
+        np.array([[-5.0], [0.5], [5.0]]), 1, "assisted", None
+    )
+    np.testing.assert_array_equal(sent, [[-1.0], [0.5], [1.0]])
+
+
+@with_accounting
+def test_one_output_is_meant_where_none_are_named() -> None:
+    for mechanism in (LaplaceLabels(0.5, 0.0, 3.0), GaussianLabels(0.5, 1e-6, 0.0, 3.0)):
+        assert mechanism.scale() == mechanism.scale(1) < mechanism.scale(2)
+
+
+@pytest.mark.parametrize("clip", [0, -1.0, math.inf, math.nan, True, "1", None])
+def test_a_clip_is_a_number_above_0(clip: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="clip must be a number above 0"):
+        LaplaceResiduals(1.0, clip=clip)
+    for number in (0.3, 1, np.float32(2.5), np.int64(2)):
+        assert LaplaceResiduals(1.0, clip=number).clip == number  # type: ignore[arg-type]

@@ -165,3 +165,8 @@ class TestInterval:
 def test_the_package_says_what_it_has() -> None:
     assert gal.privacy.__all__ == sorted(gal.privacy.__all__)
     assert all(hasattr(gal.privacy, name) for name in gal.privacy.__all__)
+
+
+def test_a_residual_of_one_entry_is_one() -> None:
+    for mechanism in (PaperLaplace(), PaperInterval()):
+        np.testing.assert_array_equal(mechanism([[0.5]], generator()), [[0.5]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import tomllib
 from dataclasses import replace
@@ -234,3 +235,41 @@ def test_many_threads_see_whole_cards_while_files_change(tmp_path: Path) -> None
     for thread in threads:
         thread.join()
     assert seen == []
+
+
+def test_the_folder_is_its_owners_and_its_cards_may_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "cards"
+    cards = CardFolder(folder)
+    cards.add(card_of(make_identity("bank")))
+    cards.add(card_of(make_identity("shop")))  # the folder is there by now
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
+
+
+def test_a_card_has_at_most_64_kibibytes(tmp_path: Path) -> None:
+    card, path = card_of(make_identity("bank")), tmp_path / "bank.card"
+    text = card_text(card)
+    path.write_text(text + "#" * (64 * 1024 - len(text)))
+    assert read_card(path) == card
+    path.write_text(text + "#" * (64 * 1024 - len(text) + 1))
+    with pytest.raises(IdentityError, match="larger than 64 kB: this is not a card"):
+        read_card(path)
+
+
+def test_a_key_is_known_under_its_own_name_only(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    cards = CardFolder(tmp_path / "cards", on_warning=warnings.append)
+    bank, shop = card_of(make_identity("bank")), card_of(make_identity("shop"))
+    cards.add(bank)
+    assert cards.is_known("bank", bank.fingerprint)
+    assert not cards.is_known("shop", bank.fingerprint)
+    assert not cards.is_known("bank", shop.fingerprint)
+    blocked = CardFolder(tmp_path / "cards" / "bank.card", on_warning=warnings.append)
+    assert not blocked.is_known("bank", bank.fingerprint)  # a file where the folder should be
+    assert len(warnings) == 1
+    assert "cannot be read" in warnings[0]
+
+
+def test_who_listens_to_no_warnings_gets_none(tmp_path: Path) -> None:
+    (tmp_path / "bank.card").write_text("nonsense")
+    assert dict(CardFolder(tmp_path).all()) == {}

@@ -52,6 +52,16 @@ class Answering(FakeStream):
         return super().receive()
 
 
+class Spaced(Answering):
+    """Answers with the right proof, but for blanks in it."""
+
+    def receive(self) -> Any:
+        answer = cast(Message, super().receive().message)
+        proof = answer.fields["proof"]
+        self.hears = Message("welcome", fields={**answer.fields, "proof": f"{proof[:8]} {proof[8:]}"})
+        return FakeStream.receive(self)
+
+
 def dial(stream: FakeStream) -> FakeStream:
     greet(cast(Any, stream), CARD, HOSPITAL, software="1.0", largest=7)
     return stream
@@ -87,8 +97,9 @@ def test_every_hello_has_a_nonce_of_its_own() -> None:
         Answering(BANK, proof=base64.b64encode(b"?" * 64).decode()),
         Answering(BANK, proof="no base64!"),
         Answering(BANK, proof=""),
+        Spaced(BANK),
     ],
-    ids=["another key", "passed on", "made up", "no base64", "none"],
+    ids=["another key", "passed on", "made up", "no base64", "none", "spaced"],
 )
 def test_who_does_not_prove_it_is_not_agreed_with(stream: Answering) -> None:
     with pytest.raises(

@@ -7,8 +7,8 @@ and the messages are the real ones.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -218,7 +218,7 @@ def test_her_own_organization_answers_one_request_at_a_time(step: Step) -> None:
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
-        time.sleep(0.05)
+        threading.Event().wait(patient(0.05))
         with lock:
             inside[0] -= 1
         return fitted(asked, 1.0, "clinic")
@@ -231,7 +231,7 @@ def test_her_own_organization_answers_one_request_at_a_time(step: Step) -> None:
 def test_who_is_not_begun_or_has_left_is_not_asked(step: Step) -> None:
     del step.shared["ward"]
     step.state.set_member(TASK, "lab", "left of its own accord")
-    step.gathering.patience = Patience(join=patient(5), deadline=patient(50), quorum=1)
+    step.gathering.patience = replace(step.gathering.patience, quorum=1)
     (replies,) = step.carry(1, [step.fit()])
     assert step.node.asked == [("clinic", "1.0")]
     assert {name: str(replies[name]) for name in ("lab", "ward")} == {
