@@ -96,6 +96,7 @@ class Service:
         version = agreed_version(asked, begun.message, begun=self._now(), **columns)
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, version)
+        self._checks.begun(asked)
         self.log.info(
             "begun", peer=asked.peer, task=task.name, version=message.version, rows=result["n_rows"]
         )
@@ -122,7 +123,9 @@ class Service:
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection."""
         self._checks.intersection(asked, task)
-        return restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
+        answer = restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
+        self._checks.exchanged(asked)
+        return answer
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
@@ -160,7 +163,9 @@ class Service:
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, "begun", "finished")
         if self.guard.noise_on(asked) is None:
-            return restore(self._predicted(asked, task, version)[1])
+            said = restore(self._predicted(asked, task, version)[1])
+            self._checks.predicted(asked, said.message)
+            return said
         folder = self.state.folder(task.id, asked.message.version)
         with self.guard.lock(asked.digest):
             kept = self.guard.kept(folder, asked.digest)
@@ -168,6 +173,7 @@ class Service:
                 return kept
             result, content = self._predicted(asked, task, version)
             rows, answer = keys_of(content[: result["keys"]]), content[result["keys"] :]
+            self._checks.predicted(asked, restore(answer).message)
             self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, answer)
 

@@ -201,7 +201,8 @@ class Predictor:
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
         self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
         here = self._assistants.present(record.id)
-        everything = Asking(np.arange(len(ids)))
+        own_rows_asked = Asking(np.arange(len(ids)))  # her own file of rows is in this order
+        everything = own_rows_asked.in_order_of_tokens(ids, record.terms.alignment, self._node.configuration)
         shape = len(request.rounds), len(ids), record.terms.outputs
         replies: dict[str, Any] = {
             name: _absent(self._state, record, name) for name in others if name not in here
@@ -211,12 +212,11 @@ class Predictor:
             for name in others
             if name in here
         }
-        prepared: dict[int, Encoded] = {}
-        pendings = self._post(record, version, request, ids, askings, prepared, replies)
+        pendings = self._post(record, version, request, ids, askings, replies)
         until = time.monotonic() + seconds
         if own in request.organizations:  # while the others compute
-            encoded = prepared.get(id(everything)) or self._message(record, version, request, ids, everything)
-            replies[own] = self._own_values(encoded, own_rows, everything, shape)
+            encoded = self._message(record, version, request, ids, own_rows_asked)
+            replies[own] = self._own_values(encoded, own_rows, own_rows_asked, shape)
 
         def answered_or_gone() -> bool:
             waiting = {name for name, one in pendings.items() if not one.done.is_set()}
@@ -237,10 +237,10 @@ class Predictor:
         request: PredictRequest,
         ids: RowIds,
         askings: Mapping[str, Asking | Exception],
-        prepared: dict[int, Encoded],
         replies: dict[str, Any],
     ) -> dict[str, Pending]:
         pendings: dict[str, Pending] = {}
+        prepared: dict[int, Encoded] = {}
         for name, asking in askings.items():
             if isinstance(asking, Exception):
                 replies[name] = asking
@@ -263,7 +263,7 @@ class Predictor:
             return error
         if positions is None:
             return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
-        return Asking(positions)
+        return Asking(positions).in_order_of_tokens(ids, record.terms.alignment, self._node.configuration)
 
     def _message(
         self, record: TaskRecord, version: int, request: PredictRequest, ids: RowIds, asking: Asking
@@ -328,8 +328,6 @@ def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
         )
     if values.shape[::2] != shape[::2]:  # of no row at all, any number of rounds would need no bytes
         return InvalidReplyError(f"answered with shape {values.shape}, expected {shape}")
-    if len(known) == shape[1] and known.all():
-        return values
     spread = np.full(shape, np.nan, dtype=np.float32)
     spread[:, asking.positions[known]] = values
     return spread

@@ -36,7 +36,7 @@ from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of
 from gal.node.store.files import write_whole
 from gal.node.store.views import load_view, save_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
+from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.stored_models import StoredModels
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
@@ -125,9 +125,11 @@ class LocalWork:
         with alignment_refusals():
             check_roles(message.arrays, len(asked), peer)
             Index(asked)  # refuses a row that is there twice
-            check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
-        if not own:
+            if own:
+                check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
+        if not own:  # one answer for few known rows and for none: it must not tell who is known here
             self.limits.check_begin(int(known.sum()), message.version)
+            check_exchanged(message, known, self.configuration.name)
         save_view(view_in_blocks(table, positions[known]), folder / "view")
         answer = encode(
             Message(
