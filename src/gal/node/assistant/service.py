@@ -9,11 +9,11 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
@@ -27,6 +27,7 @@ from gal.node.store.audit import utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion
 from gal.node.work.answer_noise import keys_of
+from gal.node.work.learned_rows import KEPT_FILES
 from gal.node.work.worker import Result, Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
@@ -53,6 +54,7 @@ class Service:
         self._checks = RequestChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
+        self._changes: dict[tuple[str, int], str] = {}
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -195,7 +197,19 @@ class Service:
             noise=self.guard.noise_on(asked),
         )
         self.metrics.predicted(asked.peer, n_rows)
+        self._tell_changes(asked, task, found[0])
         return found
+
+    def _tell_changes(self, asked: IncomingRequest, task: TaskRecord, result: Mapping[str, Any]) -> None:
+        """The operator hears how the data differ from what was learned from, once for each way in which they do."""
+        key, said = (task.id, asked.message.version), result["changes"] if result["changed"] else ""
+        self.metrics.changed(task.name, bool(said))
+        if self._changes.get(key, "") != said:
+            self._changes[key] = said
+            if said:
+                self.log.warning(
+                    "data changed since learning", task=task.name, version=asked.message.version, how=said
+                )
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
@@ -212,7 +226,7 @@ class Service:
     def clean(self, task: str, number: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
         folder, version = self.state.folder(task, number), self.state.version(task, number)
-        needed = {one.model for one in self.state.answers(task, number)}
+        needed = {one.model for one in self.state.answers(task, number)} | KEPT_FILES
         if version is None or version.status == "abandoned":
             needed = set()
         self.worker("forget", folder=folder)

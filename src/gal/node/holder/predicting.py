@@ -72,6 +72,8 @@ class NodePrediction:
     """By organization: of how many rows it said what it never said in learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
     """By organization whose answers are distributed otherwise than in learning: how far apart, from 0 to 1."""
+    changed: Sequence[str] = ()
+    """Organizations that say that their data differ from what they learned from."""
 
     def most_probable(self) -> list[Any]:
         """The class of each row; for regression the numbers themselves."""
@@ -117,11 +119,11 @@ class Predictor:
             )
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
-        unknown: dict[str, int] = {}
+        unknown, changed = dict[str, int](), list[str]()
         screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
         try:
             request = next(steps)
-            replies = self._ask(record, chosen, request, ids, own_rows, seconds, join)
+            replies = self._ask(record, chosen, request, ids, own_rows, seconds, join, changed)
             unknown = {
                 name: int(np.isnan(values).all(axis=(0, 2)).sum())
                 for name, values in replies.items()
@@ -144,6 +146,7 @@ class Predictor:
             chosen,
             screened.outside,
             screened.drifted,
+            sorted(changed),
         )
 
     def _screen(
@@ -193,8 +196,12 @@ class Predictor:
         own_rows: Path | None,
         seconds: float,
         join: float,
+        changed: list[str],
     ) -> dict[str, Any]:
-        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
+        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none.
+
+        Who says that its data have changed is added to ``changed``.
+        """
         own = self._node.name
         others = [name for name in request.organizations if name != own]
         members = self._state.members(record.id)
@@ -228,6 +235,9 @@ class Predictor:
             asking = askings[name]
             assert isinstance(asking, Asking)
             replies[name] = _values(pending, asking, shape, seconds)
+            if pending.answer is not None and pending.answer.message.fields.get("changed"):
+                changed.append(name)
+                self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return replies
 
     def _post(
