@@ -36,7 +36,7 @@ from hostile import (
 )
 from patience import patient
 
-POLICY = "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day = 300\n"
+POLICY = "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day = 300\nrefused_begins_per_day = 100\n"
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_what_was_not_agreed_is_not_asked(net: Network, link: Peer) -> None:
         ("alignment", {"folds": np.full(N, -5, dtype=np.int32)}, {}),
         ("alignment", {"parts": np.full(N, -1, dtype=np.int32)}, {}),
         ("alignment", {"integers": np.zeros(N, dtype=np.int64)}, {}),
-        ("alignment", {"integers": np.arange(N, dtype=np.int64)}, {}),
+        ("too-few-rows", {"integers": np.arange(N, dtype=np.int64)}, {}),
         ("alignment", {"integers": None, "texts": np.array(["a"] * N, dtype=object)}, {}),
         ("alignment", {"texts": np.array(["a"] * N, dtype=object)}, {}),
         ("alignment", {"integers": None}, {}),
@@ -114,6 +114,16 @@ def test_small_groups_are_not_probed(link: Peer, task: Asker, net: Network) -> N
     assert link.refused(task.fit(residual=np.ones((10, 1)))) == "too-few-rows"
     assert link.ask(task.begin(version=2)).kind == "begun"
     assert link.refused(task.fit(version=2, weight=fit.astype(np.float64))) == "too-few-rows"
+    # The same by weights that are small, not zero, and by residuals that are small in all rows but one:
+    small, one = np.full(N, 2e-6), np.full((N, 1), 1e-3)
+    small[0] = one[0] = 1.0
+    assert link.refused(task.fit(version=2, weight=small)) == "too-few-rows"
+    assert link.refused(task.fit(version=2, residual=one)) == "too-few-rows"
+    assert (
+        link.refused(task.fit(version=2, weight=1 / (one[:, 0] + 1e-9) ** 1, residual=one**2))
+        == "too-few-rows"
+    )
+    assert link.ask(task.fit(version=2)).kind == "fitted"
 
 
 def test_versions_and_rows_have_limits(link: Peer, task: Asker, net: Network) -> None:

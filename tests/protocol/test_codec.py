@@ -70,7 +70,7 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "fitted": {"answers": digests, "rows": digests, "round": positive},
     "predict": asked | {"track": tracks, "rounds": rounds},
     "revisit": {"rows": digests, "track": tracks, "rounds": rounds},
-    "predicted": {"answers": digests, "rows": digests},
+    "predicted": {"answers": digests, "rows": digests, "changed": st.booleans()},
     "end": {"kept": st.integers(0, 1_000_000)},
     "done": {"answers": digests},
 }

@@ -155,6 +155,8 @@ class PredictedReply(Fields):
 
     answers: Digest
     rows: Digest
+    changed: bool = False
+    """Whether the organization's data differ from what it learned from; only sent where they do."""
 
 
 class End(Fields):

@@ -99,6 +99,9 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
         "fit_cpu_seconds": 3600,
         "fit_memory": 4_000_000_000,
         "predictions_per_day": 1_000_000,
+        "small_predictions_per_day": 100_000,
+        "unknown_ids_per_day": 100_000,
+        "refused_begins_per_day": 20,
         "decimals": None,
         "largest_message": 1_000_000_000,
     }

@@ -31,12 +31,19 @@ def ward_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def make(factor: float) -> None:
         def turned(
-            self: LocalWork, data: Any, message: Any, order: Any, known: Any, values: Any, noise: Any
+            self: LocalWork,
+            data: Any,
+            message: Any,
+            order: Any,
+            known: Any,
+            values: Any,
+            *more: Any,
+            **how: Any,
         ) -> Any:
             ward = self.configuration.name == "ward"
             with np.errstate(over="ignore"):
                 said = np.float32(factor) * values if ward else values
-            return honest(self, data, message, order, known, said, noise)
+            return honest(self, data, message, order, known, said, *more, **how)
 
         monkeypatch.setattr(LocalWork, "_predictions", turned)
 

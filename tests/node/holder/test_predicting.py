@@ -63,6 +63,40 @@ def test_ids_only(network: Network, tmp_path: Path, expected: dict[int, float]) 
     assert (found["degraded"], found["missing"], found["unknown"]) == (0, {}, {})
 
 
+class Overheard:
+    """Notes the ids that leave for others in predictions."""
+
+    def __init__(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[list[int]] = []
+        post = network.nodes["clinic"].assistants.post
+
+        def noting(name: str, encoded: Any, *more: Any) -> Any:
+            if encoded.message.kind == "predict":
+                self.sent.append(encoded.message.arrays["integers"].tolist())
+            return post(name, encoded, *more)
+
+        monkeypatch.setattr(network.nodes["clinic"].assistants, "post", noting)
+
+
+def test_the_order_of_the_file_stays_here(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: dict[int, float]
+) -> None:
+    """Cases before controls would tell who is which; ids leave in their own order, results come in that of the file."""
+    heard = Overheard(network, monkeypatch)
+    table = network.tables["clinic"].sort_values(LABEL, ascending=False)
+    found = predict(network, tmp_path, table.drop(columns=[LABEL]))
+    assert [row["id"] for row in found["rows"]] == table[ROW_ID].tolist()
+    assert by_id(found) == {one: expected[one] for one in table[ROW_ID]}
+    table.to_csv(tmp_path / "labelled.csv", index=False)
+    scores = network.holder.compare("risk", [1], tmp_path / "labelled.csv")["scores"]
+    said = np.array([expected[one] for one in table[ROW_ID]])
+    y = table[LABEL].to_numpy()
+    assert scores[1]["r2"] == pytest.approx(1 - ((y - said) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    assert len(heard.sent) == 4
+    assert all(ids == sorted(ids) for ids in heard.sent)
+    assert heard.sent[0] != table[ROW_ID].tolist()
+
+
 def test_own_columns_in_any_order_among_others(
     network: Network, tmp_path: Path, expected: dict[int, float]
 ) -> None:

@@ -74,6 +74,7 @@ def examine(home: Path) -> list[Finding]:
     table: list[Any] = []
     findings += _safely("data", lambda: _data(configuration, table))
     findings += _safely("model", lambda: _model(configuration, table[0] if table else None))
+    findings += _safely("changes", lambda: _changes(configuration, table[0] if table else None))
     findings += _safely("sandbox", _sandbox)
     findings += _safely("secret", lambda: _secret(configuration))
     findings += _safely("privacy", lambda: _privacy(configuration))
@@ -185,6 +186,31 @@ def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
     yield Finding(
         "model", False, said, f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
     )
+
+
+def _changes(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
+    """Whether the data are still those that versions in use learned from."""
+    if table is None or not (configuration.home / "state.sqlite").exists():
+        return
+    from gal.node.store.state import State
+    from gal.node.work.learned_rows import compare_rows
+
+    state = State(configuration.home)
+    try:
+        for task in state.tasks():
+            statuses = state.statuses(task.id, "organization")
+            version = max((number for number, status in statuses.items() if status == "finished"), default=0)
+            if version == 0:
+                continue
+            changes = compare_rows(table, state.folder(task.id, version))
+            if changes:
+                said = f"the data differ from what version {version} of {task.name!r} learned from: {changes.said()}"
+                yield Finding("changes", None, said, "bring the data back, or ask for a new version")
+            elif changes.n_compared:
+                said = f"the data are those that version {version} of {task.name!r} learned from"
+                yield Finding("changes", True, said)
+    finally:
+        state.close()
 
 
 def _sandbox() -> Iterator[Finding]:

@@ -5,11 +5,13 @@ For the node's own tasks (``own``) its policy does not count.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
@@ -18,12 +20,14 @@ from gal.node.config.policy import PolicyLimits
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.protocol import Message
+from gal.protocol.messages import IDS
 
 EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
 
-LEAST_WEIGHT = 1e-6
-"""A row with a smaller share of the largest weight counts as not fitted."""
+SHARE_BY_RESIDUAL = 0.1
+"""Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal residuals a third
+counts, and those of a rare class, or of the last rounds, are large in few rows."""
 
 
 class RequestChecks:
@@ -101,6 +105,26 @@ class RequestChecks:
         if not asked.own:
             version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)
             self._limits.check_begin(self._policy.min_rows, version)
+            self._count_beginning(asked)
+            if terms.alignment == "psi" and not self._state.use_credit(*_exchanged(asked), _n_rows(asked)):
+                raise self._not_exchanged()
+
+    def _count_beginning(self, asked: IncomingRequest) -> None:
+        """Counted before anything is looked up: what a refusal tells is the same, and has been paid for."""
+        limit = self._policy.refused_begins_per_day
+        if self._state.spend_predictions(f"begin {asked.peer}", self._today(), 1, limit) >= limit:
+            raise self._limits.too_many_begins()
+
+    def begun(self, asked: IncomingRequest) -> None:
+        """A beginning succeeded: it does not count as one that was refused."""
+        if not asked.own:
+            self._state.use_credit(f"begin {asked.peer}", self._today(), 1)
+
+    def _not_exchanged(self) -> RefusedError:
+        return RefusedError(
+            "alignment",
+            f"{self._name} speaks only of rows that a private set intersection has found: do one first",
+        )
 
     def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """A step of a private set intersection: before a version begins, or (charged as predictions) after its end."""
@@ -113,6 +137,12 @@ class RequestChecks:
                 self._count_exchange(asked, task)
         elif fields["step"] == "response":
             self.charge_rows(asked, fields["n_rows"])
+            self._count_small(asked, fields["n_rows"])
+
+    def exchanged(self, asked: IncomingRequest) -> None:
+        """An exchange is complete: so many rows may be named once."""
+        if asked.message.fields["step"] == "response" and not asked.own:
+            self._state.spend_predictions(*_exchanged(asked), asked.message.fields["n_rows"], sys.maxsize)
 
     def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
@@ -168,9 +198,10 @@ class RequestChecks:
                 "not-finite", f"round {round}: the residual for {self._name} has NaN or infinite values"
             )
         if not asked.own:
-            # A row of hardly any weight is not fitted: weighing all but a few away would be probing.
-            counted = n_fit if weight is None else int((weight > LEAST_WEIGHT * weight.max()).sum())
+            # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
+            counted = n_fit if weight is None else int(effective_rows(weight) + 1e-6)
             self._limits.check_fit(min(counted, version.fewest) if part is None else counted, round)
+            self._limits.check_residual(_narrowest(residual, weight) / SHARE_BY_RESIDUAL, round)
 
     def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""
@@ -194,7 +225,77 @@ class RequestChecks:
                 "too-many-rows",
                 f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
             )
+        if asked.own:
+            return
+        limit = self._policy.unknown_ids_per_day
+        if self._state.spend_predictions(f"unknown {asked.peer}", self._today(), 0, limit) >= limit:
+            raise self._limits.too_many_unknown()
+        if agreed == "psi" and not self._state.use_credit(*_exchanged(asked), n_rows):
+            raise self._not_exchanged()
         self.charge_rows(asked, n_rows)
+
+    def predicted(self, asked: IncomingRequest, answer: Message) -> None:
+        """Whether an answer may leave that says which ids are known here, and is on record before it does.
+
+        With the budget for unknown ids spent nothing more is predicted that day: a refusal of only those with unknown
+        ones would tell as much as an answer.
+        """
+        if asked.own:
+            return
+        known = answer.arrays["known"] == 1
+        n_unknown, limit = int((~known).sum()), self._policy.unknown_ids_per_day
+        before = self._state.spend_predictions(f"unknown {asked.peer}", self._today(), n_unknown, limit)
+        if before + n_unknown > limit:
+            self._state.spend_predictions(f"unknown {asked.peer}", self._today(), limit - before, limit)
+            raise self._limits.too_many_unknown()
+        if n_unknown and asked.message.fields["method"] == "psi":
+            raise self._not_exchanged()
+        if asked.message.fields["method"] != "psi":  # there, the exchange was counted
+            self._count_small(asked, int(known.sum()))
+
+    def _count_small(self, asked: IncomingRequest, n_rows: int) -> None:
+        """Few rows at once tell more of each of them, first of all whether it is known."""
+        if n_rows >= self._policy.min_rows:
+            return
+        limit = self._policy.small_predictions_per_day
+        if self._state.spend_predictions(f"small {asked.peer}", self._today(), 1, limit) >= limit:
+            raise self._limits.too_small()
+
+
+def effective_rows(mass: NDArray[Any]) -> float:
+    """How many rows of equal mass would be as many: (sum m)^2 / sum m^2; 0 where there is no mass.
+
+    >>> effective_rows(np.ones(8)), round(effective_rows(np.array([1.0, 1e-6, 1e-6])), 3)
+    (8.0, 1.0)
+    """
+    largest = float(mass.max(initial=0.0))
+    if largest <= 0:
+        return 0.0
+    shares = mass.astype(np.float64) / largest
+    return float(shares.sum() ** 2 / (shares**2).sum())
+
+
+def _narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
+    """On how many rows the squares of a residual rest, in the output where that is fewest; one of zeros tells nothing."""
+    weights = (
+        1.0 if weight is None else weight / max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
+    )
+    found = [np.inf]
+    for column in residual.T.astype(np.float64):
+        largest = float(np.abs(column).max(initial=0.0))
+        if largest > 0:
+            found.append(effective_rows(weights * (column / largest) ** 2) or np.inf)
+    return min(found)
+
+
+def _exchanged(asked: IncomingRequest) -> tuple[str, str]:
+    """Under which names the rows of private set intersections are kept that may still be named."""
+    return f"exchanged {asked.peer}", f"{asked.message.task} {asked.message.version}"
+
+
+def _n_rows(asked: IncomingRequest) -> int:
+    """How many rows a request names."""
+    return max((len(asked.message.arrays[name]) for name in IDS if name in asked.message.arrays), default=0)
 
 
 def agreed_version(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
@@ -27,6 +27,7 @@ from gal.node.store.audit import utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion
 from gal.node.work.answer_noise import keys_of
+from gal.node.work.learned_rows import KEPT_FILES
 from gal.node.work.worker import Result, Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
@@ -53,6 +54,7 @@ class Service:
         self._checks = RequestChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
+        self._changes: dict[tuple[str, int], str] = {}
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -96,6 +98,7 @@ class Service:
         version = agreed_version(asked, begun.message, begun=self._now(), **columns)
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, version)
+        self._checks.begun(asked)
         self.log.info(
             "begun", peer=asked.peer, task=task.name, version=message.version, rows=result["n_rows"]
         )
@@ -122,7 +125,9 @@ class Service:
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection."""
         self._checks.intersection(asked, task)
-        return restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
+        answer = restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
+        self._checks.exchanged(asked)
+        return answer
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
@@ -160,7 +165,9 @@ class Service:
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, "begun", "finished")
         if self.guard.noise_on(asked) is None:
-            return restore(self._predicted(asked, task, version)[1])
+            said = restore(self._predicted(asked, task, version)[1])
+            self._checks.predicted(asked, said.message)
+            return said
         folder = self.state.folder(task.id, asked.message.version)
         with self.guard.lock(asked.digest):
             kept = self.guard.kept(folder, asked.digest)
@@ -168,6 +175,7 @@ class Service:
                 return kept
             result, content = self._predicted(asked, task, version)
             rows, answer = keys_of(content[: result["keys"]]), content[result["keys"] :]
+            self._checks.predicted(asked, restore(answer).message)
             self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, answer)
 
@@ -189,7 +197,19 @@ class Service:
             noise=self.guard.noise_on(asked),
         )
         self.metrics.predicted(asked.peer, n_rows)
+        self._tell_changes(asked, task, found[0])
         return found
+
+    def _tell_changes(self, asked: IncomingRequest, task: TaskRecord, result: Mapping[str, Any]) -> None:
+        """The operator hears how the data differ from what was learned from, once for each way in which they do."""
+        key, said = (task.id, asked.message.version), result["changes"] if result["changed"] else ""
+        self.metrics.changed(task.name, bool(said))
+        if self._changes.get(key, "") != said:
+            self._changes[key] = said
+            if said:
+                self.log.warning(
+                    "data changed since learning", task=task.name, version=asked.message.version, how=said
+                )
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
@@ -206,7 +226,7 @@ class Service:
     def clean(self, task: str, number: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
         folder, version = self.state.folder(task, number), self.state.version(task, number)
-        needed = {one.model for one in self.state.answers(task, number)}
+        needed = {one.model for one in self.state.answers(task, number)} | KEPT_FILES
         if version is None or version.status == "abandoned":
             needed = set()
         self.worker("forget", folder=folder)

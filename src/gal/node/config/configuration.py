@@ -399,6 +399,9 @@ REST_TEXT = """
 # fit_cpu_seconds = 3600           # of one fit
 # fit_memory = "4GB"               # of one fit
 # predictions_per_day = 1_000_000  # rows, for each label holder
+# small_predictions_per_day = 100_000 # about fewer than min_rows rows that you know; 0: only in bulk
+# unknown_ids_per_day = 100_000    # in predictions, for each label holder: no trying out who is known here
+# refused_begins_per_day = 20      # beginnings that fail, for each label holder
 # decimals = 6                     # round what is returned; default: not rounded
 # largest_message = "1GB"          # that is taken in
 

@@ -82,6 +82,12 @@ class Policy(BaseModel):
     """Bytes beyond what the process uses before the fit."""
     predictions_per_day: Annotated[int, Field(ge=0, strict=True)] = 1_000_000
     """Rows per label holder and day (UTC)."""
+    small_predictions_per_day: Annotated[int, Field(ge=0, strict=True)] = 100_000
+    """Predictions about fewer than ``min_rows`` known rows, per label holder and day; 0: only in bulk."""
+    unknown_ids_per_day: Count = 100_000
+    """Ids that this organization does not know, in predictions, per label holder and day."""
+    refused_begins_per_day: Count = 20
+    """Beginnings that fail here, per label holder and day, over all tasks."""
     decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
     """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
@@ -149,6 +155,16 @@ class PolicyLimits:
             )
         self._check_enough(n_fit_rows)
 
+    def check_residual(self, n_rows: float, round: int) -> None:
+        """Whether a residual that rests on (the equivalent of) so many rows may be fitted."""
+        if n_rows < self.policy.min_rows:
+            raise RefusedError(
+                "too-few-rows",
+                f"round {round}: the residual is almost zero for nearly all rows, and {self.organization} fits no model on "
+                "hardly any row. Is a label an outlier? Correct it, take a loss such as huber, or ask its operator to "
+                "lower 'min_rows'.",
+            )
+
     def check_predict(self, n_rows: int, spent_today: int) -> None:
         """Whether ``n_rows`` more rows may be predicted for a label holder who had ``spent_today`` already."""
         left = max(self.policy.predictions_per_day - spent_today, 0)
@@ -169,9 +185,36 @@ class PolicyLimits:
             # How many rows there were is not said: it can depend on which rows this organization knows.
             raise RefusedError(
                 "too-few-rows",
-                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows: take more rows, "
-                "or ask its operator to lower 'min_rows'.",
+                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows that both of you know: take "
+                "more rows, check that row_id names the same kind of id at both, written in the same way, or ask its "
+                "operator to lower 'min_rows'.",
             )
+
+    def too_small(self) -> RefusedError:
+        """The answer to who asks for predictions of too few known rows too often."""
+        return RefusedError(
+            "too-few-rows",
+            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day about fewer than "
+            f"{self.policy.min_rows} rows that both of you know: ask about more rows at once, or ask its operator to raise "
+            "'small_predictions_per_day'.",
+        )
+
+    def too_many_unknown(self) -> RefusedError:
+        """The answer to who asks about too many ids that are not known here."""
+        return RefusedError(
+            "budget-spent",
+            f"you have asked {self.organization} about too many ids that it does not know: it predicts nothing more for you "
+            "until midnight UTC. Ask only about ids that it can know, or ask its operator to raise "
+            "'unknown_ids_per_day'.",
+        )
+
+    def too_many_begins(self) -> RefusedError:
+        """The answer to who has tried to begin too often."""
+        return RefusedError(
+            "budget-spent",
+            f"{self.organization} has refused {self.policy.refused_begins_per_day} beginnings of yours today: try again after "
+            "midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
+        )
 
 
 def rounded(values: npt.NDArray[np.floating], decimals: int) -> npt.NDArray[np.float32]:

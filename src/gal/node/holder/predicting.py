@@ -73,6 +73,8 @@ class NodePrediction:
     """By organization: of how many rows it said what it never said in learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
     """By organization whose answers are distributed otherwise than in learning: how far apart, from 0 to 1."""
+    changed: Sequence[str] = ()
+    """Organizations that say that their data differ from what they learned from."""
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -135,11 +137,11 @@ class Predictor:
             )
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
-        unknown: dict[str, NDArray[np.bool_]] = {}
+        unknown, changed = dict[str, NDArray[np.bool_]](), list[str]()
         screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
         try:
             request = next(steps)
-            replies = self._ask(record, chosen, request, ids, own_rows, seconds, join)
+            replies = self._ask(record, chosen, request, ids, own_rows, seconds, join, changed)
             unknown = {
                 name: np.asarray(np.isnan(values).all(axis=(0, 2)))
                 for name, values in replies.items()
@@ -169,6 +171,7 @@ class Predictor:
             chosen,
             screened.outside,
             screened.drifted,
+            sorted(changed),
         )
 
     def _screen(
@@ -219,15 +222,20 @@ class Predictor:
         own_rows: Path | None,
         seconds: float,
         join: float,
+        changed: list[str],
     ) -> dict[str, Any]:
-        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
+        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none.
+
+        Who says that its data have changed is added to ``changed``.
+        """
         own = self._node.name
         others = [name for name in request.organizations if name != own]
         members = self._state.members(record.id)
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
         self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
         here = self._assistants.present(record.id)
-        everything = Asking(np.arange(len(ids)))
+        own_rows_asked = Asking(np.arange(len(ids)))  # her own file of rows is in this order
+        everything = own_rows_asked.in_order_of_tokens(ids, record.terms.alignment, self._node.configuration)
         shape = len(request.rounds), len(ids), record.terms.outputs
         replies: dict[str, Any] = {
             name: _absent(self._state, record, name) for name in others if name not in here
@@ -237,12 +245,11 @@ class Predictor:
             for name in others
             if name in here
         }
-        prepared: dict[int, Encoded] = {}
-        pendings = self._post(record, version, request, ids, askings, prepared, replies)
+        pendings = self._post(record, version, request, ids, askings, replies)
         until = time.monotonic() + seconds
         if own in request.organizations:  # while the others compute
-            encoded = prepared.get(id(everything)) or self._message(record, version, request, ids, everything)
-            replies[own] = self._own_values(encoded, own_rows, everything, shape)
+            encoded = self._message(record, version, request, ids, own_rows_asked)
+            replies[own] = self._own_values(encoded, own_rows, own_rows_asked, shape)
 
         def answered_or_gone() -> bool:
             waiting = {name for name, one in pendings.items() if not one.done.is_set()}
@@ -254,6 +261,9 @@ class Predictor:
             asking = askings[name]
             assert isinstance(asking, Asking)
             replies[name] = _values(pending, asking, shape, seconds)
+            if pending.answer is not None and pending.answer.message.fields.get("changed"):
+                changed.append(name)
+                self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return replies
 
     def _post(
@@ -263,10 +273,10 @@ class Predictor:
         request: PredictRequest,
         ids: RowIds,
         askings: Mapping[str, Asking | Exception],
-        prepared: dict[int, Encoded],
         replies: dict[str, Any],
     ) -> dict[str, Pending]:
         pendings: dict[str, Pending] = {}
+        prepared: dict[int, Encoded] = {}
         for name, asking in askings.items():
             if isinstance(asking, Exception):
                 replies[name] = asking
@@ -289,7 +299,7 @@ class Predictor:
             return error
         if positions is None:
             return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
-        return Asking(positions)
+        return Asking(positions).in_order_of_tokens(ids, record.terms.alignment, self._node.configuration)
 
     def _message(
         self, record: TaskRecord, version: int, request: PredictRequest, ids: RowIds, asking: Asking
@@ -354,8 +364,6 @@ def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
         )
     if values.shape[::2] != shape[::2]:  # of no row at all, any number of rounds would need no bytes
         return InvalidReplyError(f"answered with shape {values.shape}, expected {shape}")
-    if len(known) == shape[1] and known.all():
-        return values
     spread = np.full(shape, np.nan, dtype=np.float32)
     spread[:, asking.positions[known]] = values
     return spread

@@ -34,6 +34,7 @@ def prediction_facts(found: NodePrediction) -> dict[str, Any]:
         "unknown": dict(found.unknown),
         "outside": dict(found.outside),
         "drifted": dict(found.drifted),
+        "changed": list(found.changed),
     }
 
 

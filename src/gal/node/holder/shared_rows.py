@@ -74,6 +74,12 @@ class Asking:
         }
         return fields, token_arrays(ids.take(self.positions), method, secret)
 
+    def in_order_of_tokens(self, ids: RowIds, method: str, configuration: NodeConfiguration) -> Asking:
+        """The same rows in the order of what is sent of them: the order of a file may tell their labels."""
+        [sent] = self.ids(ids, method, configuration)[1].values()
+        order = np.lexsort(sent.T[::-1]) if sent.ndim == 2 else np.argsort(sent, kind="stable")
+        return Asking(self.positions[order])
+
     def shared(self, begun: Message, name: str, rows: Rows) -> SharedRows:
         """The rows that the organization says it knows."""
         said = begun.arrays["known"]

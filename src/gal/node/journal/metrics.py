@@ -30,6 +30,7 @@ class Metrics:
         self.registry: CollectorRegistry = CollectorRegistry()
         self._peers = peers
         self._kinds, self._codes = _Bounded(MOST_VALUES), _Bounded(MOST_VALUES)
+        self._tasks = _Bounded(MOST_VALUES)
         self._lock = threading.Lock()
         self._streams: dict[str, int] = {}
         ends = ("direction", "peer", "kind")
@@ -43,6 +44,12 @@ class Metrics:
         self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
         self._rows = Counter(
             "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
+        )
+        self._changed = Gauge(
+            "gal_data_changed",
+            "Whether the data differ from what was learned from.",
+            ("task",),
+            registry=self.registry,
         )
         self._outside = Counter(
             "gal_outside_rows", "Rows answered unlike in learning.", ("peer",), registry=self.registry
@@ -85,6 +92,10 @@ class Metrics:
     def predicted(self, peer: str, n_rows: int) -> None:
         """So many rows were predicted for this label holder."""
         self._rows.labels(self._peer(peer)).inc(n_rows)
+
+    def changed(self, task: str, now: bool) -> None:
+        """Whether the data behind the predictions of a task differ from what was learned from."""
+        self._changed.labels(self._tasks.value(task)).set(now)
 
     def outside(self, peer: str, n_rows: int) -> None:
         """This organization said of so many rows what it never said in learning."""

@@ -315,6 +315,15 @@ class State:
                 db.execute("INSERT OR REPLACE INTO predictions VALUES (?,?,?)", (peer, day, before + n_rows))
         return before
 
+    def use_credit(self, whose: str, what: str, n_rows: int) -> bool:
+        """Take rows off what `spend_predictions` has added up under these two names; False where it is not enough."""
+        with self.transaction() as db:
+            done = db.execute(
+                "UPDATE predictions SET n_rows = n_rows - ? WHERE peer = ? AND day = ? AND n_rows >= ?",
+                (n_rows, whose, what, n_rows),
+            )
+            return done.rowcount == 1
+
 
 def _task(row: sqlite3.Row) -> TaskRecord:
     values = dict(row)

@@ -36,7 +36,8 @@ from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of
 from gal.node.store.files import write_whole
 from gal.node.store.views import load_view, save_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
+from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
+from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.stored_models import StoredModels
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
@@ -77,6 +78,8 @@ class PredictedRows(NamedTuple):
     answer: bytes
     rows: bytes = b""
     """The ledger's keys of the rows that are known, as a file; empty where there is no noise, and nothing to charge."""
+    changes: Changes = Changes()
+    """How the rows of today differ from those that were learned from."""
 
 
 class LocalWork:
@@ -91,6 +94,7 @@ class LocalWork:
         self.rows = OwnRows(configuration)
         self._versions: dict[Path, tuple[Organization, Terms]] = {}
         self._models = StoredModels(configuration)
+        self._learned = LearnedRows()
 
     def new_model(self) -> Any:
         """An unfitted local model, as node.toml names it."""
@@ -125,10 +129,13 @@ class LocalWork:
         with alignment_refusals():
             check_roles(message.arrays, len(asked), peer)
             Index(asked)  # refuses a row that is there twice
-            check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
-        if not own:
+            if own:
+                check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
+        if not own:  # one answer for few known rows and for none: it must not tell who is known here
             self.limits.check_begin(int(known.sum()), message.version)
+            check_exchanged(message, known, self.configuration.name)
         save_view(view_in_blocks(table, positions[known]), folder / "view")
+        remember_rows(table, positions[known], folder)
         answer = encode(
             Message(
                 "begun",
@@ -194,7 +201,7 @@ class LocalWork:
         seconds = time.perf_counter() - started
         model_digest, answer_digest = None, None
         if model is not None:
-            model_digest = self._save_models(organization, request, folder / model)
+            model_digest = _save_models(organization, request, folder / model)
         if answer is not None:
             answer_digest = write_whole(folder / answer, self._fitted(data, message, values, noise))
         return FittedFile(answer_digest, model_digest, organization.moves, seconds)
@@ -230,18 +237,6 @@ class LocalWork:
                 {key: models for key, models in found.items() if key[0] == request.track}
             )
 
-    def _save_models(self, organization: Organization, request: FitRequest, path: Path) -> str:
-        """Write the models of this round (of all rounds so far, where the model moves); their digest."""
-        wanted = {
-            key: models
-            for key, models in organization.models.items()
-            if key[0] == request.track and (organization.moves or key[1] == request.round)
-        }
-        save_models(path, organization.name, wanted)
-        if not organization.moves:  # fitted models of past rounds are on the disk: no need to keep them all
-            organization.models.clear()
-        return digest(path.read_bytes())
-
     # Prediction
 
     def predict(
@@ -261,10 +256,10 @@ class LocalWork:
 
         ``organization`` is what the label holder calls this one.
         """
-        message, keys = decode(data), b""
+        message, keys, changes = decode(data), b"", Changes()
         if rows is None:
             table, positions, asked = self.rows.known_rows(message, peer)
-            known = positions >= 0
+            known, changes = positions >= 0, self._learned.changes(table, folder)
             if noise is not None:
                 keys = key_bytes(table.ids.values[positions[known]])
             check_kinds(table, kinds)
@@ -280,7 +275,8 @@ class LocalWork:
                 organization, view, self._models.read(folder, models), request, n_outputs
             )
         order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
-        return PredictedRows(self._predictions(data, message, order, known, values, noise), keys)
+        answer = self._predictions(data, message, order, known, values, noise, changed=bool(changes))
+        return PredictedRows(answer, keys, changes)
 
     def revisit(
         self,
@@ -306,12 +302,16 @@ class LocalWork:
         known: Bools,
         values: NDArray[np.float32],
         noise: Mapping[str, Any] | None,
+        *,
+        changed: bool = False,
     ) -> bytes:
         arrays: dict[str, NDArray[Any]] = {
             "known": known.astype(np.uint8),
             "values": self._for_others(values, noise),
         }
-        fields = {"answers": digest(data), "rows": order}
+        fields: dict[str, Any] = {"answers": digest(data), "rows": order}
+        if changed:  # nothing else is told
+            fields["changed"] = True
         return bytes(
             encode(Message("predicted", message.task, message.version, message.request, fields, arrays))
         )
@@ -322,4 +322,18 @@ class LocalWork:
             self._versions = {
                 path: one for path, one in self._versions.items() if folder not in (path, *path.parents)
             }
+        self._learned.forget(folder)
         self._models.forget(folder)
+
+
+def _save_models(organization: Organization, request: FitRequest, path: Path) -> str:
+    """Write the models of this round (of all rounds so far, where the model moves); their digest."""
+    wanted = {
+        key: models
+        for key, models in organization.models.items()
+        if key[0] == request.track and (organization.moves or key[1] == request.round)
+    }
+    save_models(path, organization.name, wanted)
+    if not organization.moves:  # fitted models of past rounds are on the disk: no need to keep them all
+        organization.models.clear()
+    return digest(path.read_bytes())

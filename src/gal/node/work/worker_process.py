@@ -80,7 +80,9 @@ class Commands:
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
         found = self.work.predict(data, Path(command["folder"]), models, **how)
-        return {"keys": len(found.rows)}, found.rows + found.answer if found.rows else found.answer
+        changes = found.changes
+        facts = {"keys": len(found.rows), "changed": bool(changes), "changes": changes.said()}
+        return facts, found.rows + found.answer if found.rows else found.answer
 
     def revisit(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]

@@ -1,0 +1,236 @@
+"""What an organization learned from, kept at home: whether what it serves in predictions is still that.
+
+Of each column its share of missing values, range, quantiles or categories; and of each row a keyed digest, since a column
+whose values are shuffled looks as before. Nothing of it leaves but a flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.node.source.data import Table, view_of_table
+from gal.node.store.files import write_whole
+
+ROWS, COLUMNS = "learned-rows.npy", "learned-columns.json"
+KEPT_FILES = frozenset({ROWS, COLUMNS})
+"""They stay as long as a version predicts."""
+BLOCK = 65_536
+KEPT = 4
+"""Comparisons of so many versions stay in memory."""
+SAMPLE = 20_000
+"""So many rows of the source are compared; columns are summed up by as many."""
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+MOST_VALUES = 10_000
+"""A column of text with more different values has no list of them."""
+CHANGED = 0.01
+"""This share of the rows that were learned from may be corrected before it is a change."""
+APART = 0.15
+"""Shares that differ by more, and by more than chance, are a change."""
+
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How the rows of today differ from those that a version learned from."""
+
+    n_compared: int = 0
+    """Rows of today that were learned from, of those looked at."""
+    n_changed: int = 0
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """By column: in what it differs."""
+
+    @property
+    def rows_changed(self) -> bool:
+        """Whether more rows have other values than are corrected now and then."""
+        return self.n_changed > CHANGED * self.n_compared
+
+    def __bool__(self) -> bool:
+        return self.rows_changed or bool(self.columns)
+
+    def said(self) -> str:
+        """In words, for the operator: it may name columns and categories."""
+        parts = [f"{name}: {what}" for name, what in self.columns.items()]
+        if self.n_changed:
+            parts.insert(
+                0,
+                f"{self.n_changed:,} of {self.n_compared:,} rows that it learned from have other values now",
+            )
+        return "; ".join(parts)
+
+
+def remember_rows(table: Table, positions: NDArray[np.intp], folder: Path) -> None:
+    """Keep what a version learns from, beside its view; a key is drawn for each."""
+    key = secrets.token_bytes(32)
+    found = np.empty((len(positions), 2), dtype=np.uint64)
+    for start in range(0, len(positions), BLOCK):
+        chosen = positions[start : start + BLOCK]
+        found[start : start + BLOCK, 0] = _id_hashes(table, chosen, key)
+        found[start : start + BLOCK, 1] = _row_hashes(table, chosen, key)
+    order = np.argsort(found[:, 0], kind="stable")
+    write_whole(folder / ROWS, np.ascontiguousarray(found[order]))
+    columns = _summary(view_of_table(table, _sampled(positions)), table.features)
+    write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
+
+
+def compare_rows(table: Table, folder: Path) -> Changes:
+    """How the rows of today differ from those learned from; nothing is known of versions of before."""
+    try:
+        facts = json.loads((folder / COLUMNS).read_bytes())
+        kept: Hashes = np.fromfile(folder / ROWS, dtype=np.uint64).reshape(-1, 2)
+    except (OSError, ValueError):
+        return Changes()
+    key, sample = bytes.fromhex(facts["key"]), _sampled(np.arange(len(table)))
+    n_compared = n_changed = 0
+    if len(kept):
+        ids = _id_hashes(table, sample, key)
+        places = np.minimum(np.searchsorted(kept[:, 0], ids), len(kept) - 1)
+        learned = kept[places, 0] == ids
+        now = _row_hashes(table, sample[learned], key)
+        n_compared, n_changed = int(learned.sum()), int((kept[places[learned], 1] != now).sum())
+    columns = _summary(view_of_table(table, sample), table.features)
+    told = {
+        name: _difference(facts["columns"][name], one)
+        for name, one in columns.items()
+        if name in facts["columns"]
+    }
+    return Changes(n_compared, n_changed, {name: what for name, what in told.items() if what})
+
+
+class LearnedRows:
+    """Compares the source with what versions learned from: once for each state of the source."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[Path, tuple[Table, Changes]] = {}
+
+    def changes(self, table: Table, folder: Path) -> Changes:
+        """How the rows of today differ from those that the version in this folder learned from."""
+        with self._lock:
+            found = self._found.get(folder)
+        if found is None or found[0] is not table:
+            found = table, compare_rows(table, folder)
+            with self._lock:
+                while len(self._found) >= KEPT:
+                    self._found.pop(next(iter(self._found)))
+                self._found[folder] = found
+        return found[1]
+
+    def forget(self, folder: Path) -> None:
+        """Let go of everything of a task (its folder)."""
+        with self._lock:
+            self._found = {
+                path: one for path, one in self._found.items() if folder not in (path, *path.parents)
+            }
+
+
+def _sampled(positions: NDArray[np.intp]) -> NDArray[np.intp]:
+    """At most `SAMPLE` of them, spread over all, in their order."""
+    if len(positions) <= SAMPLE:
+        return positions
+    chosen = np.random.default_rng(len(positions)).choice(len(positions), SAMPLE, replace=False)
+    return np.asarray(positions[np.sort(chosen)])
+
+
+# Digests
+
+
+def _id_hashes(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
+    return _hashes([str(one).encode() for one in table.ids.values[positions].tolist()], key, b"id")
+
+
+def _row_hashes(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
+    """Of the values of each row; text by what it says, since its codes depend on all other values."""
+    if len(positions) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    bits = np.empty((len(positions), table.columns.num_columns), dtype=np.uint64)
+    view = view_of_table(table, positions)
+    for j, name in enumerate(table.features):
+        column: Any = view[:, j] if isinstance(view, np.ndarray) else view[name]
+        if isinstance(view, np.ndarray) or getattr(column.dtype, "categories", None) is None:
+            numbers = np.asarray(column, dtype=np.float64) + 0.0  # no -0.0
+            bits[:, j] = np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64)
+        else:
+            values = _hashes([str(one).encode() for one in column.cat.categories], key, b"value")
+            codes = column.cat.codes.to_numpy()
+            bits[:, j] = np.append(values, np.uint64(0))[codes]
+    return _hashes([row.tobytes() for row in bits], key, b"row")
+
+
+def _hashes(texts: list[bytes], key: bytes, what: bytes) -> Hashes:
+    made = b"".join(hashlib.blake2b(text, digest_size=8, key=key, person=what).digest() for text in texts)
+    return np.frombuffer(made, dtype=np.uint64)
+
+
+# Columns
+
+
+def _summary(view: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """By column: how many rows, the share that is missing, and range and quantiles, or categories."""
+    found = {}
+    for j, name in enumerate(names):
+        column = view[:, j] if isinstance(view, np.ndarray) else view[name]
+        if not isinstance(view, np.ndarray) and getattr(column.dtype, "categories", None) is not None:
+            found[name] = _text_summary(column)
+            continue
+        numbers = np.asarray(column, dtype=np.float64)
+        there = numbers[np.isfinite(numbers)]
+        facts: dict[str, Any] = {"rows": len(numbers), "missing": 1 - len(there) / max(len(numbers), 1)}
+        if len(there):
+            facts["quantiles"] = np.quantile(there, SHARES, method="closest_observation").tolist()
+            facts["range"] = [float(there.min()), float(there.max())]
+            facts["at"] = [
+                [float((there < one).mean()), float((there <= one).mean())] for one in facts["quantiles"]
+            ]
+            facts["values"] = np.quantile(
+                there, np.linspace(0, 1, 201), method="closest_observation"
+            ).tolist()
+        found[name] = facts
+    return found
+
+
+def _text_summary(column: Any) -> dict[str, Any]:
+    there = column.dropna().astype(str)
+    values = there.value_counts(normalize=True)
+    values = values[values > 0]
+    kept = values.to_dict() if len(values) <= MOST_VALUES else None
+    return {"rows": len(column), "missing": 1 - len(there) / max(len(column), 1), "categories": kept}
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """In what a column differs, in words; empty where it does not, or where chance would do."""
+    if not before["rows"] or not now["rows"]:
+        return ""
+    enough = APART + 1.95 / np.sqrt(min(before["rows"], now["rows"]))
+    if abs(now["missing"] - before["missing"]) > enough:
+        return f"{now['missing']:.0%} missing, {before['missing']:.0%} in learning"
+    if before.get("categories") is not None and now.get("categories") is not None:
+        new = {one: share for one, share in now["categories"].items() if one not in before["categories"]}
+        if sum(new.values()) > enough:
+            return f"{sum(new.values()):.0%} are of {len(new)} categories that are new, such as {next(iter(new))!r:.40}"
+        moved = {one: now["categories"].get(one, 0.0) - share for one, share in before["categories"].items()}
+        most = max(moved, key=lambda one: abs(moved[one]), default="")
+        if most and abs(moved[most]) > enough:
+            return f"{most!r:.40} in {before['categories'][most] + moved[most]:.0%}, {before['categories'][most]:.0%} in learning"
+        return ""
+    if "values" not in before or "values" not in now:
+        return ""
+    values = np.asarray(now["values"])
+    outside = float(((values < before["range"][0]) | (values > before["range"][1])).mean())
+    if outside > enough:
+        return f"{outside:.0%} are outside of {before['range'][0]:.4g} to {before['range'][1]:.4g}"
+    for one, share, (below, at_most) in zip(before["quantiles"], SHARES, before["at"], strict=True):
+        least, most_now = float((values < one).mean()), float((values <= one).mean())
+        if max(least - at_most, below - most_now) > enough:
+            return f"distributed otherwise: {share:.0%} were at most {one:.4g}, {most_now:.0%} are now"
+    return ""

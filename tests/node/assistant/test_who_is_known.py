@@ -1,0 +1,213 @@
+"""Who is a customer of whom: an organization's refusals and answers do not tell beyond what its policy allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_service import TERMS, Lab, N, begin, fit, predict
+
+from gal.alignment import RowIds
+from gal.errors import RefusedError
+from gal.node.journal.failures import describe_failure
+from gal.node.store.state import TaskRecord
+from gal.node.work.worker import WorkFailedError
+from gal.protocol import Message
+
+POLICY = "[policy]\nmin_rows = 20\nrefused_begins_per_day = 6\nunknown_ids_per_day = 50\nsmall_predictions_per_day = 8\n"
+OTHER = TERMS.model_copy(update={"task": "b" * 32, "name": "other"})
+PSI = TERMS.model_copy(update={"task": "c" * 32, "name": "psi", "alignment": "psi"})
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, POLICY)
+    for terms in (OTHER, PSI):
+        made.state.add_task(TaskRecord(terms.task, terms.name, "organization", "clinic", terms))
+    yield made
+    made.close()
+
+
+def refusal(lab: Lab, message: Message) -> tuple[str, str]:
+    with pytest.raises((RefusedError, WorkFailedError)) as error:
+        lab.ask(message)
+    failed = isinstance(error.value, WorkFailedError)
+    failure = error.value.failure if failed else describe_failure(error.value, "lab")  # type: ignore[attr-defined]
+    return failure.code, failure.outside
+
+
+def of(terms: Any, message: Message) -> Message:
+    fields = dict(message.fields)
+    if "terms" in fields:
+        fields["terms"] = terms.digest
+    if "method" in fields:
+        fields["method"] = terms.alignment
+    return Message(
+        message.kind,
+        terms.task,
+        message.version,
+        message.request,
+        fields,
+        message.arrays,
+    )
+
+
+def learned(lab: Lab) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    lab.ask(fit(rows))
+
+
+# Beginning
+
+
+def test_a_beginning_says_the_same_of_known_and_unknown_ids(lab: Lab) -> None:
+    known, unknown, some = refusal(lab, begin([3])), refusal(lab, begin([999])), refusal(lab, begin([3, 999]))
+    assert known == unknown == some
+    assert known[0] == "too-few-rows"
+
+
+def test_refused_beginnings_are_limited_over_tasks_and_restarts(lab: Lab) -> None:
+    for number in range(3):
+        assert refusal(lab, begin([number]))[0] == "too-few-rows"
+        assert refusal(lab, of(OTHER, begin([number])))[0] == "too-few-rows"
+    again = Lab(lab.home, POLICY)
+    again.state.add_task(TaskRecord(OTHER.task, "other", "organization", "clinic", OTHER))
+    for message in (begin([3]), begin([999]), begin(), of(OTHER, begin())):
+        assert refusal(again, message)[0] == "budget-spent"
+    assert again.worker.done == []
+    again.today += timedelta(days=1)
+    assert again.ask(begin()).kind == "begun"
+    again.close()
+
+
+def test_beginnings_that_succeed_are_not_counted(lab: Lab) -> None:
+    for version in range(1, 9):
+        assert lab.ask(begin(version=version)).kind == "begun"
+
+
+# Prediction
+
+
+def test_unknown_ids_are_limited_and_then_nothing_is_told(lab: Lab) -> None:
+    learned(lab)
+    assert lab.ask(predict([*range(N), *range(900, 930)], 1)).arrays["known"].sum() == N
+    code = refusal(lab, predict([*range(N), *range(1000, 1025)], 1))
+    assert code[0] == "budget-spent"
+    assert (
+        refusal(lab, predict([3], 1))
+        == refusal(lab, predict([999], 1))
+        == refusal(lab, predict(range(N), 1))
+        == code
+    )
+    again = Lab(lab.home, POLICY)
+    assert refusal(again, predict([3], 1)) == code
+    again.today += timedelta(days=1)
+    assert again.ask(predict(range(N), 1)).kind == "predicted"
+    again.close()
+
+
+def test_single_rows_are_limited(lab: Lab) -> None:
+    """Known or not, alone or among made-up ones: few known rows at once can be asked for so often."""
+    learned(lab)
+    for number in range(8):
+        assert lab.ask(predict([number] if number % 2 else [number, 900 + number], 1)).kind == "predicted"
+    known, unknown = refusal(lab, predict([30], 1)), refusal(lab, predict([999], 1))
+    assert known == unknown
+    assert known[0] == "too-few-rows"
+    assert lab.ask(predict(range(N), 1)).kind == "predicted"
+
+
+def test_only_in_bulk(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 0\n")
+    learned(lab)
+    assert refusal(lab, predict([3], 1))[0] == refusal(lab, predict([999], 1))[0] == "too-few-rows"
+    assert refusal(lab, predict([3, *range(900, 930)], 1))[0] == "too-few-rows"
+    assert lab.ask(predict(range(N), 1)).kind == "predicted"
+    lab.close()
+
+
+def test_own_tasks_have_no_such_limits(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, POLICY)
+    own = TERMS.model_copy(update={"task": "d" * 32})
+    lab.state.add_task(TaskRecord(own.task, "own", "label holder", "lab", own))
+    rows = lab.ask(of(own, begin()), "lab", own=True).fields["rows"]
+    lab.ask(of(own, fit(rows)), "lab", own=True)
+    for number in range(60):
+        answer = lab.ask(of(own, predict([900 + number], 1)), "lab", own=True)
+        assert answer.arrays["known"].tolist() == [0]
+    lab.close()
+
+
+# Private set intersections
+
+
+def exchange(lab: Lab, ids: Any, version: int = 1) -> list[int]:
+    """An honest exchange; which ids are shared."""
+    from gal.alignment.psi import Asker
+
+    wanted = RowIds("integer", np.asarray(ids, dtype=np.int64))
+    asker, number = Asker(wanted), np.random.default_rng(len(lab.worker.done)).bytes(16).hex()
+
+    def step(name: str, content: bytes | None) -> bytes:
+        fields = {"step": name, "kind": "integer", "exchange": number, "n_rows": len(wanted)}
+        arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
+        blind = Message("blind", PSI.task, version, f"blind {name} {number}", fields, arrays)
+        return bytes(lab.ask(blind).arrays["bytes"].tobytes())
+
+    setup = step("setup", None)
+    found = asker.shared(setup, step("response", asker.request()))
+    return [int(one) for one in wanted.values[found]]
+
+
+def test_nothing_is_said_of_ids_without_an_exchange(lab: Lab) -> None:
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    known, unknown = refusal(lab, of(PSI, begin())), refusal(lab, of(PSI, begin(range(900, 940))))
+    assert known == unknown
+    assert known[0] == "alignment"
+    assert lab.worker.done == []
+    shared = exchange(lab, range(10, 60))
+    assert shared == list(range(10, N))
+    rows = lab.ask(of(PSI, begin(shared))).fields["rows"]
+    lab.ask(of(PSI, fit(rows, np.random.default_rng(0).normal(size=(len(shared), 1)))))
+    # What is left of the exchange are 20 rows: who names others than were found is refused, and pays.
+    assert refusal(lab, of(PSI, predict(range(N), 1)))[0] == "alignment"
+    assert refusal(lab, of(PSI, predict([3, 999], 1)))[0] == "alignment"
+    assert exchange(lab, range(N)) == list(range(N))
+    assert lab.ask(of(PSI, predict(range(N), 1))).kind == "predicted"
+
+
+def test_a_beginning_with_ids_beyond_the_exchange_is_refused(lab: Lab) -> None:
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    exchange(lab, range(30, 70))
+    assert refusal(lab, of(PSI, begin([*range(5, 35), 999])))[0] == "alignment"
+
+
+def test_small_exchanges_are_limited(lab: Lab) -> None:
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    lab.ask(of(PSI, begin(exchange(lab, range(N)))))
+    for number in range(8):
+        exchange(lab, [number])
+    with pytest.raises(RefusedError) as error:
+        exchange(lab, [20])
+    assert error.value.code == "too-few-rows"
+
+
+# Few rows by other means
+
+
+@pytest.mark.parametrize("outputs", [1])
+def test_few_rows_by_weights_or_residuals(lab: Lab, outputs: int) -> None:
+    rows = lab.ask(begin()).fields["rows"]
+    small, tiny = np.full(N, 2e-6), np.full((N, outputs), 1e-3)
+    small[5] = tiny[5] = 1.0
+    assert lab.refusal(fit(rows, weight=small)) == "too-few-rows"
+    assert lab.refusal(fit(rows, residual=tiny)) == "too-few-rows"
+    half = np.where(np.arange(N) < 10, 1.0, 1e-3)
+    assert lab.refusal(fit(rows, weight=half)) == "too-few-rows"
+    assert lab.ask(fit(rows, weight=np.linspace(0.5, 1.0, N))).kind == "fitted"
+    rare = np.where(np.arange(N)[:, None] < 6, 0.9, -0.1)  # a class of 6 rows among 40
+    assert lab.ask(fit(rows, residual=rare, round=2)).kind == "fitted"

@@ -1,0 +1,126 @@
+"""What an organization serves is compared with what it learned from, at home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gal.node.config.configuration import read_configuration
+from gal.node.source.data import Table, read_source
+from gal.node.work import learned_rows
+from gal.node.work.learned_rows import COLUMNS, ROWS, Changes, LearnedRows, compare_rows, remember_rows
+
+N = 300
+
+
+def rows(n: int = N, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    kind = np.array(["red", "blue", "green"])[rng.integers(0, 3, n)]
+    return pd.DataFrame(
+        {"id": np.arange(n), "a": rng.normal(size=n), "b": rng.exponential(size=n), "kind": kind}
+    )
+
+
+def table(home: Path, frame: pd.DataFrame) -> Table:
+    (home / "node.toml").write_text('name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n')
+    frame.to_csv(home / "rows.csv", index=False)
+    return read_source(read_configuration(home))
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Path:
+    found = table(tmp_path, rows())
+    remember_rows(found, np.arange(200), tmp_path)
+    return tmp_path
+
+
+def changes(home: Path, frame: pd.DataFrame) -> Changes:
+    return compare_rows(table(home, frame), home)
+
+
+def test_the_same_rows_in_any_order_and_more_of_them(learned: Path) -> None:
+    more = pd.concat([rows(), rows(600, seed=1).iloc[N:]]).sample(frac=1, random_state=0)
+    found = changes(learned, more)
+    assert not found
+    assert (found.n_compared, found.n_changed) == (200, 0)
+
+
+@pytest.mark.parametrize("column", ["a", "b", "kind"])
+def test_a_shuffled_column(learned: Path, column: str) -> None:
+    """It has the same values, and each belongs to somebody else."""
+    shuffled = rows()
+    shuffled[column] = np.random.default_rng(2).permutation(shuffled[column])
+    found = changes(learned, shuffled)
+    assert found
+    assert not found.columns
+    assert found.n_changed > 100
+    assert "of 200 rows that it learned from have other values now" in found.said()
+
+
+def test_a_few_corrections_are_no_change(learned: Path) -> None:
+    corrected = rows()
+    corrected.loc[[3, 7], "a"] += 1
+    found = changes(learned, corrected)
+    assert not found
+    assert found.n_changed == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "said"),
+    [
+        ("a", lambda one: one + 100, "outside of"),
+        ("a", lambda one: one.where(one.index % 2 == 0), "missing"),
+        ("b", lambda one: one * 0.2, "distributed otherwise"),
+        ("kind", lambda one: one.where(one != "red", "purple"), "categories that are new, such as 'purple'"),
+        ("kind", lambda one: one.where(one != "red", "blue"), "in learning"),
+    ],
+)
+def test_columns_that_look_otherwise(learned: Path, column: str, change: object, said: str) -> None:
+    """New rows tell as much as old ones: here none was learned from."""
+    new = rows(500, seed=3)
+    new["id"] += 10_000
+    assert not changes(learned, new)
+    new[column] = change(new[column])  # type: ignore[operator]
+    found = changes(learned, new)
+    assert list(found.columns) == [column]
+    assert said in found.said()
+    assert found.n_compared == 0
+
+
+def test_large_sources_are_looked_at_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned_rows, "SAMPLE", 100)
+    monkeypatch.setattr(learned_rows, "BLOCK", 64)
+    found = table(tmp_path, rows())
+    remember_rows(found, np.arange(N), tmp_path)
+    assert compare_rows(found, tmp_path) == Changes(100, 0, {})
+
+
+def test_the_key_is_new_each_time_and_values_are_not_in_the_files(learned: Path) -> None:
+    first = (learned / ROWS).read_bytes()
+    remember_rows(table(learned, rows()), np.arange(200), learned)
+    assert (learned / ROWS).read_bytes() != first
+    assert (learned / COLUMNS).stat().st_mode & 0o077 == 0
+
+
+def test_versions_of_before_have_nothing_to_compare(tmp_path: Path) -> None:
+    assert not compare_rows(table(tmp_path, rows()), tmp_path)
+
+
+def test_one_look_for_each_state_of_the_source(learned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Path] = []
+
+    def look(_: Table, folder: Path) -> Changes:
+        looks.append(folder)
+        return Changes(1, 1)
+
+    monkeypatch.setattr(learned_rows, "compare_rows", look)
+    kept, now = LearnedRows(), table(learned, rows())
+    assert all(kept.changes(now, learned) for _ in range(3))
+    assert len(looks) == 1
+    kept.changes(table(learned, rows()), learned)
+    kept.forget(learned)
+    kept.changes(now, learned)
+    assert len(looks) == 3
