@@ -2,8 +2,9 @@
 
     GAL_DATA=DATA python benchmarks/camera_views.py          # about twenty minutes on one core
 
-The table `gal bench cases` has the paper's network, which wants a GPU. This shows the same way from point clouds to
-predictions on all 9,843 and 2,468 objects, with five rounds of four epochs, for camera 1 alone and with all twelve.
+The table `gal bench cases` has the paper's network, which wants a GPU. This shows the same way from
+point clouds to predictions on all 9,843 and 2,468 objects, with five rounds of four epochs, for
+camera 1 alone and with all twelve.
 """
 
 from __future__ import annotations

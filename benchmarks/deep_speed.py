@@ -2,11 +2,12 @@
 
     PYTHONPATH=src python benchmarks/deep_speed.py            # on a machine with a GPU
 
-Eight organizations with the paper's CNN (or ``--network residual_cnn``) on random patches of CIFAR-10's size (50,000 x 3 x 16 x 8), batches of
-512, ten outputs. Prints the milliseconds of a step one by one and side by side, how many kernels a step has
-and how long they take, and which share of the GPU's own speed (a large matrix product, a large copy, both
-measured here) the arithmetic and the memory traffic of a step come to. Without a GPU it only times plain steps,
-one organization after another, and wants few rows: ``--rows 64 --batch 16 --organizations 2``.
+Eight organizations with the paper's CNN (or ``--network residual_cnn``) on random patches of CIFAR-10's size
+(50,000 x 3 x 16 x 8), batches of 512, ten outputs. Prints the milliseconds of a step one by one and side by
+side, how many kernels a step has and how long they take, and which share of the GPU's own speed (a large
+matrix product, a large copy, both measured here) the arithmetic and the memory traffic of a step come to.
+Without a GPU it only times plain steps, one organization after another, and wants few rows: ``--rows 64
+--batch 16 --organizations 2``.
 """
 
 from __future__ import annotations
@@ -66,12 +67,15 @@ def main() -> None:
 
 
 def report(scene: Scene, together: float, alone: float) -> list[str]:
-    """What every machine can tell: where it ran, one step of one organization and of all, a hundred epochs."""
+    """What every machine can tell: where it ran, one step of one
+    organization and of all, a hundred epochs.
+    """
     gpu, n = torch.cuda.is_available(), scene.organizations
     return [
         f"{torch.cuda.get_device_name() if gpu else 'no GPU'}, torch {torch.__version__}",
         f"one organization, one step: {1e3 * alone:.3f} ms",
-        f"{n} {'side by side' if gpu else 'one by one'}, one step: {1e3 * together:.3f} ms, {alone * n / together:.1f} x",
+        f"{n} {'side by side' if gpu else 'one by one'}, one step: {1e3 * together:.3f} ms, "
+        f"{alone * n / together:.1f} x",
         f"100 epochs: {100 * together * scene.steps:.1f} s",
     ]
 
@@ -88,8 +92,10 @@ def with_bounds(lines: list[str], scene: Scene, counted: tuple[float, float], to
         all_of_them,
         f"  = {1e6 * together / (n * kernels):.2f} us per kernel",
         epochs,
-        f"arithmetic: {flops / 1e9:.0f} GFLOP a step, {flops / together / 1e12 / tera_flops:.1%} of the ceiling",
-        f"memory: at least {moved / 1e9:.2f} GB a step, {moved / together / 1e12 / tera_bytes:.1%} of the ceiling",
+        f"arithmetic: {flops / 1e9:.0f} GFLOP a step, {flops / together / 1e12 / tera_flops:.1%} of the "
+        "ceiling",
+        f"memory: at least {moved / 1e9:.2f} GB a step, {moved / together / 1e12 / tera_bytes:.1%} of the "
+        "ceiling",
     ]
 
 
@@ -203,8 +209,9 @@ def step_flops(scene: Scene) -> float:
 def step_bytes(scene: Scene) -> float:
     """The fewest bytes of one organization's step: every convolution's result passes memory about nine times.
 
-    Written once, read for its statistics, read to normalise and pool, read twice on the way back, its gradient
-    written once and read twice, and the input of the next layer written and read at a quarter of the size.
+    Written once, read for its statistics, read to normalise and pool, read twice on the way
+    back, its gradient written once and read twice, and the input of the next layer written and
+    read at a quarter of the size.
     """
     passed = sum(9 * 2 * outward * pixels for _, outward, pixels in convolutions(scene.network))
     return float(scene.batch * passed)

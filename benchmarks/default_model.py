@@ -48,7 +48,9 @@ Columns = Mapping[str, list[str]]
 
 @dataclass(frozen=True)
 class Split:
-    """A table divided into train and test rows, and its columns among organizations (first: the label holder)."""
+    """A table divided into train and test rows, and its columns among
+    organizations (first: the label holder).
+    """
 
     set: str
     organizations: Columns
@@ -262,7 +264,8 @@ def main() -> None:
     results = []
     if not chosen.json:
         print(
-            "set          metric   candidate             rows     own   alone assisted  pooled covered seconds"
+            "set          metric   candidate             rows     own   alone assisted  pooled covered "
+            "seconds"
         )
     for name in chosen.sets:
         try:

@@ -1,11 +1,11 @@
 """Mutants: small wrong changes to the sources, and whether the tests notice them.
 
-``python benchmarks/mutants.py MODULE ... [--most N] [--seed S]``, MODULE as in ``gal.core.weights``. Each mutant
-changes one operator, number, comparison or condition in a copy of the sources; the tests named in ``TESTS`` run on it
-and should fail. Prints what survived, and the share that was killed; ``equivalent_mutants.toml`` names the changes that
-no test can notice, which are not tried. (mutmut and cosmic-ray run one set of tests for all and start Python for each
-mutant; here each mutant meets the tests that run its line, quickest first, in a process forked from one that has numpy
-and its like.)
+``python benchmarks/mutants.py MODULE ... [--most N] [--seed S]``, MODULE as in ``gal.core.weights``. Each
+mutant changes one operator, number, comparison or condition in a copy of the sources; the tests named in
+``TESTS`` run on it and should fail. Prints what survived, and the share that was killed;
+``equivalent_mutants.toml`` names the changes that no test can notice, which are not tried. (mutmut and
+cosmic-ray run one set of tests for all and start Python for each mutant; here each mutant meets the tests
+that run its line, quickest first, in a process forked from one that has numpy and its like.)
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ def _statements(tree: ast.AST) -> list[range]:
 
 
 def _nodes(tree: ast.AST) -> list[Any]:
-    """What can be changed, but for what computes nothing: annotations, aliases of types, docstrings, texts of errors."""
+    """What can be changed, but for what computes nothing: annotations, aliases of
+    types, docstrings, texts of errors.
+    """
     found, left = [], [tree]
     while left:
         node = left.pop(0)
@@ -286,7 +288,9 @@ def is_killed(mutant: Mutant, path: Path, watched: Watched, files: list[str], so
 
 
 def _forked(work: Callable[[], int], sources: Path, seconds: int) -> int:
-    """The exit code of work done in a process of its own, which sees these sources; minus the signal that ended it."""
+    """The exit code of work done in a process of its own, which sees these sources;
+    minus the signal that ended it.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -338,7 +342,10 @@ def try_module(
             print(f"{module}:{one.lines[0]}: survived: {one.change} in: {one.changed}{unseen}", flush=True)
     share = 100 * dead / max(len(tried), 1)
     named = sum(one.changed in equivalent for one in found)
-    return f"{module}: {dead} of {len(tried)} killed ({share:.0f} %), of {len(found)} there are, {named} of them equivalent"
+    return (
+        f"{module}: {dead} of {len(tried)} killed ({share:.0f} %), of {len(found)} there are, {named} of "
+        "them equivalent"
+    )
 
 
 def main() -> None:

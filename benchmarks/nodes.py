@@ -1,16 +1,18 @@
-"""What nodes cost beyond the local fits: seconds, bytes, memory. A report, printed; nothing here passes or fails.
+"""What nodes cost beyond the local fits: seconds, bytes, memory. A report,
+printed; nothing here passes or fails.
 
-    python benchmarks/nodes.py                        # all of it: a quarter of an hour, 12 GB of memory and disk
-    python benchmarks/nodes.py rounds --rows 200000   # one part of it
+    python benchmarks/nodes.py                        # all of it: a quarter of an hour, 12 GB of memory and
+    disk python benchmarks/nodes.py rounds --rows 200000   # one part of it
 
-Four organizations on this machine, each a process of its own, over mutual TLS: three run ``gal serve``, the label
-holder's node runs here. Views are made up, with a seed; rows lie in another order at each.
+Four organizations on this machine, each a process of its own, over mutual TLS: three run ``gal serve``, the
+label holder's node runs here. Views are made up, with a seed; rows lie in another order at each.
 
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
 - predict: milliseconds of one row, through the JSON endpoint (HTTP, one connection) and without it;
 - memory: the most that node and worker of an organization held together, as a multiple of its view;
-- covertype: accuracy on a fifth of the rows of UCI's Covertype (found through GAL_DATA), over nodes and in one process: a
+- covertype: accuracy on a fifth of the rows of UCI's Covertype (found through GAL_DATA), over nodes and in
+  one process: a
   tenth of the table by default, ``--rows 581012`` takes all of it.
 
 With fewer cores than organizations the fits share them: each takes longer, and so does all else.
@@ -169,7 +171,9 @@ def network(
 
 
 def make_sources(scene: Scene, root: Path, tables: Mapping[str, pa.Table] | None = None) -> None:
-    """A Parquet file for each organization: the same rows in another order, columns that say a part of the label."""
+    """A Parquet file for each organization: the same rows in another order,
+    columns that say a part of the label.
+    """
     for name, one in (tables or {}).items():
         (root / name).mkdir(mode=0o700)
         pq.write_table(one, root / name / "rows.parquet")
@@ -363,7 +367,9 @@ def bytes_report(scene: Scene) -> dict[str, Any]:
 
 
 def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dict[str, Any]:
-    """Milliseconds for one row, drawn anew each time; and many clients at once, each asking for one row after another."""
+    """Milliseconds for one row, drawn anew each time; and many clients at once, each
+    asking for one row after another.
+    """
     with network(scene) as net:
         net.learn()
         ids = np.random.default_rng(7).integers(1_000, 1_000 + scene.rows, requests + 20).tolist()
@@ -403,7 +409,9 @@ def _client(port: int, token: str) -> Callable[[int], None]:
 
 
 def crowd_of(port: int, token: str, ids: Sequence[int], clients: int, each: int = 5) -> dict[str, Any]:
-    """Rows a second and errors with so many clients, who all connect at once; they are threads of this process."""
+    """Rows a second and errors with so many clients, who all connect at once;
+    they are threads of this process.
+    """
     failed: list[str] = []
     ready = threading.Barrier(clients + 1)
 
@@ -516,7 +524,9 @@ def memory_report(scene: Scene) -> dict[str, Any]:
 
 
 def covertype(rows: int) -> tuple[dict[str, pa.Table], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows by organization, each in another order; ids of those without a label, which are to be predicted; their labels."""
+    """Rows by organization, each in another order; ids of those without a label, which are
+    to be predicted; their labels.
+    """
     found = load_dataset("Covertype")
     assert found.partition is not None
     chosen = np.sort(np.random.default_rng(0).permutation(len(found.y))[:rows])
@@ -566,7 +576,9 @@ def covertype_report(scene: Scene) -> dict[str, Any]:
 def _in_one_process(
     scene: Scene, tables: Mapping[str, pa.Table], asked: NDArray[np.int64]
 ) -> tuple[Any, Any, Any]:
-    """What is learned from the same rows without nodes, the organizations, and their views of the rows to predict."""
+    """What is learned from the same rows without nodes, the organizations, and
+    their views of the rows to predict.
+    """
     own = tables[OWN]
     labelled = own.filter(own["label"].is_valid())
     order = labelled["id"].to_numpy()
@@ -646,7 +658,8 @@ def main() -> None:
 def table(report: Mapping[str, Any]) -> str:
     """One line per figure."""
     return "\n".join(
-        f"  {name:42s} {f'{value:.4g}' if isinstance(value, float) else f'{value:,}' if isinstance(value, int) else value}"
+        f"  {name:42s} "
+        f"{f'{value:.4g}' if isinstance(value, float) else f'{value:,}' if isinstance(value, int) else value}"
         for name, value in report.items()
     )
 

@@ -1,20 +1,25 @@
-"""Do the guarantees hold against the attacks of the leak meter, and what do they cost beside the paper's mechanism?
+"""Do the guarantees hold against the attacks of the leak meter, and what do they
+cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper] [--seeds 20] [--sets Wine ...] [--quick] [--json]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper] [--seeds 20]
+    [--sets Wine ...] [--quick] [--json]
 
-*canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack of the meter guesses
-them from what was sent, without protection and under randomised response at epsilon 0.5, 1, 2 and 4. No attack may be right more
-often than e^eps / (e^eps + K - 1) beyond its interval of 95 %; without protection the first residual must tell all of them. Of
-so many intervals a few miss by chance, so those of 95 % for all comparisons of a set together (Bonferroni) stand beside them.
+*canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
+of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
+1, 2 and 4. No attack may be right more often than e^eps / (e^eps + K - 1) beyond its interval of 95 %;
+without protection the first residual must tell all of them. Of so many intervals a few miss by chance, so
+those of 95 % for all comparisons of a set together (Bonferroni) stand beside them.
 
-*paper*: on the seven small sets of the paper's tables, how often the strongest attack guesses a canary under the paper's
-Laplace mechanism (alpha = 1) gives the epsilon at which our mechanism leaks as much: randomised response for classes, Laplace
-noise on labels for numbers (bounds: smallest and largest label; canaries lie at these). Then both are scored on rows that
-nobody learned from: accuracy, or mean absolute deviation. Twice: at the leakage measured, and at the lower end of its
-interval, where ours gets less than it may. The paper's mechanism sends ten residuals about each row: our default for small
-tables, a cross-validation, would send four times as many, and leak more.
+*paper*: on the seven small sets of the paper's tables, how often the strongest attack guesses a canary under
+the paper's Laplace mechanism (alpha = 1) gives the epsilon at which our mechanism leaks as much: randomised
+response for classes, Laplace noise on labels for numbers (bounds: smallest and largest label; canaries lie at
+these). Then both are scored on rows that nobody learned from: accuracy, or mean absolute deviation. Twice: at
+the leakage measured, and at the lower end of its interval, where ours gets less than it may. The paper's
+mechanism sends ten residuals about each row: our default for small tables, a cross-validation, would send
+four times as many, and leak more.
 
-Eight organizations (four for Iris), ridge regressions as local models, ten rounds; rows and columns drawn by seed.
+Eight organizations (four for Iris), ridge regressions as local models, ten rounds;
+rows and columns drawn by seed.
 """
 
 from __future__ import annotations
@@ -45,8 +50,8 @@ JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 MANY, FEW = 0.2, 0.1
-"""Of training rows that are canaries: for the guarantee, which does not depend on it; and beside the paper's mechanism, whose
-leakage does (chance labels make residuals larger)."""
+"""Of training rows that are canaries: for the guarantee, which does not depend on it; and beside the paper's
+mechanism, whose leakage does (chance labels make residuals larger)."""
 ROUNDS = 10
 
 
@@ -100,7 +105,9 @@ def leak(data: Dataset, privacy: Any, seed: int, share: float, **options: Any) -
 
 
 def score(data: Dataset, privacy: Any, seed: int, **options: Any) -> float:
-    """Accuracy in percent (higher is better) or mean absolute deviation (lower is better), without canaries."""
+    """Accuracy in percent (higher is better) or mean absolute deviation
+    (lower is better), without canaries.
+    """
     split = split_of(data, seed)
     model = (GALClassifier if split.classes else GALRegressor)(
         split.organizations, privacy=privacy, random_state=seed, **_with_models(options)
@@ -169,7 +176,9 @@ def _bound(facts: dict[str, Any]) -> str:
 
 
 def equal_epsilon(accuracy: float, classes: int | None) -> float:
-    """The epsilon at which our mechanism leaks as much; of Laplace noise on labels the best guess is 1 - e^(-eps/2) / 2."""
+    """The epsilon at which our mechanism leaks as much; of Laplace noise on labels the
+    best guess is 1 - e^(-eps/2) / 2.
+    """
     if classes is not None:
         epsilon = equivalent_epsilon(accuracy, classes)
     else:
@@ -221,22 +230,27 @@ def print_paper(facts: Sequence[dict[str, Any]], preset: str) -> None:
         f"\nThe paper's Laplace mechanism, alpha = 1 ({preset} preset), and ours at equal leakage of canaries"
     )
     print(
-        "accuracy in % (higher is better); Diabetes and BostonHousing: mean absolute deviation (lower is better)"
+        "accuracy in % (higher is better); Diabetes and BostonHousing: mean absolute deviation (lower is "
+        "better)"
     )
     print(
-        f"{'set':14}{'canaries guessed':>26}  {'paper':>12}{'epsilon':>9}{'ours':>13}  {'epsilon':>8}{'ours':>13}  {'unprotected':>12}"
+        f"{'set':14}{'canaries guessed':>26}  {'paper':>12}{'epsilon':>9}{'ours':>13}  "
+        f"{'epsilon':>8}{'ours':>13}  {'unprotected':>12}"
     )
     for one in facts:
         share = Share(int(one["leakage"]["right"]), int(one["leakage"]["of"]))
         wins = ["*" if one[key] else " " for key in ("ours_wins", "ours_less_wins")]
         print(
-            f"{one['set']:14}{share!s:>26}  {_score(one['paper']):>12}{one['ours_epsilon']:9.2f}{_score(one['ours']):>13}{wins[0]} "
-            f"{one['ours_less_epsilon']:8.2f}{_score(one['ours_less']):>13}{wins[1]} {_score(one['unprotected']):>12}",
+            f"{one['set']:14}{share!s:>26}  "
+            f"{_score(one['paper']):>12}{one['ours_epsilon']:9.2f}{_score(one['ours']):>13}{wins[0]} "
+            f"{one['ours_less_epsilon']:8.2f}{_score(one['ours_less']):>13}{wins[1]} "
+            f"{_score(one['unprotected']):>12}",
             flush=True,
         )
     won = [sum(one[key] for one in facts) for key in ("ours_wins", "ours_less_wins")]
     print(
-        f"* ours is at least as good: on {won[0]} of {len(facts)} sets at equal leakage, on {won[1]} at less (the lower end of the interval)"
+        f"* ours is at least as good: on {won[0]} of {len(facts)} sets at equal leakage, on {won[1]} at "
+        "less (the lower end of the interval)"
     )
 
 

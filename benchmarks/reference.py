@@ -218,7 +218,8 @@ class Fidelity:
 def fidelity(reference: Path, *, chosen: Callable[[str, int], bool], say: Say) -> Fidelity:
     """GAL-Linear under the preset, for the rows (data set, organizations) that are ``chosen``."""
     their_rises = [
-        f"{row['dataset']}, M={row['M']}, seed {row['seed']}, round {row['round: loss before -> after (eta)']}"
+        f"{row['dataset']}, M={row['M']}, seed {row['seed']}, round "
+        f"{row['round: loss before -> after (eta)']}"
         for row in published(reference, "Rounds in which")
         if row["method"] == "GAL-Linear" and row["split"] == "one" and chosen(row["dataset"], int(row["M"]))
     ]
@@ -268,7 +269,10 @@ def fidelity_lines(found: Fidelity) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for cell in found.cells:
         verdicts = " | ".join("yes" if agrees else "NO" for agrees in (cell.strict, cell.tolerant))
-        yield f"| {cell.dataset} | {cell.organizations} | {cell.figure} | {cell.ours} | {cell.theirs} | {verdicts} |"
+        yield (
+            f"| {cell.dataset} | {cell.organizations} | {cell.figure} | {cell.ours} | {cell.theirs} | "
+            f"{verdicts} |"
+        )
     yield ""
     yield (
         f"within one of their standard deviations: {found.strict} of {len(found.cells)}; "
@@ -376,11 +380,15 @@ def best_on_test(reference: Path, method: str, dataset: str) -> dict[int, float]
 
 def defaults_lines(found: Sequence[Comparison]) -> Iterator[str]:
     """The report."""
-    yield "| local | data set | loss | ours, final | theirs, best on test | better by | tolerance | their std | verdict |"
+    yield (
+        "| local | data set | loss | ours, final | theirs, best on test | better by | tolerance | their "
+        "std | verdict |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|"
     for one in found:
         yield (
-            f"| {one.model} | {one.dataset} | {one.loss} | {np.mean(one.ours):.2f} | {np.mean(one.theirs):.2f} "
+            f"| {one.model} | {one.dataset} | {one.loss} | {np.mean(one.ours):.2f} | "
+            f"{np.mean(one.theirs):.2f} "
             f"| {one.difference:+.2f} | {one.tolerance:.2f} | {one.std:.2f} | {one.verdict} |"
         )
     yield ""

@@ -2,9 +2,10 @@
 
     gal bench all && python benchmarks/results_pages.py results
 
-Every page ``docs/results-TABLE.md`` has a part between two marks that is written here; the rest is by hand. Deep
-outcomes in the cache are kept in the source tree, with the commit at hand, so that they outlive the sources that made
-them. A first step alone, for outcomes that were just taken: ``python benchmarks/results_pages.py results --keep``.
+Every page ``docs/results-TABLE.md`` has a part between two marks that is written here; the rest is by hand.
+Deep outcomes in the cache are kept in the source tree, with the commit at hand, so that they outlive the
+sources that made them. A first step alone, for outcomes that were just taken: ``python
+benchmarks/results_pages.py results --keep``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Shared by all tests: small thread pools, time that stretches, and no silent skips where everything is installed."""
+"""Shared by all tests: small thread pools, time that stretches, and no silent skips
+where everything is installed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds the examples in README and docs, runs them, and can write their real output back.
 
-python tests/doc_examples.py          # write outputs and generated parts
-python tests/doc_examples.py nodes    # also what takes minutes: the demo in README, and the tutorial in two terminals
+python tests/doc_examples.py          # write outputs and generated parts python tests/doc_examples.py nodes
+# also what takes minutes: the demo in README, and the tutorial in two terminals
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from terminals import replayed
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(
-    r"<!-- example: runs as a test -->\n```python\n(?P<code>.*?)```\n(?:<!-- output -->\n```\n(?P<output>.*?)```\n)?",
+    r"<!-- example: runs as a test -->\n```python\n(?P<code>.*?)```\n(?:<!-- output "
+    r"-->\n```\n(?P<output>.*?)```\n)?",
     re.DOTALL,
 )
 GENERATED = re.compile(

@@ -1,7 +1,8 @@
-"""One table, four ways: the estimator, ``gal.learn``, ``gal simulate`` and nodes learn the same and predict the same bits.
+"""One table, four ways: the estimator, ``gal.learn``, ``gal simulate`` and nodes learn the
+same and predict the same bits.
 
-Nobody says more than who has which columns: what the labels are, which rows validate, whether there is a closing model,
-and what dates and text become, all follow from the same facts everywhere.
+Nobody says more than who has which columns: what the labels are, which rows validate, whether there is a
+closing model, and what dates and text become, all follow from the same facts everywhere.
 """
 
 from __future__ import annotations

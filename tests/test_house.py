@@ -1,6 +1,7 @@
 """The habits of the house: short functions and classes, small folders, one definition per public name.
 
-What does not keep to them yet is listed by name. The lists only shrink: who mends one takes it off, nobody adds one.
+What does not keep to them yet is listed by name. The lists only shrink: who mends one
+takes it off, nobody adds one.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def test_what_breaks_a_rule_is_found(tmp_path: Path) -> None:
     folder.mkdir()
     body = "    x = 1\n" * FUNCTION_LINES
     (folder / "long.py").write_text(
-        f"@property\ndef decorated():\n{body[10:]}\ndef fits():\n{body[10:]}\ndef same():\n    def inner(): ...\n"
+        f"@property\ndef decorated():\n{body[10:]}\ndef fits():\n{body[10:]}\ndef same():\n    def inner(): "
+        "...\n"
     )
     (folder / "other.py").write_text(
         "class Large:\n"

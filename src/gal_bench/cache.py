@@ -1,10 +1,11 @@
 """Outcomes on disk, one JSON file per run: an interrupted bench goes on where it stopped.
 
-A file's name is a digest of the cell, of the sources of everything that decides an outcome (what the module that
-runs it imports, followed to its end), and of the versions of numpy, scipy and scikit-learn: after a change of any of them the run is done again, and no old
-number stands beside new ones. (Comments and docstrings do not count.) Deep runs have sources of their own, so that work on networks leaves the other
-tables alone; they come from several machines, so their outcomes say on what they were computed, and versions
-are no part of their names.
+A file's name is a digest of the cell, of the sources of everything that decides an outcome (what the module
+that runs it imports, followed to its end), and of the versions of numpy, scipy and scikit-learn: after a
+change of any of them the run is done again, and no old number stands beside new ones. (Comments and
+docstrings do not count.) Deep runs have sources of their own, so that work on networks leaves the other
+tables alone; they come from several machines, so their outcomes say on what they were computed, and
+versions are no part of their names.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def _code(path: Path) -> bytes:
 
 
 def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
-    """All sources that decide the outcomes of deep or of other runs, or of those whose leak is measured, in order."""
+    """All sources that decide the outcomes of deep or of other runs, or of those
+    whose leak is measured, in order.
+    """
     passed_over = (*HARMLESS, *(() if deep else NETWORKS), *(() if leak else METER))
     found: set[str] = set()
     left = [DEEP if deep else TABULAR, *([LEAK] if leak else [])]

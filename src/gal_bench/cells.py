@@ -118,7 +118,9 @@ class Outcome:
     rates: list[float]
     weights: list[dict[str, float]]
     validation_loss: float | None
-    """Of the final model on rows that it was not fitted to, of the training rows; what models are chosen by."""
+    """Of the final model on rows that it was not fitted to, of the training
+    rows; what models are chosen by.
+    """
     label_holder: str
     split: str
     """Digest of rows, labels and partition."""
@@ -126,8 +128,8 @@ class Outcome:
     """What a method that chooses has chosen."""
     facts: dict[str, float] = field(default_factory=dict)
     """log_loss, auc (two classes), seconds, trips, sent, received, peak_memory; and, where metered,
-    fit_seconds (all local fits), critical_seconds (the slowest of every round where organizations work
-    side by side, else all) and stored_bytes (local models). Deep runs: also label_holder_seconds, fit_seconds,
+    fit_seconds (all local fits), critical_seconds (the slowest of every round where organizations work side
+    by side, else all) and stored_bytes (local models). Deep runs: also label_holder_seconds, fit_seconds,
     stored_bytes, revisit_bytes (of the last pass over a shared body) and peak_device_memory."""
     device: str = ""
     """Of deep runs: what they were computed on, with the version of torch."""

@@ -1,7 +1,7 @@
 """Outcomes of deep runs that stay: a figure measured on a GPU is not lost because a source file moved.
 
-``kept.jsonl`` beside this file has one line per run, with the commit whose sources made it. A table shows the outcome of
-today's sources where the cache has one, else the kept one, and says which commit that was.
+``kept.jsonl`` beside this file has one line per run, with the commit whose sources made it. A table shows the
+outcome of today's sources where the cache has one, else the kept one, and says which commit that was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def read_kept(path: Path = FILE) -> dict[str, Outcome]:
 
 
 def keep(cells: Iterable[Cell], cache: Cache, commit: str, path: Path = FILE) -> int:
-    """Write down what the cache has of these cells; it takes the place of older outcomes. How many changed."""
+    """Write down what the cache has of these cells; it takes the place of
+    older outcomes. How many changed.
+    """
     known = {repr(cell): (cell, outcome) for cell, outcome in _lines(path)} if path.exists() else {}
     found = [(cell, cache.get(cell)) for cell in cells if cell.deep]
     fresh = {

@@ -1,7 +1,7 @@
 """Runs elsewhere, as files: the plan says what is to be run, the outcomes what came of it.
 
-Both are JSON, and nothing here needs more than the standard library. A run is known by the name of its file in the
-cache, which is a digest of its cell and of the sources: outcomes of other sources do not fit.
+Both are JSON, and nothing here needs more than the standard library. A run is known by the name of its file
+in the cache, which is a digest of its cell and of the sources: outcomes of other sources do not fit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def read_plan(path: Path) -> Plan:
         return Plan(str(content["fingerprint"]), cells)
     except (KeyError, TypeError) as error:
         raise InvalidInputError(
-            f"{str(path)!r} is no plan: expected a file that gal bench --plan wrote with this version ({error!r})"
+            f"{str(path)!r} is no plan: expected a file that gal bench --plan wrote with this version "
+            f"({error!r})"
         ) from error
 
 
@@ -110,7 +111,8 @@ def _checked(name: str, record: Record, cache: Cache) -> tuple[Cell, Outcome]:
         raise ValueError(f"{words}: it failed there: {record.error}")
     if record.fingerprint != here:
         raise ValueError(
-            f"{words}: it was run with other sources (fingerprint {record.fingerprint}, here {here}): make a new plan"
+            f"{words}: it was run with other sources (fingerprint {record.fingerprint}, here {here}): make "
+            "a new plan"
         )
     if cache.path(cell).name != name:
         raise ValueError(f"{words}: its cell is not the one that was planned as {name}")

@@ -24,7 +24,9 @@ def run_cell(cell: Cell, sources: Sources) -> Outcome:
 
 
 def run_to_the_end(cell: Cell, sources: Sources) -> Outcome:
-    """The same, but Ctrl-C ends it without an outcome: the finished rounds of a run would pass for all of it."""
+    """The same, but Ctrl-C ends it without an outcome: the finished rounds of
+    a run would pass for all of it.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)

@@ -1,4 +1,5 @@
-"""Runs a plan of ``gal bench --plan`` on a machine with a source checkout, numpy, scipy, scikit-learn and torch.
+"""Runs a plan of ``gal bench --plan`` on a machine with a source checkout, numpy,
+scipy, scikit-learn and torch.
 
     PYTHONPATH=src python -m gal_bench.run_plan plan.json outcomes.json --data-dir DATA --seconds 540
 
@@ -73,7 +74,8 @@ def _check_sources(plan: Plan) -> None:
     here = fingerprint(deep=True)
     if plan.fingerprint != here:
         raise InvalidInputError(
-            f"the plan is for other sources (fingerprint {plan.fingerprint}, here {here}): outcomes would not be taken; "
+            f"the plan is for other sources (fingerprint {plan.fingerprint}, here {here}): outcomes would "
+            "not be taken; "
             "bring the sources that it was made with, or make a new plan"
         )
 

@@ -34,7 +34,9 @@ class Run:
     outcomes: Mapping[str, Outcome]
 
     def at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Outcome]:
-        """The outcomes behind one figure, one per seed that was run; of the chosen rows where a row chooses."""
+        """The outcomes behind one figure, one per seed that was run; of the
+        chosen rows where a row chooses.
+        """
         found = self._by_seed(row, dataset, organizations, protocol)
         return [outcome for outcome in found if outcome is not None]
 
@@ -73,7 +75,9 @@ def run_tables(
     n_jobs: int = -1,
     on_run: Observer | None = None,
 ) -> list[Run]:
-    """All cells of these tables, each once; of the deep ones those in the cache or ``kept``, and those of ``deep_sets``."""
+    """All cells of these tables, each once; of the deep ones those in the cache or
+    ``kept``, and those of ``deep_sets``.
+    """
     cells = in_order(tables)
     outcomes: dict[str, Outcome] = {}
     for cell in cells:
@@ -148,7 +152,9 @@ def check_extras(cells: Iterable[Cell]) -> None:
 
 
 def _run(cells: Sequence[Cell], sources: Sources, n_jobs: int) -> Iterator[tuple[Cell, Outcome]]:
-    """Small ones side by side, one core each, long ones first; then large and deep ones with all cores each."""
+    """Small ones side by side, one core each, long ones first; then large and
+    deep ones with all cores each.
+    """
     small = sorted((cell for cell in cells if not (cell.large or cell.deep)), key=lambda cell: -cell.cost)
     if small:
         with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=1):

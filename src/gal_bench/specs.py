@@ -90,7 +90,9 @@ class RowSpec(BaseModel):
     priority: BySize = {}
     """Of deep runs: the lower, the earlier they are run."""
     choose_among: list[str] = []
-    """Not learned itself: the one of these rows with the lowest validation loss, set by set and seed by seed."""
+    """Not learned itself: the one of these rows with the lowest validation
+    loss, set by set and seed by seed.
+    """
     paper: dict[str, dict[str, str]] = {}
     """The paper's figures: by number of organizations, then by data set."""
 
@@ -127,7 +129,9 @@ class TableSpec(BaseModel):
     """Networks on images, camera views or time series: run on request only, what was not run stays blank."""
     sets: list[str] = Field(min_length=1)
     organizations: list[int | Literal["most", "by name"]] = Field(min_length=1)
-    """Of a random partition; "most": eight, or as many as a set has columns for; or the set's named partition."""
+    """Of a random partition; "most": eight, or as many as a set has columns
+    for; or the set's named partition.
+    """
     partition: Literal["random", "skewed"] = "random"
     protocols: list[str] = Field(min_length=1)
     rounds: int = Field(default=ROUNDS, ge=1)
@@ -261,7 +265,9 @@ def _check(kind: str, given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _check_privacy(row: RowSpec) -> None:
-    """A mechanism has what it needs and nothing else, and only GAL sends what can be protected or attacked."""
+    """A mechanism has what it needs and nothing else, and only GAL sends
+    what can be protected or attacked.
+    """
     if row.privacy is not None:
         _check("privacy mechanism", [row.privacy], named_needs())
     needed = named_needs()[row.privacy] if row.privacy is not None else ()

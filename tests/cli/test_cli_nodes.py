@@ -1,4 +1,6 @@
-"""The commands about nodes, as a person and as a script meet them: real homes, real processes, documented exit codes."""
+"""The commands about nodes, as a person and as a script meet them: real homes, real
+processes, documented exit codes.
+"""
 
 from __future__ import annotations
 

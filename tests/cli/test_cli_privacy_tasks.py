@@ -59,7 +59,9 @@ class Foreseeable(SeededNoise):
 
 
 class Town:
-    """A clinic with class labels and a budget for them, and a lab that helps; both run, here in this process."""
+    """A clinic with class labels and a budget for them, and a lab that helps;
+    both run, here in this process.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -357,7 +357,9 @@ def test_the_record_of_a_round_is_ordered_and_cannot_be_changed() -> None:
 def test_a_thousandth_and_less_is_still_learned_but_not_the_rounding_of_float32(
     left: float, rounds: int
 ) -> None:
-    """One round explains all but a share of the labels; the next is worth learning unless that is mere rounding."""
+    """One round explains all but a share of the labels; the next is worth
+    learning unless that is mere rounding.
+    """
     first, second = np.tile([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]], 16)[:, :, None]  # orthogonal
     y = first + left * second
     task = Task(y, SquaredError(), ("bank",), all_rows(64), rounds=5, initial=np.zeros((1, 1)), stopping=ON)

@@ -52,7 +52,9 @@ def weight_of(y: Floats, weighted: bool) -> Floats | None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_squared_error_shares_are_the_known_ones(weighted: bool) -> None:
-    """Half the product of an organization's step with the residuals before and after, averaged with the rows' weights."""
+    """Half the product of an organization's step with the residuals before and after,
+    averaged with the rows' weights.
+    """
     loss = SquaredError()
     y, output, parts = steps_of(loss, 1)
     weight = weight_of(y, weighted)
@@ -87,7 +89,9 @@ def test_what_the_integral_misses_is_spread_by_size_whatever_the_sign() -> None:
 
 
 def test_the_integral_is_exact_before_anything_is_spread() -> None:
-    """Squared error has nothing to spread, log loss hardly anything: asked for no reduction, all of it is taken back."""
+    """Squared error has nothing to spread, log loss hardly anything: asked for no
+    reduction, all of it is taken back.
+    """
     for loss, close in ((SquaredError(), 1e-12), (BinaryLogLoss(), 1e-6)):
         y, output, parts = steps_of(loss, 0)
         weight = weight_of(y, True)

@@ -261,7 +261,9 @@ def test_half_a_row_stands_for_a_class_or_an_event_that_did_not_occur() -> None:
 @settings(max_examples=20, deadline=None)
 @seeds
 def test_of_several_best_constants_the_middle_is_taken(quantile: float, seed: int) -> None:
-    """Looked for among the labels: the pinball loss is lowest between the first and the last of its best labels."""
+    """Looked for among the labels: the pinball loss is lowest between the first
+    and the last of its best labels.
+    """
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 30, size=(20, 2)).astype(float)
     times = rng.integers(0, 3, size=20).astype(float)

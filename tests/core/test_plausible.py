@@ -138,7 +138,9 @@ def test_who_is_asked_for_one_row_at_a_time_is_judged_too(learned: Any) -> None:
 
 @pytest.mark.parametrize(("factor", "drifts"), [(1.0, False), (3.0, True), (0.01, True), (-1.0, False)])
 def test_drift_of_answers_is_seen(learned: Any, factor: float, drifts: bool) -> None:
-    """What is inside may still be distributed otherwise; a mere change of sign cannot be told from the shape."""
+    """What is inside may still be distributed otherwise; a mere change of sign
+    cannot be told from the shape.
+    """
     ensemble, members, _ = learned
     said = factor * answers(ensemble, members, views(4, 1000)["lab"])
     found = screen(ensemble, asked(ensemble), {"lab": said}, 1000, "keep")

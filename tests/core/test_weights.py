@@ -289,7 +289,9 @@ def test_where_everybody_answered_nothing_all_weigh_alike_on_the_simplex(m: int)
 def test_the_pull_is_relative_to_what_an_organization_alone_explains(
     shrinkage: float, weighted: bool, seed: int
 ) -> None:
-    """A regression on each organization alone says what it explains; the distance to equal weights costs that much."""
+    """A regression on each organization alone says what it explains; the distance to
+    equal weights costs that much.
+    """
     residual, fitted = answers(seed, n_outputs=2)
     rows = np.random.default_rng(seed).uniform(0.1, 3, size=len(residual)) if weighted else None
     root = np.ones((len(residual), 1)) if rows is None else np.sqrt(rows)[:, None]

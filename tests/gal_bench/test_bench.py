@@ -47,7 +47,9 @@ def sources() -> Sources:
 
 
 def tiny(name: str) -> TableSpec:
-    """One or two sets that scikit-learn ships, the fewest organizations, two seeds, two rounds; one epsilon, one row attacked."""
+    """One or two sets that scikit-learn ships, the fewest organizations, two seeds, two rounds;
+    one epsilon, one row attacked.
+    """
     table = TABLES[name]
     guaranteed = any(row.epsilon is not None for row in table.rows)
     sets = ["Diabetes"] if guaranteed else ["Diabetes", "Wine"]  # classes: see test_bench_privacy.py

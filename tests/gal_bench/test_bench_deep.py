@@ -1,4 +1,6 @@
-"""Deep tables: what was not run stays blank, what was run is told with its device; pictures of made-up runs."""
+"""Deep tables: what was not run stays blank, what was run is told with its
+device; pictures of made-up runs.
+"""
 
 from __future__ import annotations
 

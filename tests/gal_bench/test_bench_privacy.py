@@ -1,4 +1,6 @@
-"""Privacy in ``gal bench``: mechanisms of rows, what the leak meter finds, and what tables and pictures say of it."""
+"""Privacy in ``gal bench``: mechanisms of rows, what the leak meter finds, and what
+tables and pictures say of it.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +206,9 @@ def test_what_the_meter_does_is_in_the_key_of_cells_that_ask_it_only(tmp_path: P
 def made_outcome(
     guessed: dict[str, tuple[int, int]], *, score: float = 90.0, bound: float | None = None, classes: int = 2
 ) -> Outcome:
-    """With so many of so many canaries guessed by each attack; of ordinary rows all, without a message half."""
+    """With so many of so many canaries guessed by each attack; of ordinary
+    rows all, without a message half.
+    """
     attacks = {
         name: {
             "canaries": list(counts),

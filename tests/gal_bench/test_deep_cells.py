@@ -1,4 +1,6 @@
-"""Runs of deep tables on made-up views: every method, model, disturbance and metric, and the facts about them."""
+"""Runs of deep tables on made-up views: every method, model, disturbance and
+metric, and the facts about them.
+"""
 
 from __future__ import annotations
 

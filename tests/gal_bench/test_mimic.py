@@ -1,4 +1,6 @@
-"""MIMIC-III: stays, units and codes from made-up tables, the open demo, and that nothing leaks into a view."""
+"""MIMIC-III: stays, units and codes from made-up tables, the open demo, and
+that nothing leaks into a view.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +200,9 @@ class TestViews:
 
 class TestMeasurements:
     def grid(self, write: Write, *charted: dict[str, Any]) -> tuple[Any, Any]:
-        """Values and flags of the first training row, (hours, columns); others have the same mean everywhere."""
+        """Values and flags of the first training row, (hours, columns); others
+        have the same mean everywhere.
+        """
         rows = hospital()
         rows["CHARTEVENTS"] = list(charted)
         folder = write(rows)

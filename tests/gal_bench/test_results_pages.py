@@ -90,7 +90,8 @@ def test_generated_parts_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> No
     filled = pages.fill(page, tmp_path)
     assert (
         filled
-        == "by hand\n<!-- results: uci -->\n- said\n\n### 8 organizations\n\n| a |\n<!-- end of results -->\nmore\n"
+        == "by hand\n<!-- results: uci -->\n- said\n\n### 8 organizations\n\n| a |\n<!-- end of results "
+        "-->\nmore\n"
     )
     short = "<!-- summary: uci -->\nold\n<!-- end of summary -->"
     assert pages.summary(short, tmp_path) == "<!-- summary: uci -->\n- said\n<!-- end of summary -->"

@@ -1,4 +1,6 @@
-"""Deep runs on another machine: plan here, run there, take here; killed, resumed, out of time, with other sources."""
+"""Deep runs on another machine: plan here, run there, take here; killed, resumed,
+out of time, with other sources.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +202,8 @@ def test_no_run_is_started_that_would_not_fit(tmp_path: Path, cache: Cache) -> N
         return made_up(cell)
 
     said: list[str] = []
-    # after 30 + 20 s there are 35 left, enough for another 30; after 55 s 30 are left, which just fits; then 25
+    # after 30 + 20 s there are 35 left, enough for another 30; after 55 s 30 are left, which just fits; then
+    # 25
     records = run_plan(plan, out, Sources(), run=slow, limits=RunLimits(85.0, clock), say=said.append)
     assert [record.seconds for record in records.values()] == [30.0, 20.0, 5.0, 5.0]
     assert said[-1].startswith("stopped: 1 runs are left")

@@ -1,4 +1,6 @@
-"""Splits: exactly the authors' drawings, statistics of training rows only, official test rows where there are some."""
+"""Splits: exactly the authors' drawings, statistics of training rows only, official
+test rows where there are some.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def positions(split: Split, dataset: Dataset) -> list[list[int]]:
 
 
 def pooled_std(X: NDArray[np.float64], batch: int = 512) -> NDArray[np.float64]:
-    """As the authors' code has it: sample variances of batches of 512 rows, pooled with weights n, not n - 1."""
+    """As the authors' code has it: sample variances of batches of 512 rows,
+    pooled with weights n, not n - 1.
+    """
     parts = [X[i : i + batch] for i in range(0, len(X), batch)]
     within = sum(len(part) * part.var(axis=0, ddof=1) for part in parts)
     between = sum(len(part) * (part.mean(axis=0) - X.mean(axis=0)) ** 2 for part in parts)

@@ -1,4 +1,6 @@
-"""Organizations with networks learn together: any views, one body for all rounds, failures, drivers, saved models."""
+"""Organizations with networks learn together: any views, one body for all rounds,
+failures, drivers, saved models.
+"""
 
 from __future__ import annotations
 

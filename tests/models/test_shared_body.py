@@ -239,7 +239,9 @@ def test_labels_of_rows_without_weight_do_not_matter() -> None:
 
 
 def test_a_rounds_residual_counts_half_of_that_before() -> None:
-    """One step of plain SGD moves the new layer's bias from 0 by the gradient of its share of the objective."""
+    """One step of plain SGD moves the new layer's bias from 0 by the gradient
+    of its share of the objective.
+    """
     X, residuals = table()
     step: dict[str, Any] = {
         "epochs": 1,

@@ -1,4 +1,6 @@
-"""How networks are trained: rates, options, local losses, order of the rows, chance, memory that does not suffice."""
+"""How networks are trained: rates, options, local losses, order of the rows,
+chance, memory that does not suffice.
+"""
 
 from __future__ import annotations
 

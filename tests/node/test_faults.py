@@ -1,4 +1,6 @@
-"""What goes wrong among real nodes, and what the label holder and the organizations then see: one scenario each."""
+"""What goes wrong among real nodes, and what the label holder and the
+organizations then see: one scenario each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A label holder who asks for more than was agreed: refused by name, written down, and others are served as before."""
+"""A label holder who asks for more than was agreed: refused by name, written down,
+and others are served as before.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ from hostile import (
 )
 from patience import patient
 
-POLICY = "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day = 300\nrefused_begins_per_day = 100\n"
+POLICY = (
+    "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day "
+    "= 300\nrefused_begins_per_day = 100\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +322,9 @@ class Flood:
 
 
 def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> None:
-    """What waits for its answer is limited in bytes: then the stream is not read any more, and she has to wait."""
+    """What waits for its answer is limited in bytes: then the stream is not read
+    any more, and she has to wait.
+    """
     answered, flood = threading.Semaphore(0), Flood(task.fit())
 
     def answer(asked: object) -> None:

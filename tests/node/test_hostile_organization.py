@@ -1,4 +1,6 @@
-"""An organization that lies, repeats itself and speaks for others: named, written down, and nobody else is harmed."""
+"""An organization that lies, repeats itself and speaks for others: named, written
+down, and nobody else is harmed.
+"""
 
 from __future__ import annotations
 
@@ -259,7 +261,9 @@ def test_only_the_first_answer_counts(net: Network) -> None:
 def test_answers_to_what_was_not_asked_do_not_count(
     net: Network, changes: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    """Another digest, a later round, another version, another task: mallory is missed in that round, by name."""
+    """Another digest, a later round, another version, another task: mallory is
+    missed in that round, by name.
+    """
 
     def twist(request: Message, answer: Message) -> list[Message]:
         if answer.kind != "fitted" or request.fields["round"] > 1:
@@ -278,7 +282,9 @@ def test_answers_to_what_was_not_asked_do_not_count(
 
 
 def test_it_cannot_answer_for_another(net: Network) -> None:
-    """Mallory is asked the same as the lab, so it knows the digest; an answer still is its own or nobody's."""
+    """Mallory is asked the same as the lab, so it knows the digest; an
+    answer still is its own or nobody's.
+    """
     theirs = net.invite("not-yours", net.lab)
     stop = threading.Event()
     with dialed(net.mallory, net.clinic) as peer:
@@ -459,7 +465,9 @@ def predicted(net: Network, terms: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
-    """It says again and again that it joined, so as to be asked again and again, and never reads what it is asked."""
+    """It says again and again that it joined, so as to be asked again and again,
+    and never reads what it is asked.
+    """
     terms = net.invite("deaf", net.lab, net.mallory)
     asked, ears = threading.Event(), threading.Event()
 

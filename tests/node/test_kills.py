@@ -1,4 +1,6 @@
-"""Processes killed with signal 9 anywhere: whoever comes back goes on, and the model is that of the undisturbed run."""
+"""Processes killed with signal 9 anywhere: whoever comes back goes on, and the model
+is that of the undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ class Disturbed:
             self._restart(name)
 
     def _restart(self, name: str, *, doomed: bool = True) -> None:
-        """Kill a node if it lives, and start it with its next doom; one that was not reached stays the next."""
+        """Kill a node if it lives, and start it with its next doom; one that
+        was not reached stays the next.
+        """
         one = self.network.running.get(name)
         if one is not None:
             one.process.kill()

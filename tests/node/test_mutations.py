@@ -1,7 +1,7 @@
 """Tens of thousands of broken messages over open streams: no node falls, everything refused is on record.
 
-Each is a valid message of some kind with something wrong: bits flipped, pieces cut out, doubled or taken from another
-message; or a header that says what no node would, in valid Arrow and valid frames. Draws are seeded.
+Each is a valid message of some kind with something wrong: bits flipped, pieces cut out, doubled or taken from
+another message; or a header that says what no node would, in valid Arrow and valid frames. Draws are seeded.
 """
 
 from __future__ import annotations
@@ -278,7 +278,9 @@ def check_records(net: Network, node: str, since: int, at_least: int) -> None:
 
 
 def check_files(net: Network, before: set[str]) -> None:
-    """Only known places have new files: nothing outside of the homes, and there only what belongs to a task."""
+    """Only known places have new files: nothing outside of the homes, and
+    there only what belongs to a task.
+    """
     tasks = {task.id for node in net.nodes.values() for task in node.state.tasks()}
     for path in files_below(net.root) - before:
         parts = Path(path).parts

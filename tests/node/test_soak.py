@@ -1,4 +1,5 @@
-"""A soak: strangers by the thousand at a label holder's port, members that redial, cards that come and go; learning goes on.
+"""A soak: strangers by the thousand at a label holder's port, members that redial, cards that
+come and go; learning goes on.
 
 The long one prints what it measured: ``pytest tests/node/test_soak.py -m slow -s``.
 """
@@ -27,7 +28,9 @@ DATABASES = 24
 """Descriptors that a learning needs, flood or not: each of its threads has the database open."""
 
 OWN = 12
-"""Sockets of the two organizations that learn, should they have dialed late, and of the servers that they came to."""
+"""Sockets of the two organizations that learn, should they have dialed late, and of
+the servers that they came to.
+"""
 
 pytestmark = pytest.mark.timeout(patient(600))
 
@@ -123,7 +126,9 @@ def memory(process: int) -> float:
 def soak(
     network: Network, folder: Path, *, restless: int, fickle: int, idle: int, half: int, floods: int
 ) -> dict[str, float]:
-    """Learn under all of it; what was measured. The result is that of an undisturbed learning, bit for bit."""
+    """Learn under all of it; what was measured. The result is that of an
+    undisturbed learning, bit for bit.
+    """
     known = CardFolder(network.home(HOLDER) / "cards")
     card = read_card(network.home(HOLDER) / f"{HOLDER}.card")
     houses = [house(folder, f"restless-{number}") for number in range(restless)]

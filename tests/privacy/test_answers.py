@@ -1,4 +1,6 @@
-"""Noise on an organization's answers: cut at a public bound, as much as was asked for, and honest about what it protects."""
+"""Noise on an organization's answers: cut at a public bound, as much as was asked for, and
+honest about what it protects.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ FLOATS = st.floats(-1e6, 1e6)
 @settings(deadline=None)
 @given(arrays(float, (2, 3), elements=FLOATS), st.floats(0.01, 10), st.floats(0.01, 20))
 def test_two_rows_are_never_further_apart_than_epsilon_allows(rows: Any, clip: float, epsilon: float) -> None:
-    """Laplace densities of two answers differ by at most a factor e^epsilon: the sum of their distances over the scale."""
+    """Laplace densities of two answers differ by at most a factor e^epsilon: the sum of
+    their distances over the scale.
+    """
     noise = AnswerNoise("laplace", clip, epsilon, source=NoNoise())
     one, other = noise(rows)
     assert np.abs(one - other).sum() / noise.scale(3) <= epsilon * (1 + 1e-9)

@@ -1,4 +1,6 @@
-"""The log loss that knows of randomised response: a loss like the others, right on average, and calm far away."""
+"""The log loss that knows of randomised response: a loss like the others, right
+on average, and calm far away.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +239,9 @@ def test_labels_that_are_no_codes_are_refused(loss: CorrectedLogLoss, wrong: flo
 
 @every_loss
 def test_the_value_is_minus_the_log_of_the_mixture(loss: CorrectedLogLoss) -> None:
-    """Of what the model says of the true class and what the mechanism writes; a hundredth of the noise is doubt."""
+    """Of what the model says of the true class and what the mechanism writes; a
+    hundredth of the noise is doubt.
+    """
     y, output, _ = problem(loss, 40, 3)
     logits = np.hstack([np.zeros_like(output), output]) if loss.n_outputs == 1 else output
     p = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -506,7 +506,9 @@ print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ledgers of processes: killed after a charge, killed inside one, and three at the same time."""
+    """A folder with ledgers of processes: killed after a charge, killed inside
+    one, and three at the same time.
+    """
     folder = tmp_path_factory.mktemp("processes")
     command = [sys.executable, "-c", PROCESSES, str(folder)]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=patient(120), check=True).stdout

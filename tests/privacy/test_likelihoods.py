@@ -1,4 +1,5 @@
-"""What mechanisms say of their own noise, against densities of SciPy or of a brute-force count, message by message.
+"""What mechanisms say of their own noise, against densities of SciPy or of a
+brute-force count, message by message.
 
 Only differences between labels tell anything, so only these are compared.
 """

@@ -1,4 +1,6 @@
-"""One table of mechanisms: one that is made up here, and put into it, is found wherever mechanisms are named."""
+"""One table of mechanisms: one that is made up here, and put into it, is found
+wherever mechanisms are named.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Noise has the distribution that was asked for, from either source, and only the seeded one can be repeated."""
+"""Noise has the distribution that was asked for, from either source, and only
+the seeded one can be repeated.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Whether the noise is as much as the guarantee needs, and no more, by arithmetic of these tests' own.
 
-What two neighbouring label vectors send without noise is compared by brute force, and the privacy loss of noise of the scale that
-was asked for is computed from that distance: exactly for Laplace, by the analytic Gaussian for Gaussian noise. Nothing of
-``accounting`` or of a mechanism's own sensitivity is used.
+What two neighbouring label vectors send without noise is compared by brute force, and the privacy loss of
+noise of the scale that was asked for is computed from that distance: exactly for Laplace, by the analytic
+Gaussian for Gaussian noise. Nothing of ``accounting`` or of a mechanism's own sensitivity is used.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def possible(loss: Loss) -> list[Floats]:
 
 
 def residual_distance(mechanism: Any, loss: Loss, rounds: int) -> tuple[tuple[float, float], float]:
-    """The largest distance of what one round sends for one row, over labels and outputs; and the scale of the noise."""
+    """The largest distance of what one round sends for one row, over labels and
+    outputs; and the scale of the noise.
+    """
     source, farthest = Recording(), (0.0, 0.0)
     rng = np.random.default_rng(0)
     outputs = [np.zeros((1, loss.n_outputs)), *(size * np.eye(loss.n_outputs)[:1] for size in (-60, 60))]
@@ -154,7 +156,9 @@ class TestClipping:
 
 
 def label_distance(mechanism: Any, outputs: int) -> tuple[tuple[float, float], float]:
-    """The largest distance of the copies of one row's labels, over all corners of the bounds; and the scale."""
+    """The largest distance of the copies of one row's labels, over all
+    corners of the bounds; and the scale.
+    """
     source = Recording()
     corners = itertools.product((mechanism.lower, mechanism.upper), repeat=outputs)
     given = [mechanism.read(np.array([corner, corner]), Options()) for corner in corners]

@@ -1,4 +1,6 @@
-"""Estimators under a privacy mechanism: nothing private shows in what is sent, and the private refit repairs the rest."""
+"""Estimators under a privacy mechanism: nothing private shows in what is sent, and the
+private refit repairs the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The private refit: it repairs what noise cost, is never much worse than the public model, and is plain numbers."""
+"""The private refit: it repairs what noise cost, is never much worse than the
+public model, and is plain numbers.
+"""
 
 from __future__ import annotations
 

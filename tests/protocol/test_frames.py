@@ -47,7 +47,9 @@ def test_messages_follow_each_other() -> None:
 @example([FIRST, MORE, b"", FIRST + SIZE.pack(2**64 - 1), FIRST + SIZE.pack(10), MORE, MORE + b"x" * 11])
 @settings(deadline=None)
 def test_no_frame_breaks_it(frames: list[bytes]) -> None:
-    """Whatever comes, there is a message, nothing, or one kind of error; and the next good message is read."""
+    """Whatever comes, there is a message, nothing, or one kind of error; and
+    the next good message is read.
+    """
     assembler = Assembler(64)
     for frame in frames:
         try:

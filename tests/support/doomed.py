@@ -1,12 +1,15 @@
 """Runs gal, or the process in which it computes, with something that goes wrong at a chosen place.
 
-``python doomed.py SOCKET`` makes such processes: it has everything imported, and forks one for each request that comes over
-the socket, because nodes that are killed and started again by the dozen would spend most of their lives importing. The
-environment of a process says what goes wrong in it:
+``python doomed.py SOCKET`` makes such processes: it has everything imported, and forks one for each request
+that comes over the socket, because nodes that are killed and started again by the dozen would spend most of
+their lives importing. The environment of a process says what goes wrong in it:
 
-- ``GAL_DOOM=node.commit-before:3`` kills the node's process (``worker.``: the one that computes) with signal 9 at the third
-  time that it comes to this point. ``GAL_DOOM_MARK`` is a file that is made just before; while it is there nobody dies.
-- ``GAL_FULL_DISK`` names a file: while it is there, no file can be written; while it has content, no row of the database.
+- ``GAL_DOOM=node.commit-before:3`` kills the node's process (``worker.``: the one that computes) with signal
+  9 at the third
+  time that it comes to this point. ``GAL_DOOM_MARK`` is a file that is made just before;
+  while it is there nobody dies.
+- ``GAL_FULL_DISK`` names a file: while it is there, no file can be written; while it has content, no row of
+  the database.
 - ``GAL_CLOCK`` is what this node's clock is ahead, in seconds.
 """
 
@@ -147,7 +150,9 @@ def after_rename(doom: Doom, role: str) -> None:
 
 
 def on_statement(word: str, doom: Doom, *, after: bool, audit: bool = False) -> None:
-    """At a statement of the database; of transactions that add to the audit log (``audit``), or of the others."""
+    """At a statement of the database; of transactions that add to the audit log
+    (``audit``), or of the others.
+    """
 
     class Doomed(sqlite3.Connection):
         adds_to_audit = False
@@ -282,7 +287,9 @@ def fill_disk(flag: Path) -> None:
 
 
 def shift_clock(seconds: float) -> None:
-    """Have this process live in another year; time.monotonic goes on as it is, as with a clock that is set wrong."""
+    """Have this process live in another year; time.monotonic goes on as it is, as
+    with a clock that is set wrong.
+    """
     now, gmtime = time.time, time.gmtime
     time.time = lambda: now() + seconds
     time.gmtime = lambda at=None: gmtime(time.time() if at is None else at)
@@ -344,7 +351,9 @@ class Child:
 
 
 class Nursery:
-    """Forks processes until its standard input is closed; ``run`` returns in each of them, with what it is to do."""
+    """Forks processes until its standard input is closed; ``run`` returns in each
+    of them, with what it is to do.
+    """
 
     def __init__(self, path: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

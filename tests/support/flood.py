@@ -1,7 +1,9 @@
-"""Strangers without a key, as many as one machine can make: connections that say nothing, and handshakes left half done.
+"""Strangers without a key, as many as one machine can make: connections that say nothing,
+and handshakes left half done.
 
-``python flood.py PORT IDLE HALF [SOURCE]`` opens so many of each, as fast as it can, from the address SOURCE, and keeps those
-that are not ended by the other side. It prints how many it made, and goes when its standard input ends.
+``python flood.py PORT IDLE HALF [SOURCE]`` opens so many of each, as fast as it can, from the
+address SOURCE, and keeps those that are not ended by the other side. It prints how many it made,
+and goes when its standard input ends.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def is_dropped(one: socket.socket, seconds: float) -> bool:
 
 @contextmanager
 def flooded(port: int, idle: int, half: int, source: str = "127.0.0.1") -> Iterator[subprocess.Popen[str]]:
-    """A flood in a process of its own; the block runs while it begins, goes on, and its connections are kept."""
+    """A flood in a process of its own; the block runs while it begins, goes
+    on, and its connections are kept.
+    """
     command = [sys.executable, str(Path(__file__)), str(port), str(idle), str(half), source]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,8 +1,8 @@
 """A label holder and an organization that run, and a peer with a known card who keeps to no rule.
 
-``clinic`` holds labels, ``lab`` assists; both are real nodes in the test's process. ``mallory`` is known to both, and only
-what a test makes of it: it dials the clinic as an organization (:func:`dialed`), and listens as a label holder for the
-lab (:func:`listening`).
+``clinic`` holds labels, ``lab`` assists; both are real nodes in the test's process. ``mallory`` is known to
+both, and only what a test makes of it: it dials the clinic as an organization (:func:`dialed`), and listens
+as a label holder for the lab (:func:`listening`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def house(
     data: str = "",
     model: str = 'use = "linear"',
 ) -> House:
-    """Found an organization; ``more`` are lines at the end of node.toml, ``data`` and ``model`` of these sections."""
+    """Found an organization; ``more`` are lines at the end of node.toml, ``data``
+    and ``model`` of these sections.
+    """
     home, identity, port = root / name, make_identity(name), free_port()
     (home / "cards").mkdir(parents=True, mode=0o700)
     save_identity(identity, home)
@@ -362,7 +364,9 @@ def assisting(
     blind: Callable[[Message], bytes] = lambda request: b"",
     moving: bool = False,
 ) -> Iterator[Peer]:
-    """Mallory takes part in a task of the clinic's, and answers with a twist; ``blind`` makes the bytes of such steps."""
+    """Mallory takes part in a task of the clinic's, and answers with a twist; ``blind``
+    makes the bytes of such steps.
+    """
 
     def answer(received: Received) -> None:
         made = _honest(received.message, received.digest, blind)

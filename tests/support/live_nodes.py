@@ -117,7 +117,9 @@ def dialed(who: House, card: Card, *, proxy: str | None = None, timeout: float =
 
 @contextmanager
 def raw_call(who: House, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
-    """gRPC's own call with these frames, for peers that do not keep to the protocol; stays open after them."""
+    """gRPC's own call with these frames, for peers that do not keep to the
+    protocol; stays open after them.
+    """
     end = threading.Event()
 
     def kept_open() -> Iterator[bytes]:

@@ -1,6 +1,8 @@
-"""A small network of real processes: a label holder and organizations, started, killed, stopped and brought back.
+"""A small network of real processes: a label holder and organizations, started,
+killed, stopped and brought back.
 
-Beside it stands what must come out: the ensemble that ``gal.learn`` finds in this process from the same views.
+Beside it stands what must come out: the ensemble that ``gal.learn`` finds in
+this process from the same views.
 """
 
 from __future__ import annotations

@@ -93,7 +93,9 @@ class Network:
         models: Mapping[str, str] | None = None,
         more: Mapping[str, str] | None = None,
     ) -> None:
-        """``more``: lines of node.toml by organization; ``models``: the section [model]; the first one holds labels."""
+        """``more``: lines of node.toml by organization; ``models``: the section
+        [model]; the first one holds labels.
+        """
         self.root, self.models, self.more = root, dict(models or {}), dict(more or {})
         self.holders = tuple(holders) or (next(iter(tables)),)
         self.tables = dict(tables)

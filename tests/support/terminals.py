@@ -1,12 +1,13 @@
-"""Plays a page whose commands belong to several terminals: runs them as printed, in order, and notes what they print.
+"""Plays a page whose commands belong to several terminals: runs them as printed, in
+order, and notes what they print.
 
 A page is made of these pieces, each a comment before a block (or alone):
 
-    <!-- file: NAME -->                          the block is saved as NAME
-    <!-- edit: NAME, "START" -->                 the line of NAME that begins with START becomes the block
-    <!-- terminal 1 -->                          the commands of the block ("$ ...") run, one after another
-    <!-- terminal 1, goes on -->                 the block's one command runs on; the next block of that terminal waits for its end
-    <!-- terminal 2: press Ctrl-C -->            (or Ctrl-\\, the hard way) in that terminal; also: ... after "TEXT" in terminal 1
+    <!-- file: NAME -->                          the block is saved as NAME <!-- edit: NAME, "START" -->
+    the line of NAME that begins with START becomes the block <!-- terminal 1 -->                          the
+    commands of the block ("$ ...") run, one after another <!-- terminal 1, goes on -->                 the
+    block's one command runs on; the next block of that terminal waits for its end <!-- terminal 2: press
+    Ctrl-C -->            (or Ctrl-\\, the hard way) in that terminal; also: ... after "TEXT" in terminal 1
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from pathlib import Path
 from patience import patient
 
 PIECE = re.compile(
-    r"<!-- (?:file: (?P<file>\S+)|edit: (?P<edit>\S+), \"(?P<start>[^\"]+)\"|terminal (?P<terminal>\d)(?P<stays>, goes on)?) -->\n"
+    r"<!-- (?:file: (?P<file>\S+)|edit: (?P<edit>\S+), \"(?P<start>[^\"]+)\"|terminal "
+    r"(?P<terminal>\d)(?P<stays>, goes on)?) -->\n"
     r"```\w*\n(?P<text>.*?)```\n"
-    r"|<!-- terminal (?P<pressed>\d): press (?P<key>Ctrl-.)(?: after \"(?P<after>[^\"]+)\" in terminal (?P<where>\d))? -->\n",
+    r"|<!-- terminal (?P<pressed>\d): press (?P<key>Ctrl-.)(?: after \"(?P<after>[^\"]+)\" in terminal "
+    r"(?P<where>\d))? -->\n",
     re.DOTALL,
 )
 KEYS = {"Ctrl-C": signal.SIGINT, "Ctrl-\\": signal.SIGQUIT}
@@ -136,7 +139,9 @@ def play(page: str, folder: Path, port: int) -> Iterator[tuple[tuple[int, int], 
 
 
 def _shown(command: str, printed: str) -> str:
-    """What a page shows of a command that goes on: of a node's log the first line, the rest depends on chance."""
+    """What a page shows of a command that goes on: of a node's log the first
+    line, the rest depends on chance.
+    """
     return printed if "serve" not in command else printed.splitlines(keepends=True)[0] + "...\n"
 
 

@@ -1,4 +1,6 @@
-"""Who has to go when strangers fill the house: nobody of another address, and nobody whose handshake goes on."""
+"""Who has to go when strangers fill the house: nobody of another address, and
+nobody whose handshake goes on.
+"""
 
 from __future__ import annotations
 

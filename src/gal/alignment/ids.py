@@ -34,7 +34,8 @@ class RowIds:
 
 
 def row_ids(column: Any, organization: str, name: str) -> RowIds:
-    """The ids in ``column``: an Arrow array, a numpy array, a pandas series or a list; ``name`` is for errors.
+    """The ids in ``column``: an Arrow array, a numpy array, a pandas series or
+    a list; ``name`` is for errors.
 
     Whole numbers come out as integers, also where they are kept as floats or decimals; text stays as it is.
     """
@@ -56,7 +57,8 @@ def check_same_kind(own: RowIds, other_kind: str, organization: str, other: str)
     integers, texts = (organization, other) if own.kind == "integer" else (other, organization)
     raise AlignmentError(
         f"row ids are of different types: integers at organization {integers!r}, text at {texts!r}. "
-        f'Let {integers!r} set row_id_type = "text" in its node.toml, or {texts!r} set row_id_type = "integer"'
+        f'Let {integers!r} set row_id_type = "text" in its node.toml, or {texts!r} set row_id_type = '
+        '"integer"'
     )
 
 
@@ -182,7 +184,8 @@ def _whole(values: NDArray[Any], whose: str) -> NDArray[np.int64]:
     if vague.any():
         at = int(vague.argmax())
         raise AlignmentError(
-            f"{whose}: {values[at]:.0f} in row {at + 1} is kept as a float and too large to be exact; {OTHERS}"
+            f"{whose}: {values[at]:.0f} in row {at + 1} is kept as a float and too large to be exact; "
+            f"{OTHERS}"
         )
     return cast("NDArray[np.int64]", values.astype(np.int64))
 
@@ -204,6 +207,7 @@ def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
         count, value = int(again.sum()), values[[again.argmax()]].tolist()[0]
         rows = np.flatnonzero(values == value)[:2] + 1
         raise AlignmentError(
-            f"{whose}: {count} {'row has' if count == 1 else 'rows have'} an id that another row has too, such as "
+            f"{whose}: {count} {'row has' if count == 1 else 'rows have'} an id that another row has too, "
+            "such as "
             f"{value!r:.80} in rows {rows[0]} and {rows[1]}. Keep one row for each id"
         )

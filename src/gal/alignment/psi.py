@@ -1,8 +1,10 @@
-"""Private set intersection: the label holder learns which of her ids an organization knows, and no other id of it.
+"""Private set intersection: the label holder learns which of her ids an
+organization knows, and no other id of it.
 
-Both sides blind the ids with keys of their own (points of an elliptic curve, library openmined.psi). What travels are
-points of 33 bytes, one after another: a message is checked before the library sees it, and nothing else of the
-library's formats is taken from a peer (a Bloom filter with many hash functions would keep it busy for hours).
+Both sides blind the ids with keys of their own (points of an elliptic curve, library openmined.psi).
+What travels are points of 33 bytes, one after another: a message is checked before the library sees it,
+and nothing else of the library's formats is taken from a peer (a Bloom filter with many hash functions
+would keep it busy for hours).
 """
 
 from __future__ import annotations
@@ -103,7 +105,8 @@ def _points(data: bytes, what: str, expected: int | None = None) -> list[bytes]:
     if rest or count == 0 or (expected is not None and count != expected):
         wanted = "points" if expected is None else f"{expected} points"
         raise InvalidMessageError(
-            f"private set intersection: the {what} has {len(data)} bytes, expected {wanted} of {POINT} bytes each"
+            f"private set intersection: the {what} has {len(data)} bytes, expected {wanted} of {POINT} "
+            "bytes each"
         )
     return [bytes(data[start : start + POINT]) for start in range(0, len(data), POINT)]
 

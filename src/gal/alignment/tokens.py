@@ -30,8 +30,8 @@ FEW = 1000
 def tokens(ids: RowIds, method: str, secret: bytes | None = None) -> Tokens:
     """What stands for each row in messages, in the order of ``ids``.
 
-    ``plain`` and ``psi``: the ids themselves (of ``psi`` only shared ones may travel). ``hashed``: BLAKE2b of the id,
-    16 bytes, keyed with ``secret``.
+    ``plain`` and ``psi``: the ids themselves (of ``psi`` only shared ones may travel). ``hashed``: BLAKE2b of
+    the id, 16 bytes, keyed with ``secret``.
     """
     _check_method(method)
     return _hashes(ids, _key(secret)) if method == "hashed" else ids.values
@@ -74,7 +74,8 @@ def read_secret(path: Path, organization: str) -> bytes:
         ) from error
     if len(secret) < SECRET:
         raise AlignmentError(
-            f"organization {organization!r}: the secret in {str(path)!r} has {len(secret)} bytes, at least {SECRET} "
+            f"organization {organization!r}: the secret in {str(path)!r} has {len(secret)} bytes, at least "
+            f"{SECRET} "
             "are needed. Make one with: openssl rand -hex 32"
         )
     return secret
@@ -93,7 +94,8 @@ def check_tokens(tokens: Tokens, kind: str, method: str, peer: str) -> Tokens:
     if not fits:
         expected = f"uint8 (n, {HASH})" if hashed else "text (n,)" if text else "int64 (n,)"
         raise AlignmentError(
-            f"{peer!r} sent row ids as {tokens.dtype} {tokens.shape}, expected {expected} for {kind} ids, {method}"
+            f"{peer!r} sent row ids as {tokens.dtype} {tokens.shape}, expected {expected} for {kind} ids, "
+            f"{method}"
         )
     return tokens
 
@@ -200,7 +202,8 @@ def _key(secret: bytes | None) -> bytes:
     if secret is None or len(secret) < SECRET:
         raise AlignmentError(
             f"keyed hashes need a secret of at least {SECRET} bytes, got "
-            f"{'none' if secret is None else len(secret)}. Put it into a file and name that under [data] as secret_file"
+            f"{'none' if secret is None else len(secret)}. Put it into a file and name that under [data] as "
+            "secret_file"
         )
     # BLAKE2b takes keys of up to 64 bytes; a longer secret counts in full this way.
     return secret if len(secret) <= 64 else hashlib.blake2b(secret).digest()

@@ -1,6 +1,7 @@
 """Commands and exit codes; what is computed lives in the layers below.
 
-A command's module is imported when the command is used: ``gal status`` must not wait for what ``gal bench`` needs.
+A command's module is imported when the command is used: ``gal status`` must not
+wait for what ``gal bench`` needs.
 """
 
 from __future__ import annotations

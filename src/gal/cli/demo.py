@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from gal_bench.demo.four_nodes import DemoFacts, Left
 
 STORY = (
-    "A [bold]clinic[/] wants to predict how a patient's diabetes will progress within a year. It knows age, sex and blood pressure. An "
-    "[bold]insurer[/] knows body mass, a [bold]lab[/] and a [bold]hospital[/] know blood values of the same patients. Nobody may show its "
-    "columns to the others. Each of the four is a process of its own here, with its own folder, key and data; they speak over mutual "
+    "A [bold]clinic[/] wants to predict how a patient's diabetes will progress within a year. It knows age, "
+    "sex and blood pressure. An "
+    "[bold]insurer[/] knows body mass, a [bold]lab[/] and a [bold]hospital[/] know blood values of the same "
+    "patients. Nobody may show its "
+    "columns to the others. Each of the four is a process of its own here, with its own folder, key and "
+    "data; they speak over mutual "
     "TLS.\n"
 )
 
@@ -45,7 +48,9 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """See four organizations learn over mutual TLS; one is killed and comes back. 442 real patients, under a minute."""
+    """See four organizations learn over mutual TLS; one is killed and comes back. 442
+    real patients, under a minute.
+    """
     from gal.extras import require
     from gal_bench.demo.four_nodes import check_empty, run_demo
 
@@ -81,19 +86,23 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
     out.print(_scores(facts))
     covered = (facts.assisted - facts.alone) / (facts.pooled - facts.alone)
     out.print(
-        f"Alone, the clinic's model explains {facts.alone:.1%} of the differences between these patients, with assistance "
-        f"{facts.assisted:.1%}: [bold]{covered:.0%}[/] of the way to pooling all data. What was learned came from {_who(facts)}.\n"
+        f"Alone, the clinic's model explains {facts.alone:.1%} of the differences between these patients, "
+        "with assistance "
+        f"{facts.assisted:.1%}: [bold]{covered:.0%}[/] of the way to pooling all data. What was learned "
+        f"came from {_who(facts)}.\n"
     )
     out.print(_what_left(facts))
     out.print(
-        "These are all messages that left, from the four audit logs; their chains of hashes hold. No column and no model is among "
+        "These are all messages that left, from the four audit logs; their chains of hashes hold. No column "
+        "and no model is among "
         "them. (Residuals tell the others something about the labels.)\n"
     )
     for sentence in (_killed(facts), _same(facts), _unknown(facts), _apart(facts)):
         out.print(sentence)
     sent, received = facts.bytes["sent"], facts.bytes["received"]
     out.print(
-        f"[dim]{facts.seconds:.0f} s in all, {facts.learning_seconds:.1f} s for {facts.rounds_learned} rounds with the pause in them; "
+        f"[dim]{facts.seconds:.0f} s in all, {facts.learning_seconds:.1f} s for {facts.rounds_learned} "
+        "rounds with the pause in them; "
         f"the clinic sent {sent:,} bytes and received {received:,}.[/]"
     )
     if facts.folder is not None:
@@ -145,11 +154,15 @@ def _in_words(left: Left) -> dict[str, tuple[int, int]]:
 def _killed(facts: DemoFacts) -> str:
     one = facts.killed
     if one is None:
-        return "[yellow]Learning was over before anybody could be killed in a round: run it again to see that.[/]"
+        return (
+            "[yellow]Learning was over before anybody could be killed in a round: run it again to see "
+            "that.[/]"
+        )
     missed = facts.missed.get(one.organization, [])
     after = f"It missed the rounds {missed}." if missed else "No round was missed."
     return (
-        f"The {escape(one.organization)} was killed (kill -9) in round {one.round}, with {one.fits_done} of {one.fits_asked} fits done. It was "
+        f"The {escape(one.organization)} was killed (kill -9) in round {one.round}, with {one.fits_done} of "
+        f"{one.fits_asked} fits done. It was "
         f"back after {one.seconds_away:.1f} s and learning went on by itself. {after}"
     )
 
@@ -165,7 +178,8 @@ def _same(facts: DemoFacts) -> str:
 def _unknown(facts: DemoFacts) -> str:
     who = ", ".join(f"{count} patients to the {escape(name)}" for name, count in facts.unknown_rows.items())
     return (
-        f"Unknown were {who} in learning; {facts.degraded_rows} predictions are marked as degraded because of such patients. The "
+        f"Unknown were {who} in learning; {facts.degraded_rows} predictions are marked as degraded because "
+        "of such patients. The "
         "organization's mean answer stands in."
     )
 
@@ -174,11 +188,13 @@ def _apart(facts: DemoFacts) -> str:
     found = facts.separated
     if found.by == "landlock" and found.refused == found.tried:
         return (
-            f"Every process was shut in to the folder of its organization (Landlock): {found.tried} times one tried to look into another's "
+            f"Every process was shut in to the folder of its organization (Landlock): {found.tried} times "
+            "one tried to look into another's "
             f"folder, {found.refused} times it was refused."
         )
     return (
-        f"[yellow]This system has no Landlock: processes of one user can read each other's folders here ({found.refused} of {found.tried} "
+        "[yellow]This system has no Landlock: processes of one user can read each other's folders here "
+        f"({found.refused} of {found.tried} "
         "tries were refused). On machines of their own, or as different users, they cannot.[/]"
     )
 

@@ -134,7 +134,10 @@ def describe_event(event: Mapping[str, Any]) -> str:
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
         tail = f"  [yellow]missed: {missed}[/]" if missed else ""
-        return f"round {event['round']:>2}: loss {event['train_loss']:.6g}, rate {event['rate']:.4g}; weights {weights}{tail}"
+        return (
+            f"round {event['round']:>2}: loss {event['train_loss']:.6g}, rate {event['rate']:.4g}; "
+            f"weights {weights}{tail}"
+        )
     return ""
 
 
@@ -152,8 +155,10 @@ def _privacy(event: Mapping[str, Any]) -> str:
 def print_version(facts: Mapping[str, Any], out: Console) -> None:
     """What was learned, in words."""
     out.print(
-        f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of {facts['rounds_learned']} rounds are used, "
-        f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} → {facts['train_loss']:.6g}."
+        f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
+        f"{facts['rounds_learned']} rounds are used, "
+        f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} "
+        f"→ {facts['train_loss']:.6g}."
     )
     _print_validated(facts, out)
     if facts["track"] == "alone":
@@ -187,7 +192,9 @@ def _print_validated(facts: Mapping[str, Any], out: Console) -> None:
 
 
 def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:
-    """Who was not there at the end, and which version predicts; nothing where a node of before says neither."""
+    """Who was not there at the end, and which version predicts; nothing where
+    a node of before says neither.
+    """
     if facts.get("not_there"):
         n_invited, missing = len(facts["invited"]), facts["not_there"]
         who = "; ".join(f"{escape(name)} {escape(why)}" for name, why in missing.items())
@@ -202,7 +209,9 @@ def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:
 
 
 def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
-    """What the version told of the labels, and what the private refit made of it; nothing for versions of before."""
+    """What the version told of the labels, and what the private refit made of it;
+    nothing for versions of before.
+    """
     from gal.cli.tasks import print_privacy
 
     if "privacy" not in facts:

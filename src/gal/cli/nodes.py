@@ -87,7 +87,8 @@ def _print_new(name: str, folder: Path, fingerprint: str, home: str) -> None:
     out = Console(soft_wrap=True, highlight=False)
     out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")
     out.print(
-        f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is\n               {fingerprint}"
+        f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is\n        "
+        f"       {fingerprint}"
     )
     out.print("  node.toml    say where the data is and what this organization allows")
     out.print("  key.pem      stays here")
@@ -166,11 +167,13 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
     if live:
         for peer, problem in live["links"].items():
             out.print(
-                f"  link to {escape(peer)}: {'[green]open[/]' if not problem else '[yellow]' + escape(problem) + '[/]'}"
+                f"  link to {escape(peer)}: "
+                f"{'[green]open[/]' if not problem else '[yellow]' + escape(problem) + '[/]'}"
             )
         if facts["listens"]:
             out.print(
-                f"  listens at {escape(facts['listens'])}; connected: {escape(', '.join(live['connected']) or 'nobody')}"
+                f"  listens at {escape(facts['listens'])}; connected: "
+                f"{escape(', '.join(live['connected']) or 'nobody')}"
             )
     table = Table("task", "role", "label holder", "version", "state")
     for task in facts["tasks"]:

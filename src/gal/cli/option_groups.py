@@ -1,4 +1,6 @@
-"""Options that belong together as one dataclass, so that a command with many of them has a short signature."""
+"""Options that belong together as one dataclass, so that a command with many
+of them has a short signature.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from typing import Any, get_type_hints
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer wants it: each parameter that is a dataclass is replaced by the fields of it.
 
-    A field is written like a parameter, ``rounds: Annotated[int, typer.Option(help=...)] = 10``, and is an option, or an
-    argument, of the same name. All are passed by name. Help texts are put together now, not when the module was imported.
+    A field is written like a parameter, ``rounds: Annotated[int, typer.Option(help=...)] = 10``, and is
+    an option, or an argument, of the same name. All are passed by name. Help texts are put together now,
+    not when the module was imported.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}

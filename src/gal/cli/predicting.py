@@ -42,7 +42,9 @@ def predict_command(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict: every organization answers once for all rounds. Who is missing is named, its mean answer stands in."""
+    """Predict: every organization answers once for all rounds. Who is missing is
+    named, its mean answer stands in.
+    """
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
@@ -98,7 +100,8 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
 
     def print_event(event: Mapping[str, Any]) -> None:
         screen.print(
-            f"predictions of [bold]{escape(task)}[/] at {event['scheme']}://{host}:{event['port']}/predict (Ctrl-C ends it). "
+            f"predictions of [bold]{escape(task)}[/] at {event['scheme']}://{host}:{event['port']}/predict "
+            "(Ctrl-C ends it). "
             f"Requests show the token in {escape(event['token'])}: Authorization: Bearer TOKEN"
         )
 
@@ -120,7 +123,8 @@ def _print_prediction(facts: Mapping[str, Any]) -> None:
     where = f" in {facts['written']}" if "written" in facts else ""
     said = Console(stderr=True, highlight=False, soft_wrap=True)
     said.print(
-        f"{facts['n_rows']:,} predictions{escape(where)}, version {facts['version']}; {facts['degraded']:,} are degraded."
+        f"{facts['n_rows']:,} predictions{escape(where)}, version {facts['version']}; {facts['degraded']:,} "
+        "are degraded."
     )
     for name, why in facts["missing"].items():
         said.print(f"[yellow]{escape(name)} {escape(why)}: its mean answer stands in.[/]")
@@ -130,16 +134,19 @@ def _print_prediction(facts: Mapping[str, Any]) -> None:
         )
     for name, count in facts.get("outside", {}).items():
         said.print(
-            f"[yellow]{escape(name)} said of {count:,} rows what it never said in learning: they are marked degraded.[/]"
+            f"[yellow]{escape(name)} said of {count:,} rows what it never said in learning: they are marked "
+            "degraded.[/]"
         )
     for name in facts.get("changed", []):
         said.print(
-            f"[yellow]{escape(name)} says that its data have changed since it learned: its answers may be wrong. Ask its "
+            f"[yellow]{escape(name)} says that its data have changed since it learned: its answers may be "
+            "wrong. Ask its "
             "operator (gal doctor), and learn a new version.[/]"
         )
     for name in facts.get("drifted", {}):
         said.print(
-            f"[yellow]{escape(name)}: its answers are distributed otherwise than in learning. Other rows than then, or "
+            f"[yellow]{escape(name)}: its answers are distributed otherwise than in learning. Other rows "
+            "than then, or "
             "have its data changed? Ask its operator (gal doctor).[/]"
         )
 

@@ -14,7 +14,8 @@ from rich.markup import escape
 from gal.cli.options import AsJson, Home
 
 NOT_PROTECTED = (
-    "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when messages come and go; "
+    "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when "
+    "messages come and go; "
     "and what anybody can guess from columns of their own. See docs/explanation-privacy.md."
 )
 
@@ -33,7 +34,9 @@ def privacy(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Who could learn what from what this node has sent: mechanism, epsilon and delta spent and left, by peer and task."""
+    """Who could learn what from what this node has sent: mechanism, epsilon and delta
+    spent and left, by peer and task.
+    """
     from gal.node.admin.status import spent_privacy
     from gal.node.config.configuration import home_of
 
@@ -70,7 +73,10 @@ def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {_label_task(task)}"
         yield from _together(one, "label", "organization", f" Not counted: {left_out}." if left_out else "")
     for task in facts["unrecorded"]:
-        yield f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: {_loud(task['peers'])}"
+        yield (
+            f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: "
+            f"{_loud(task['peers'])}"
+        )
     for name in facts["nothing_sent"]:
         yield f"  [bold]{escape(name)}[/]: nothing was sent yet."
 
@@ -109,7 +115,10 @@ def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> It
             f"{escape(peer)} {_cost(cost, one['peer_deltas'][peer])}" for peer, cost in one["peers"].items()
         )
         yield f"  Each {whom} by itself: {by_peer}."
-        yield f"  All of them and all tasks together, for they may compare notes: {_total(one, what)}.{left_out}"
+        yield (
+            "  All of them and all tasks together, for they may compare notes: "
+            f"{_total(one, what)}.{left_out}"
+        )
         yield f"  {_meaning(one, what)}"
     if budget is not None:
         at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
@@ -132,7 +141,8 @@ def _total(one: Mapping[str, Any], what: str) -> str:
         return _cost(epsilon, delta)
     key = "label_delta" if what == "label" else "answer_budget_delta"
     return (
-        f"epsilon {epsilon:.4g} at delta {delta:g}; your budget has delta 0, which Gaussian noise can never meet: set {key} "
+        f"epsilon {epsilon:.4g} at delta {delta:g}; your budget has delta 0, which Gaussian noise can never "
+        f"meet: set {key} "
         "in node.toml"
     )
 
@@ -146,7 +156,10 @@ def _meaning(one: Mapping[str, Any], what: str) -> str:
         return f"That is no guarantee at delta {delta:g}."
     best = min(1.0, 1 / (1 + math.exp(-epsilon)) + delta)
     two = "two labels of a row" if what == "label" else "two rows that may be behind the answers"
-    return f"Of {two}, equally likely before, whoever has it all then picks the right one in at most {best:.1%} of cases."
+    return (
+        f"Of {two}, equally likely before, whoever has it all then picks the right one in at most "
+        f"{best:.1%} of cases."
+    )
 
 
 def _names(peers: list[str]) -> str:
@@ -163,19 +176,24 @@ def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
     elif facts["words"] is None:
         rounded = "" if facts["decimals"] is None else f", rounded to {facts['decimals']} decimals"
         yield (
-            f"  [bold yellow]Answers leave without noise[/]{rounded} (privacy.answer_noise in node.toml): what they tell about the "
+            f"  [bold yellow]Answers leave without noise[/]{rounded} (privacy.answer_noise in node.toml): "
+            "what they tell about the "
             "columns behind them has no bound."
         )
     else:
         yield f"  {escape(facts['words'])}"
     for task in facts["plain"]:
         yield (
-            f"  [bold]{escape(task['task'])}[/]: [bold yellow]answered without noise[/] for {escape(task['label_holder'])}, in some "
+            f"  [bold]{escape(task['task'])}[/]: [bold yellow]answered without noise[/] for "
+            f"{escape(task['label_holder'])}, in some "
             "of its versions at least."
         )
     for task in facts["tasks"]:
         how = f"{_how(task)}, {_cost(task['epsilon'], task['delta'])}"
-        yield f"  [bold]{escape(task['task'])}[/]: {how} for the row most asked about; received by {_names(task['peers'])}"
+        yield (
+            f"  [bold]{escape(task['task'])}[/]: {how} for the row most asked about; received by "
+            f"{_names(task['peers'])}"
+        )
     yield from _together(facts, "row", "label holder", " Answers that left without noise are not counted.")
 
 

@@ -119,10 +119,12 @@ def invite_command(
     screen = Console(soft_wrap=True, highlight=False)
     print_privacy(facts, screen)
     screen.print(
-        f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to {escape(', '.join(organizations))};"
+        f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
+        f"{escape(', '.join(organizations))};"
     )
     screen.print(
-        f"each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: [bold]gal learn {escape(task)}[/]"
+        "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: [bold]gal learn "
+        f"{escape(task)}[/]"
     )
 
 
@@ -160,7 +162,8 @@ def _privacy(home: Path, task: str, protection: Protection, rounds: int) -> Any:
     known = privacy_of(there[0].options)
     if protection.privacy is not None and chosen != known:
         raise InvalidInputError(
-            f"the task {task!r} is there already, with privacy {known.mechanism}, and its terms stay as they are: leave --privacy "
+            f"the task {task!r} is there already, with privacy {known.mechanism}, and its terms stay as "
+            "they are: leave --privacy "
             "out, or open a task of another name"
         )
     return known
@@ -220,7 +223,8 @@ def join_command(
         typer.echo(json.dumps({"task": terms.task, "name": terms.name, "label_holder": peer}))
         return
     screen.print(
-        f"Joined [bold]{escape(terms.name)}[/] of {escape(peer)}. A running node takes part at once; otherwise: gal serve"
+        f"Joined [bold]{escape(terms.name)}[/] of {escape(peer)}. A running node takes part at once; "
+        "otherwise: gal serve"
     )
 
 
@@ -240,7 +244,9 @@ def remove_command(
     organizations: Annotated[list[str], typer.Argument(help="Who is not waited for any more.")],
     home: Home = None,
 ) -> None:
-    """Go on without organizations that are gone for good; what they taught stays, with their mean answers in its place."""
+    """Go on without organizations that are gone for good; what they taught stays, with
+    their mean answers in its place.
+    """
     from gal.node.admin.membership import remove as register
     from gal.node.config.configuration import home_of
 
@@ -253,7 +259,9 @@ def forget_command(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     home: Home = None,
 ) -> None:
-    """Delete everything this node holds of a task: models, views, answers. The audit log keeps that it was there."""
+    """Delete everything this node holds of a task: models, views, answers. The
+    audit log keeps that it was there.
+    """
     from gal.node.admin.membership import forget as register
     from gal.node.config.configuration import home_of
 
@@ -261,7 +269,8 @@ def forget_command(
         raise typer.Exit(1)
     n_files = register(home_of(home), task)
     Console(soft_wrap=True).print(
-        f"Forgot {escape(task)}: {n_files} files deleted, noisy labels among them where there were any. What was spent on privacy stays in "
+        f"Forgot {escape(task)}: {n_files} files deleted, noisy labels among them where there were any. "
+        "What was spent on privacy stays in "
         "the ledger; a new task draws new noise, and costs anew."
     )
 

@@ -95,7 +95,8 @@ def compare(
         raise TaskError(f"{task!r} has no finished version yet: gal learn {task}")
     if not chosen or not set(chosen) <= set(finished):
         raise TaskError(
-            f"finished versions of {task!r} are: {', '.join(map(str, finished)) or 'none'}; asked for {chosen}"
+            f"finished versions of {task!r} are: {', '.join(map(str, finished)) or 'none'}; asked for "
+            f"{chosen}"
         )
     arguments = {
         "task": task,

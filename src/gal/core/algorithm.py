@@ -86,7 +86,8 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     again = bool(task.moving) or task.closing is not None
     if progress is not None and again and len(progress.fitted) < len(progress.rounds):
         raise InvalidInputError(
-            "this progress has no replies kept, which models that move and a closing model need: it belongs to another task"
+            "this progress has no replies kept, which models that move and a closing model need: it belongs "
+            "to another task"
         )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
     tracks = [_rounds(task, "assisted", progress, on_round, judge.reason), *_parts(judge, "assisted")]

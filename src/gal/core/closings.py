@@ -1,7 +1,8 @@
 """What the label holder makes of all that she received, once the rounds are over: a contract only.
 
-F^T adds the fitted values up. A closing model of her own may hear more in them, and costs no request. Algorithm 1
-knows no such model: whoever makes a task may give it one that is learned from the replies (``gal.engine.stacking``).
+F^T adds the fitted values up. A closing model of her own may hear more in them, and costs no
+request. Algorithm 1 knows no such model: whoever makes a task may give it one that is learned from
+the replies (``gal.engine.stacking``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class ClosingModel(Protocol):
         """Mean loss on the validation rows with it."""
 
     def output(self, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
-        """The closed output (n, K) of rows with this F^T; ``answers`` (n, K) by round and organization that counts."""
+        """The closed output (n, K) of rows with this F^T; ``answers`` (n, K) by
+        round and organization that counts.
+        """
 
 
 class LearnsClosing(Protocol):

@@ -146,7 +146,8 @@ class ConstantRate:
 class ReleasedStep:
     """One step from slope and curvature at the start of the line alone: no look at the labels.
 
-    For residuals that were released with noise: the slope is theirs, the curvature the most that the loss can have.
+    For residuals that were released with noise: the slope is theirs, the curvature
+    the most that the loss can have.
     """
 
     def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:  # noqa: ARG002

@@ -1,7 +1,7 @@
 """What an organization's answers look like in learning, and whether those in prediction look like it.
 
-An organization that was honest in learning may answer anything later: by a fault, because its data changed, or to
-harm. What it said of the task's own rows is all that a label holder can compare with.
+An organization that was honest in learning may answer anything later: by a fault, because its data changed,
+or to harm. What it said of the task's own rows is all that a label holder can compare with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 SAMPLE = 5_000
 """Quantiles are taken of so many rows; the range is that of all."""
 MARGIN = 0.5
-"""An answer is outside if it is further from the range than so many times its width: models do extrapolate a little."""
+"""An answer is outside if it is further from the range than so many times its width:
+models do extrapolate a little.
+"""
 FEWEST, SHARE = 3, 0.05
 """With so many rows outside, and such a share of all that it answered, none of its answers is believed."""
 RECENT = 1_000
@@ -84,8 +86,8 @@ class Bounds:
     def drift(self, values: NDArray[Any]) -> float:
         """How far apart the distributions of the answers in learning and of these are, from 0 to 1.
 
-        The largest difference of the shares at or below the answers that are kept, as Kolmogorov and Smirnov have it;
-        0 where that could be chance. Answers that are the same for many rows lie on both sides.
+        The largest difference of the shares at or below the answers that are kept, as Kolmogorov and Smirnov
+        have it; 0 where that could be chance. Answers that are the same for many rows lie on both sides.
         """
         known = values[:, ~np.isnan(values).any(axis=(0, 2))]
         if known.shape[1] == 0:
@@ -101,7 +103,9 @@ class Bounds:
 
 @dataclass
 class Recent:
-    """How many of an organization's last answers were outside: who is asked for one row at a time is judged, too."""
+    """How many of an organization's last answers were outside: who is asked for
+    one row at a time is judged, too.
+    """
 
     answered: float = 0.0
     outside: float = 0.0
@@ -124,7 +128,9 @@ class Screened:
     outside: Mapping[str, int]
     """By organization: rows with answers outside of what it said in learning, where there are any."""
     drifted: Mapping[str, float]
-    """By organization whose answers are distributed otherwise than in learning: how far apart, from 0 to 1."""
+    """By organization whose answers are distributed otherwise than in
+    learning: how far apart, from 0 to 1.
+    """
     rows: Bools
     """Rows (n,) for which something was outside."""
     recent: dict[str, Recent] = field(default_factory=dict)
@@ -181,6 +187,7 @@ def _is_answer(values: Any, request: PredictRequest, n_rows: int, ensemble: Ense
 def _not_believed(recent: Recent, n_outside: int, n_answered: int) -> NoAnswerError:
     here = f"for {n_outside} of these {n_answered} rows, " if n_outside else ""
     return NoAnswerError(
-        f"answered far outside of what it said in learning, {here}for {recent.outside / recent.answered:.0%} of the last "
+        f"answered far outside of what it said in learning, {here}for "
+        f"{recent.outside / recent.answered:.0%} of the last "
         f"{recent.answered:.0f}: none of its answers is used"
     )

@@ -41,7 +41,8 @@ def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = 
 def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Floats:
     """F^T as far as the closing model moves it, shape (n, K); ``output`` is F^T.
 
-    Rows with a missing answer stay where the rounds put them: the mean that stands in says nothing about the row.
+    Rows with a missing answer stay where the rounds put them: the mean that stands
+    in says nothing about the row.
     """
     if ensemble.closing is None or answers.degraded.all():
         return output

@@ -94,7 +94,8 @@ def accept_predicted(
 def accept_moved(
     task: Task, request: PredictRequest, replies: Mapping[str, Reply]
 ) -> tuple[dict[str, Floats32], dict[str, str]]:
-    """What moving organizations say after the last round, shape (rounds, n, K), and who cannot be used and why.
+    """What moving organizations say after the last round, shape (rounds, n, K),
+    and who cannot be used and why.
 
     A round of which an organization has no model is NaN throughout, and stays so; NaN elsewhere is an
     unusable answer.

@@ -103,7 +103,8 @@ def assign_rows(
     fit = np.sort(rest)
     if n_parts and (fitted != "in-sample" or len(validation) or not 2 <= n_parts <= n):
         raise InvalidOptionError(
-            f"a cross-validation in {n_parts} parts needs in-sample values, no validation rows and 2 to {n} parts"
+            f"a cross-validation in {n_parts} parts needs in-sample values, no validation rows and 2 to {n} "
+            "parts"
         )
     number = np.empty(n, dtype=np.intp)
     if fitted == "in-sample":

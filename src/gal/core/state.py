@@ -67,7 +67,9 @@ class Round:
     refit: bool = False
     """Whether all coefficients so far were refitted after this round."""
     spread: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=lambda: ByName({}))
-    """Per output: range and quantiles of the answers, see ``plausible.py``; what later answers are compared with."""
+    """Per output: range and quantiles of the answers, see ``plausible.py``; what
+    later answers are compared with.
+    """
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ class Progress:
     history: tuple[tuple[Mapping[str, float], ...], ...] = ()
     """``coefficients`` as they were after each round: a refit changes past ones."""
     fitted: tuple[Mapping[str, Floats32], ...] = ()
-    """All replies so far; kept only where the task asks for it, a closing model learns from them, coefficients
-    are refitted, models move or a cross-validation may shrink coefficients."""
+    """All replies so far; kept only where the task asks for it, a closing model learns from them,
+    coefficients are refitted, models move or a cross-validation may shrink coefficients."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")
 

@@ -86,7 +86,9 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
 def broadcast(
     task: Task, output: Floats, round: int, track: Track, part: int | None
 ) -> tuple[Floats32, Floats32, float, float]:
-    """What is sent, what weights and rate are found with, what both were divided by, and the size of the residual."""
+    """What is sent, what weights and rate are found with, what both were divided
+    by, and the size of the residual.
+    """
     release = task.release
     if release is None or not release.steers:
         residual, scale, size = residual_and_size(task, output)

@@ -15,7 +15,8 @@ from gal.errors import InvalidOptionError
 class Stopping:
     """Three rules, each off at its None; whichever holds first ends the learning.
 
-    - ``min_rate``: the rate is not above this fraction of the largest so far (the paper's rule, without units).
+    - ``min_rate``: the rate is not above this fraction of the largest so far (the paper's rule, without
+      units).
     - ``patience``: the validation loss has not been at its lowest for this many rounds.
     - ``plateau``: the train loss fell by less than this fraction in the last round.
     """

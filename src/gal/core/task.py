@@ -62,7 +62,8 @@ class Task:
             )
         if self.label_holder is not None and self.label_holder not in self.organizations:
             raise InvalidOptionError(
-                f"label holder {self.label_holder!r} is none of the organizations {', '.join(self.organizations)}"
+                f"label holder {self.label_holder!r} is none of the organizations "
+                f"{', '.join(self.organizations)}"
             )
         self._check_moving()
         self._check_release()
@@ -96,7 +97,9 @@ class Task:
             )
 
     def _check_release(self) -> None:
-        """Where weights and rates follow from releases, nothing else that is visible may follow from the labels."""
+        """Where weights and rates follow from releases, nothing else that is
+        visible may follow from the labels.
+        """
         if self.release is None or not self.release.steers:
             return
         seen = {
@@ -116,7 +119,8 @@ class Task:
         found = [what for what, there in seen.items() if there]
         if found:
             raise InvalidOptionError(
-                f"with noise on every residual nothing else may tell of the labels, and {', '.join(found)} would"
+                f"with noise on every residual nothing else may tell of the labels, and {', '.join(found)} "
+                "would"
             )
 
     def _check_sample_weight(self) -> None:

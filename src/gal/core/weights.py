@@ -28,9 +28,9 @@ GAP = 1e-6
 """Stated tolerance: the loss at the weights found is at most this fraction above the minimum."""
 
 SHRINKAGE = 10.0
-"""The pull towards equal weights of the default. Of 0, 3 and 10, on twelve random splits of four small tables: 10
-was about as good as 3 or better with SVR locals, and none mattered much with Ridge. That scan is not kept;
-``gal bench improvements`` compares this value with none."""
+"""The pull towards equal weights of the default. Of 0, 3 and 10, on twelve random splits of four small
+tables: 10 was about as good as 3 or better with SVR locals, and none mattered much with Ridge. That scan is
+not kept; ``gal bench improvements`` compares this value with none."""
 
 EVEN = 1e-10
 """Ridge, relative to each organization's own square: among equally good weights the even ones win."""

@@ -1,8 +1,8 @@
 """Privacy: what may be known of the labels, and of an organization's answers, by whom.
 
-Mechanisms with a guarantee (extra ``privacy``): `RandomisedResponse`, `LaplaceLabels` and `GaussianLabels` make a noisy copy
-of the labels once; `LaplaceResiduals` and `GaussianResiduals` noise every residual. The paper's own, `PaperLaplace` and
-`PaperInterval`, are for reproducing its tables and guarantee nothing.
+Mechanisms with a guarantee (extra ``privacy``): `RandomisedResponse`, `LaplaceLabels` and `GaussianLabels`
+make a noisy copy of the labels once; `LaplaceResiduals` and `GaussianResiduals` noise every residual. The
+paper's own, `PaperLaplace` and `PaperInterval`, are for reproducing its tables and guarantee nothing.
 """
 
 from gal.privacy.accounting.costs import Cost

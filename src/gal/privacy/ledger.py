@@ -1,7 +1,8 @@
 """The ledger: what every row has already cost, kept on disk and charged before anything is sent.
 
-An account is a row of a **subject**, such as the labels of one column. Every task on it adds up, and so does what different
-organizations receive, for they may pool it; the same release to several of them, or sent again after a crash, costs once.
+An account is a row of a **subject**, such as the labels of one column. Every task on it adds up, and so
+does what different organizations receive, for they may pool it; the same release to several of them, or
+sent again after a crash, costs once.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ class Charge:
     key: str
     """Which release, as in "TASKID/version 3": the same key, event and row again is the same release."""
     subject: str
-    """What it is about, as in "labels: outcome" or "answers": rows of different subjects have different accounts."""
+    """What it is about, as in "labels: outcome" or "answers": rows of different
+    subjects have different accounts.
+    """
     task: str
     """The task's name, for people."""
     peers: tuple[str, ...]
@@ -144,8 +147,9 @@ class _Account:
 def row_keys(ids: Iterable[Any]) -> Integers:
     """A number below 2**63 for each row id, in their order: always the same for the same id.
 
-    7 and "7" are one row: whether a column of ids is read as numbers depends on the other ids in it. Two ids that by a rare chance get the same number share an
-    account, which then shows more than either has cost, never less.
+    7 and "7" are one row: whether a column of ids is read as numbers depends on the other ids in
+    it. Two ids that by a rare chance get the same number share an account, which then shows more
+    than either has cost, never less.
 
     >>> bool((row_keys(["ann", "bob"]) == row_keys(np.array(["ann", "bob"]))).all())
     True
@@ -191,9 +195,10 @@ class Ledger:
     def charge(self, charge: Charge, rows: Integers, budget: Budget | None, *, again: bool = False) -> None:
         """Charge every row; it is on disk when this returns, and only then may anything be sent.
 
-        ``rows`` (n,) are `row_keys`. A row that has this charge already is not charged twice, unless each time counts
-        (``again``; a row that comes twice among ``rows`` is charged twice then). `BudgetSpentError`, and nothing is written,
-        if any row that is charged would cost more than ``budget``.
+        ``rows`` (n,) are `row_keys`. A row that has this charge already is not charged twice,
+        unless each time counts (``again``; a row that comes twice among ``rows`` is charged
+        twice then). `BudgetSpentError`, and nothing is written, if any row that is charged
+        would cost more than ``budget``.
         """
         keys, times = np.unique(_checked(rows), return_counts=True)
         if len(keys) == 0:
@@ -227,7 +232,10 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All charges, the oldest first."""
-        columns = "key, subject, task, peers, mechanism, parameter, count, classes, again, n_rows, most, first, last"
+        columns = (
+            "key, subject, task, peers, mechanism, parameter, count, classes, again, n_rows, most, "
+            "first, last"
+        )
         with self._transaction("read", "BEGIN") as db:
             return [_entry(*row) for row in db.execute(f"SELECT {columns} FROM charges ORDER BY id")]
 
@@ -256,7 +264,8 @@ class Ledger:
                     db.execute(f"PRAGMA user_version = {FORMAT}")
         if self._format() != FORMAT:
             raise PrivacyError(
-                f"the privacy ledger {self.path} has format {self._format()}, this version of gal-learn reads {FORMAT}: "
+                f"the privacy ledger {self.path} has format {self._format()}, this version of gal-learn "
+                f"reads {FORMAT}: "
                 "upgrade gal-learn"
             )
 
@@ -284,7 +293,8 @@ class Ledger:
             yield
         except (sqlite3.Error, OSError) as error:
             raise PrivacyError(
-                f"the privacy ledger {self.path} cannot be {done} ({error}), and nothing may be sent that is not charged. "
+                f"the privacy ledger {self.path} cannot be {done} ({error}), and nothing may be sent that "
+                "is not charged. "
                 "Free disk space, or check who may write the file and who else has it open"
             ) from error
 
@@ -317,7 +327,8 @@ def _checked(rows: Integers) -> Integers:
     found = np.asarray(rows)
     if found.ndim != 1 or (found.size > 0 and (found.dtype != np.int64 or found.min() < 0)):
         raise InvalidInputError(
-            f"rows to charge are row_keys(ids), numbers of 63 bits in one column; got {found.dtype} of shape {found.shape}"
+            f"rows to charge are row_keys(ids), numbers of 63 bits in one column; got {found.dtype} of "
+            f"shape {found.shape}"
         )
     return found.astype(np.int64, copy=False)
 
@@ -344,7 +355,9 @@ def _check_budget(db: sqlite3.Connection, charge: Charge, asked: Block, budget: 
 
 
 def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float) -> str:
-    """Why a charge is refused, and what to do; ``earlier`` is what the row that would cost most has cost before."""
+    """Why a charge is refused, and what to do; ``earlier`` is what the row that
+    would cost most has cost before.
+    """
     of_answers = charge.subject == "answers"
     release = f"This release to {_names(charge.peers)}"
     why = _endless(release, [charge.event], budget, of_answers)
@@ -357,21 +370,32 @@ def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float)
             else "use a smaller epsilon, leave out the rows that earlier tasks used, or raise the budget"
         )
         why = (
-            f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is left. {release} costs "
-            f"{asked:.4g} and would bring them to {after:.4g}. Nothing was charged or sent. What to do: {remedy}"
+            f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is "
+            f"left. {release} costs "
+            f"{asked:.4g} and would bring them to {after:.4g}. Nothing was charged or sent. What to do: "
+            f"{remedy}"
         )
-    return f"{charge.subject}, task {charge.task!r}: the privacy budget is epsilon {budget.epsilon:g} at delta {budget.delta:g}. {why}"
+    return (
+        f"{charge.subject}, task {charge.task!r}: the privacy budget is epsilon {budget.epsilon:g} at "
+        f"delta {budget.delta:g}. {why}"
+    )
 
 
 def _endless(what: str, events: list[Event], budget: Budget, of_answers: bool) -> str:
-    """Why these events have no cost that any epsilon could cover, and what to do; empty where they have one."""
+    """Why these events have no cost that any epsilon could cover, and what to
+    do; empty where they have one.
+    """
     if any(event.mechanism == "none" for event in events):
         remedy = "choose a mechanism with a guarantee, for rows of which nothing was sent without one"
-        return f"{what} is without a mechanism, and what that tells has no bound. Nothing was charged or sent. What to do: {remedy}"
+        return (
+            f"{what} is without a mechanism, and what that tells has no bound. Nothing was charged or "
+            f"sent. What to do: {remedy}"
+        )
     if math.isinf(spent(events, budget.delta)):
         key = "answer_budget_delta" if of_answers else "label_delta"
         return (
-            f"{what} has Gaussian noise, which no epsilon covers at delta {budget.delta:g}: it needs a budget with a delta above 0. "
+            f"{what} has Gaussian noise, which no epsilon covers at delta {budget.delta:g}: it needs a "
+            "budget with a delta above 0. "
             f"Nothing was charged or sent. What to do: set {key} in node.toml, such as 1e-6"
         )
     return ""
@@ -392,7 +416,10 @@ def _account(
     """The releases about a subject (to one peer, of one task), with room for ``more`` kinds."""
     kinds = {kind: place for place, kind in enumerate(more)}
     groups: dict[tuple[str, Event], tuple[list[int], list[int]]] = {}
-    query = "SELECT id, key, task, peers, mechanism, parameter, count, classes, again FROM charges WHERE subject = ?"
+    query = (
+        "SELECT id, key, task, peers, mechanism, parameter, count, classes, again FROM charges WHERE "
+        "subject = ?"
+    )
     for number, key, of_task, peers, mechanism, parameter, count, classes, again in db.execute(
         query, (subject,)
     ):
@@ -414,7 +441,9 @@ def _ids(account: _Account) -> list[int]:
 def _charged(
     db: sqlite3.Connection, account: _Account, wanted: Integers | None
 ) -> Iterator[tuple[dict[int, Block], Integers]]:
-    """Block by block: what was charged, and the rows (n,) to look at, all that are there or those ``wanted``."""
+    """Block by block: what was charged, and the rows (n,) to look at, all that
+    are there or those ``wanted``.
+    """
     ids = _ids(account)
     if wanted is None:
         for blocks in all_spans():
@@ -427,7 +456,9 @@ def _charged(
 
 
 def _read(db: sqlite3.Connection, blocks: list[int], charges: list[int]) -> dict[int, Block]:
-    """The rows of these charges in these neighbouring blocks, by the charges' ids; those without any are absent."""
+    """The rows of these charges in these neighbouring blocks, by the charges'
+    ids; those without any are absent.
+    """
     query = (
         "SELECT charge, rows, times FROM blocks WHERE block IN (SELECT value FROM json_each(?)) "
         "AND charge IN (SELECT value FROM json_each(?)) ORDER BY block"
@@ -454,7 +485,8 @@ def _charge_id(db: sqlite3.Connection, charge: Charge, again: bool) -> int:
     )
     columns = "subject, key, task, peers, mechanism, parameter, count, classes, again"
     db.execute(
-        f"INSERT OR IGNORE INTO charges ({columns}, n_rows, most, first, last) VALUES (?,?,?,?,?,?,?,?,?, 0, 0, '', '')",
+        f"INSERT OR IGNORE INTO charges ({columns}, n_rows, most, first, last) VALUES (?,?,?,?,?,?,?,?,?, "
+        "0, 0, '', '')",
         (*facts, int(again)),
     )
     test = " AND ".join(f"{column} = ?" for column in columns.split(", "))

@@ -36,8 +36,8 @@ class NoiseSource(Protocol):
 
 
 class SystemNoise:
-    """Noise from OpenDP (extra ``privacy``), which takes the operating system's entropy and leaves no traces in the
-    last digits of a number."""
+    """Noise from OpenDP (extra ``privacy``), which takes the operating system's entropy and leaves no traces
+    in the last digits of a number."""
 
     secure = True
 
@@ -52,7 +52,9 @@ class SystemNoise:
         return moved
 
     def _bits(self, count: int, probability: float) -> NDArray[np.bool_]:
-        """So many bits, each True with this probability (at most 1/2): randomised response on zeros, in one call."""
+        """So many bits, each True with this probability (at most 1/2): randomised
+        response on zeros, in one call.
+        """
         domain = self._dp.bitvector_domain(max_weight=count)
         flip = self._dp.m.make_randomized_response_bitvec(
             domain, self._dp.discrete_distance(), f=2 * probability

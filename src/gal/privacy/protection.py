@@ -1,4 +1,6 @@
-"""From true labels and options to what may be seen: the one place where a privacy mechanism meets learning."""
+"""From true labels and options to what may be seen: the one place where a
+privacy mechanism meets learning.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class Protected:
     release: Release | None = None
     """What is sent instead of residuals under any other mechanism."""
     private: bool = False
-    """Whether a guarantee holds: what is visible follows from noisy labels or releases, and the true labels come in only
-    in the private refit, after the last round."""
+    """Whether a guarantee holds: what is visible follows from noisy labels or releases, and the true labels
+    come in only in the private refit, after the last round."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def true_labels(
     if isinstance(privacy, ResidualMechanism) and read is class_labels:
         if privacy.classes is None:
             raise InvalidOptionError(
-                f"{type(privacy).__name__} needs classes=, the public set of all classes that can occur: how many there are shows in "
+                f"{type(privacy).__name__} needs classes=, the public set of all classes that can occur: "
+                "how many there are shows in "
                 "every message"
             )
         return RandomisedResponse(privacy.cost.epsilon, privacy.classes).read(y, options)
@@ -96,7 +99,9 @@ def noise_source(privacy: LabelMechanism | ResidualMechanism) -> NoiseSource:
 
 
 def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed: int) -> Protected:
-    """What learning may see of these (true) labels under a mechanism; noise is drawn here, or in the rounds."""
+    """What learning may see of these (true) labels under a mechanism; noise
+    is drawn here, or in the rounds.
+    """
     if isinstance(privacy, LabelMechanism):
         return Protected(privacy.noisy(labels, noise_source(privacy)), public_options(options), private=True)
     if isinstance(privacy, ResidualMechanism):
@@ -112,7 +117,8 @@ def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed
 def public_options(options: Options) -> Options:
     """For learning on noisy labels: every round is used, and the private refit judges them on the true ones.
 
-    Judging on noisy labels is possible where it is asked for. A closing model would be fitted to noisy labels.
+    Judging on noisy labels is possible where it is asked for. A closing model
+    would be fitted to noisy labels.
     """
     if options.closing is not False and options.closing != "auto":
         raise InvalidOptionError("closing is not possible with privacy: the private refit takes its place")
@@ -138,7 +144,8 @@ def released_options(options: Options) -> Options:
     wrong = [name for name, there in given.items() if there]
     if wrong:
         raise InvalidOptionError(
-            f"{', '.join(wrong)} cannot be used with noise on every residual: what looks at the labels would show them"
+            f"{', '.join(wrong)} cannot be used with noise on every residual: what looks at the labels "
+            "would show them"
         )
     return replace(public, line_search=ReleasedStep(), patience=None)
 
@@ -149,20 +156,25 @@ def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
         return
     if sample_weight is not None:
         raise PrivacyError(
-            "sample_weight is sent to the organizations and may tell of the labels: learn without it under a privacy mechanism"
+            "sample_weight is sent to the organizations and may tell of the labels: learn without it under "
+            "a privacy mechanism"
         )
     words = {"auto", "zero"} | ({"best", "mean", "median"} if isinstance(privacy, LabelMechanism) else set())
     if not isinstance(initial, str) or initial not in words:
         raise PrivacyError(
-            f"initial must be one of {', '.join(sorted(words))} under this privacy mechanism, got {initial!r:.100}: what was learned "
+            f"initial must be one of {', '.join(sorted(words))} under this privacy mechanism, got "
+            f"{initial!r:.100}: what was learned "
             "from the labels would show in every residual"
         )
 
 
 def check_constant(privacy: Any, initial: InitialOutput) -> None:
-    """Whether F^0 is a constant: a column of the table that is called like the word is a score, fitted to the labels."""
+    """Whether F^0 is a constant: a column of the table that is called like the word is
+    a score, fitted to the labels.
+    """
     if isinstance(privacy, LabelMechanism | ResidualMechanism) and not isinstance(initial, ConstantOutput):
         raise PrivacyError(
-            "initial names a column of the table, whose score would be fitted to the true labels, and would show in every "
+            "initial names a column of the table, whose score would be fitted to the true labels, and would "
+            "show in every "
             "residual: rename the column, or pass another word"
         )

@@ -1,9 +1,11 @@
-"""The private track: once learning is over, the label holder refits what counts, with her true labels. It never leaves.
+"""The private track: once learning is over, the label holder refits what counts, with
+her true labels. It never leaves.
 
-The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the same again
-for prediction. A regularised linear model on all of them, fitted to the true labels, repairs most of what the noise cost.
-A cross-validation on her own rows decides how strongly it is held back, and how far it is followed from the public
-output. What remains is plain numbers: an intercept, and for each fitted value how much it adds to each output.
+The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the
+same again for prediction. A regularised linear model on all of them, fitted to the true labels, repairs most
+of what the noise cost. A cross-validation on her own rows decides how strongly it is held back, and how far
+it is followed from the public output. What remains is plain numbers: an intercept, and for each fitted value
+how much it adds to each output.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ NUMBERS = (SquaredError, AbsoluteError, Huber)
 CLASSES = (BinaryLogLoss, MultinomialLogLoss)
 
 PENALTIES = tuple(10.0**power for power in range(2, -5, -1))
-"""From the strongest: of squared coefficients, where the fitted values of a row have about length 1 together."""
+"""From the strongest: of squared coefficients, where the fitted values of a
+row have about length 1 together.
+"""
 
 FOLDS = 5
 
@@ -45,7 +49,9 @@ JUDGED_ENTRIES = 2**21
 """Numbers in the table with which penalty and share are chosen."""
 
 NEGLIGIBLE = 1e-10
-"""Directions in which the squares of fitted values add up to less than this, beside the widest, say nothing."""
+"""Directions in which the squares of fitted values add up to less than this,
+beside the widest, say nothing.
+"""
 
 MOST_AXES = 500
 """Of more directions the widest are taken: what many rounds for many classes say is alike."""
@@ -112,12 +118,14 @@ def refit_privately(
     *,
     seed: int = 0,
 ) -> PrivateRefit | None:
-    """Fit the coefficients of all fitted values to the true labels ``y``: class codes (n, 1), or numbers (n, K).
+    """Fit the coefficients of all fitted values to the true labels ``y``: class
+    codes (n, 1), or numbers (n, K).
 
-    ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients`` (rate times weight in the
-    public model) by round and organization; only organizations with a coefficient in some round are asked for predictions,
-    so only they count. ``first``: F^0 (1, K). None where the public model is as good, or nothing can be learned: no
-    rounds, another loss, fewer than ten rows, not two classes with two rows each, values that are all alike.
+    ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients``
+    (rate times weight in the public model) by round and organization; only organizations with a coefficient
+    in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). None where the public
+    model is as good, or nothing can be learned: no rounds, another loss, fewer than ten rows, not two classes
+    with two rows each, values that are all alike.
     """
     asked = {name for counts in coefficients for name in counts}
     keys = [(t, name) for t, values in enumerate(fitted) for name in sorted(values) if name in asked]
@@ -160,8 +168,9 @@ def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
 def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
     """Means of the columns, and what divides them so that a row has about length 1.
 
-    Halfway (the geometric mean of both scales) between columns as they are, whose sizes tell how much an organization found
-    in a round, and columns of the same size: a little better than the latter with four kinds of local models.
+    Halfway (the geometric mean of both scales) between columns as they are, whose sizes tell how much
+    an organization found in a round, and columns of the same size: a little better than the latter
+    with four kinds of local models.
     """
     middle, spread = table.mean(axis=0), table.std(axis=0)
     typical = float(np.sqrt(np.mean(spread**2))) or 1.0
@@ -188,7 +197,9 @@ def _axes(table: Floats) -> Floats:
 def _judged_fit(
     y: Floats, loss: Loss, table: Floats, public: Floats, rng: np.random.Generator
 ) -> tuple[_Linear, float] | None:
-    """The refit with the best penalty, and how far to follow it from the public output; both cross-validated."""
+    """The refit with the best penalty, and how far to follow it from the
+    public output; both cross-validated.
+    """
     rows = _some(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
     if not _learnable(y[rows], loss):
         return None

@@ -1,7 +1,8 @@
 """The one table of privacy mechanisms: by the names that people write in commands, files and invitations.
 
-A new mechanism has a class and a `MechanismKind` in a file of its own in ``mechanisms/``, and a line in ``KINDS``. The command
-line, nodes and their invitations, the leak meter, rehearsals, pictures and the bench's tables read it from here.
+A new mechanism has a class and a `MechanismKind` in a file of its own in ``mechanisms/``, and a line in
+``KINDS``. The command line, nodes and their invitations, the leak meter, rehearsals, pictures and the
+bench's tables read it from here.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def mechanism_named(
     intervals: int | None = None,
     source: NoiseSource | None = None,
 ) -> Mechanism | None:
-    """The mechanism of this name, or None for "none"; what it needs must be given, what it has no use for must not.
+    """The mechanism of this name, or None for "none"; what it needs must be given,
+    what it has no use for must not.
 
     >>> mechanism_named("randomised-response", epsilon=1.0, classes=["no", "yes"]).cost
     Cost(epsilon=1.0, delta=0.0)

@@ -72,7 +72,9 @@ def by_block(rows: Integers) -> Iterator[tuple[int, slice]]:
 
 
 def by_span(rows: Integers) -> Iterator[tuple[list[int], slice]]:
-    """Each span of blocks that some of the rows (n,), which are sorted, are in: those blocks, and where these rows are."""
+    """Each span of blocks that some of the rows (n,), which are sorted, are in: those
+    blocks, and where these rows are.
+    """
     for _, where in _by_first_bits(rows, SPAN_BITS):
         yield [block for block, _ in by_block(rows[where])], where
 

@@ -9,11 +9,13 @@ from gal.privacy.accounting.costs import Cost
 from gal.privacy.mechanisms.contract import LabelMechanism, PaperMechanism, ResidualMechanism
 
 NONE = (
-    "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know every training "
+    "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know "
+    "every training "
     "label (for classes, the one positive entry is the class)."
 )
 PAPER = (
-    "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and nothing is added up "
+    "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and "
+    "nothing is added up "
     "over rounds. For comparison with the paper only."
 )
 REPEATABLE = (

@@ -12,7 +12,8 @@ HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.
 
 
 def parse_address(address: str, what: str = "", *, any_port: bool = False) -> tuple[str, int]:
-    """Host and port; ``what`` says whose address it is, where that is not known anyway. Port 0 (any free one) only with ``any_port``.
+    """Host and port; ``what`` says whose address it is, where that is not known anyway. Port 0 (any
+    free one) only with ``any_port``.
 
     >>> parse_address("bank.example:7443", "bank")
     ('bank.example', 7443)

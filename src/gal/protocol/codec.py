@@ -1,7 +1,8 @@
 """Messages as Arrow IPC, and back: nothing that arrives is trusted before it is checked.
 
-A message is an Arrow stream of one record batch with one row. Every array is a column, a list of that one row, so that
-arrays of any lengths travel together without a copy; kind, fields and shapes are JSON in the schema's metadata.
+A message is an Arrow stream of one record batch with one row. Every array is a column, a list of that
+one row, so that arrays of any lengths travel together without a copy; kind, fields and shapes are
+JSON in the schema's metadata.
 """
 
 from __future__ import annotations
@@ -83,12 +84,16 @@ def prepare(message: Message) -> Encoded:
 
 
 def restore(data: Any, known: str | None = None) -> Encoded:
-    """An encoded message from its bytes, without encoding it again; ``known`` is their digest, if it was taken."""
+    """An encoded message from its bytes, without encoding it again; ``known`` is
+    their digest, if it was taken.
+    """
     return Encoded(decode(data), pa.py_buffer(data), digest(data) if known is None else known)
 
 
 def decode(data: Any, largest: int = 1 << 40) -> Message:
-    """The message in these bytes, its arrays as read-only views of them; InvalidMessageError says what is wrong."""
+    """The message in these bytes, its arrays as read-only views of them;
+    InvalidMessageError says what is wrong.
+    """
     try:
         buffer = pa.py_buffer(data)
         if buffer.size > largest:
@@ -257,6 +262,7 @@ def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
 def _check_array(kind: str, name: str, array: NDArray[Any], rule: ArrayRule) -> None:
     if type_name(array) not in rule.types or array.ndim != rule.axes:
         raise InvalidMessageError(
-            f"{kind}: {name} must be {' or '.join(rule.types)} with {rule.axes} axes, got {type_name(array)} of "
+            f"{kind}: {name} must be {' or '.join(rule.types)} with {rule.axes} axes, got "
+            f"{type_name(array)} of "
             f"shape {array.shape}"
         )

@@ -1,7 +1,7 @@
 """Frames: a message of any size as pieces of at most one mebibyte.
 
-Each frame begins with one byte, FIRST or MORE. A first frame goes on with the size of the whole message (8 bytes,
-big-endian), so that one that is too large is refused before any of it is kept.
+Each frame begins with one byte, FIRST or MORE. A first frame goes on with the size of the whole message (8
+bytes, big-endian), so that one that is too large is refused before any of it is kept.
 """
 
 from __future__ import annotations

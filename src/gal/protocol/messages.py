@@ -1,8 +1,8 @@
 """Messages: what may travel between two nodes, and what each kind holds.
 
-A label holder asks (``begin``, ``fit``, ``predict``, ...), an organization answers. Every request about the rows of a task
-names the digest of their agreed order; every answer names the digest of the request that it answers. What is not
-described here is not a message.
+A label holder asks (``begin``, ``fit``, ``predict``, ...), an organization answers. Every request about the
+rows of a task names the digest of their agreed order; every answer names the digest of the request that it
+answers. What is not described here is not a message.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class JoinedTask(Fields):
     task: TaskId
     terms: Digest
     moving: bool
-    """Whether fitting a round changes what its model says of earlier ones: it is asked once more at the end."""
+    """Whether fitting a round changes what its model says of earlier ones: it
+    is asked once more at the end.
+    """
 
 
 class Joined(Fields):

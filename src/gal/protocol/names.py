@@ -22,7 +22,8 @@ def check_name(name: str, what: str) -> str:
     """The name itself, or an error; ``what`` says whose it is, such as "a task"."""
     if not is_name(name):
         raise InvalidInputError(
-            f"{what} needs a name of 1 to 64 letters, digits, dots, hyphens and underscores that begins with a "
+            f"{what} needs a name of 1 to 64 letters, digits, dots, hyphens and underscores that begins "
+            "with a "
             f"letter or digit, got {name!r:.80}"
         )
     return name

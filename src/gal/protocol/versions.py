@@ -23,6 +23,7 @@ def choose(theirs: Sequence[int], peer: str, own: str = "this side") -> int:
     who = peer if newest < min(VERSIONS) else own
     raise RefusedError(
         "unknown-version",
-        f"{peer} speaks protocol {', '.join(map(str, theirs)) or 'none'}, {own} {', '.join(map(str, VERSIONS))}: "
+        f"{peer} speaks protocol {', '.join(map(str, theirs)) or 'none'}, {own} "
+        f"{', '.join(map(str, VERSIONS))}: "
         f"upgrade gal-learn at {who} (pip install --upgrade gal-learn)",
     )

@@ -1,7 +1,7 @@
 """Cards: public files by which nodes know each other, and the folder that holds those of others.
 
-A file in the folder is a known peer; its file name is the name by which this node calls it. Adding, replacing and
-deleting files admits, rotates and revokes peers while the node runs.
+A file in the folder is a known peer; its file name is the name by which this node calls it. Adding, replacing
+and deleting files admits, rotates and revokes peers while the node runs.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def parse_card(text: str) -> Card:
         raise IdentityError(f"not a card: {error}") from None
     if values.get("format") != FORMAT:
         raise IdentityError(
-            f"a card of format {values.get('format')!r:.20}, this version of gal-learn reads {FORMAT}: upgrade "
+            f"a card of format {values.get('format')!r:.20}, this version of gal-learn reads {FORMAT}: "
+            "upgrade "
             "gal-learn, or ask for a card made by gal init"
         )
     strange = sorted(set(values) - KEYS)
@@ -149,7 +150,8 @@ def parse_card(text: str) -> Card:
 class CardFolder:
     """The cards of others in a folder; read again whenever its files change. Safe to use from any thread.
 
-    A file that is no valid card is left out, and so are two files of one key; ``on_warning`` is told once of each.
+    A file that is no valid card is left out, and so are two files of one key;
+    ``on_warning`` is told once of each.
     """
 
     def __init__(self, folder: Path, *, on_warning: Callable[[str], None] | None = None) -> None:
@@ -180,7 +182,9 @@ class CardFolder:
             return None if name is None else (name, self._cards[name])
 
     def is_known(self, name: str, fingerprint: str) -> bool:
-        """Whether this key is, at this moment, that of the card of this name; no where the folder cannot be read."""
+        """Whether this key is, at this moment, that of the card of this name; no
+        where the folder cannot be read.
+        """
         try:
             known = self.by_fingerprint(fingerprint)
         except IdentityError as error:
@@ -219,7 +223,8 @@ class CardFolder:
         known = self.by_fingerprint(card.fingerprint)
         if known is not None and known[0] != name:
             raise IdentityError(
-                f"the key {card.fingerprint} is already known as {known[0]!r}: one key, one name. Remove that card "
+                f"the key {card.fingerprint} is already known as {known[0]!r}: one key, one name. Remove "
+                "that card "
                 "first if the name should change"
             )
         alike = [other for other in self.all() if other.lower() == name.lower() and other != name]
@@ -231,8 +236,10 @@ class CardFolder:
         if mine is None or mine.fingerprint == card.fingerprint or replace or _may_replace(mine, card):
             return
         raise IdentityError(
-            f"{name!r} is known with the key {mine.fingerprint}, this card has {card.fingerprint} and no valid "
-            f"signature of the known key: it may be somebody else's. Compare the new fingerprint with {name} by "
+            f"{name!r} is known with the key {mine.fingerprint}, this card has {card.fingerprint} and no "
+            "valid "
+            "signature of the known key: it may be somebody else's. Compare the new fingerprint with "
+            f"{name} by "
             "telephone, then replace the card on purpose, or add it under another name"
         )
 
@@ -285,7 +292,8 @@ class CardFolder:
         for fingerprint, names in holders.items():
             if len(names) > 1:
                 warnings.append(
-                    f"left out of the cards: {' and '.join(names)} have one key ({fingerprint}) in {self.folder}: "
+                    f"left out of the cards: {' and '.join(names)} have one key ({fingerprint}) in "
+                    f"{self.folder}: "
                     "delete all but one of these files"
                 )
                 for name in names:
@@ -327,7 +335,8 @@ def _card(values: Mapping[str, Any]) -> Card:
         raise IdentityError(str(error)) from None
     if fingerprint != fingerprint_of(certificate):
         raise IdentityError(
-            f"the card of {name!r} says {fingerprint!r:.80}, but its certificate has {fingerprint_of(certificate)}: "
+            f"the card of {name!r} says {fingerprint!r:.80}, but its certificate has "
+            f"{fingerprint_of(certificate)}: "
             "the card was altered or damaged, ask for it again"
         )
     replaces = _replaces(values["replaces"]) if "replaces" in values else None

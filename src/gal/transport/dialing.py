@@ -26,8 +26,8 @@ def dial(
 ) -> Stream:
     """A stream to the node of this card, once both sides know who the other is.
 
-    ``proxy`` is ``http://host:port``; without it gRPC looks at https_proxy and no_proxy in the environment. ``largest``
-    is in bytes, ``timeout`` in seconds.
+    ``proxy`` is ``http://host:port``; without it gRPC looks at https_proxy and no_proxy in the environment.
+    ``largest`` is in bytes, ``timeout`` in seconds.
     """
     known = cards.by_fingerprint(card.fingerprint)
     if known is None:
@@ -45,7 +45,8 @@ def dial(
         stream.abandon()
         if in_time.passed and isinstance(error, NodeError):
             raise LinkLostError(
-                f"{known[0]} at {where} did not answer within {timeout:g} s: does its node run, and does a firewall "
+                f"{known[0]} at {where} did not answer within {timeout:g} s: does its node run, and does a "
+                "firewall "
                 "let the connection through?"
             ) from error
         raise
@@ -75,7 +76,8 @@ class _Deadline:
 def _address(card: Card, name: str) -> str:
     if card.address is None:
         raise IdentityError(
-            f"the card of {name} has no address: only label holders listen. Ask {name} for a card with its address"
+            f"the card of {name} has no address: only label holders listen. Ask {name} for a card with its "
+            "address"
         )
     return join_address(*parse_address(card.address, f"the card of {name}"))
 

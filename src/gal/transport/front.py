@@ -1,8 +1,8 @@
 """The front of a port: takes connections, keeps strangers within limits, and hands bytes on to gRPC and back.
 
-gRPC takes whatever connects, as many as descriptors last, and waits two minutes for a handshake. Here a connection
-costs one descriptor until a whole TLS hello has come, then leads to gRPC, and is dropped unless a known key opens a
-stream on it in time. TLS goes through untouched: nothing is decrypted here.
+gRPC takes whatever connects, as many as descriptors last, and waits two minutes for a handshake. Here a
+connection costs one descriptor until a whole TLS hello has come, then leads to gRPC, and is dropped unless a
+known key opens a stream on it in time. TLS goes through untouched: nothing is decrypted here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Limits:
 
 
 class Front:
-    """Runs in a thread of its own from ``start`` to ``close``; ``lead`` names the server for the next connection."""
+    """Runs in a thread of its own from ``start`` to ``close``; ``lead`` names the
+    server for the next connection.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The greeting at the start of a stream: which protocol, and a proof of who listens.
 
-TLS has checked both certificates by then, and the listener has looked the dialing key up in its cards. The one who
-dials still needs a proof: with a company CA, everybody with a certificate of it passes TLS. So the listener signs the
-dialer's nonce together with both keys, which no other and no relay in between can do.
+TLS has checked both certificates by then, and the listener has looked the dialing key up in its cards. The
+one who dials still needs a proof: with a company CA, everybody with a certificate of it passes TLS. So the
+listener signs the dialer's nonce together with both keys, which no other and no relay in between can do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def greet(stream: Stream, card: Card, identity: Identity, *, software: str, larg
     signed = _signed(nonce, identity.fingerprint, card.fingerprint, version)
     if not verify(card.certificate, signed, _proof(answer.fields["proof"])):
         raise IdentityError(
-            f"what answers at {card.address} could not prove that it is {stream.peer}: it does not hold the key "
+            f"what answers at {card.address} could not prove that it is {stream.peer}: it does not hold the "
+            "key "
             f"{card.fingerprint}, or it passes on what somebody else sends. Nothing was sent to it"
         )
     stream.agree(version, answer.fields["software"], largest)
@@ -61,7 +62,9 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
 
 
 def _signed(nonce: str, dialing: str, listening: str, version: int) -> bytes:
-    """What the listener signs; every part has a fixed length, so that no two greetings give the same bytes."""
+    """What the listener signs; every part has a fixed length, so that no two
+    greetings give the same bytes.
+    """
     return b"gal welcome\0" + f"{nonce}{dialing}{listening}{version:08d}".encode()
 
 

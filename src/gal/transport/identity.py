@@ -1,7 +1,7 @@
 """Who a node is: its private key, its certificate, and the fingerprint by which others know it.
 
-The fingerprint is the SHA-256 of the public key. A name in a certificate proves nothing: every known organization
-could issue a certificate in another's name.
+The fingerprint is the SHA-256 of the public key. A name in a certificate proves nothing: every known
+organization could issue a certificate in another's name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ KEY_FILE, CERTIFICATE_FILE, ROOTS_FILE = "key.pem", "certificate.pem", "roots.pe
 
 @dataclass(frozen=True)
 class Identity:
-    """A node's own key and certificate, all in PEM; ``roots`` only where a company CA issued the certificate."""
+    """A node's own key and certificate, all in PEM; ``roots`` only where a
+    company CA issued the certificate.
+    """
 
     name: str
     private_key: bytes = field(repr=False)
@@ -68,7 +70,9 @@ def make_identity(name: str) -> Identity:
 
 
 def certificate_request(identity: Identity, host: str) -> bytes:
-    """A request (PEM) with which a company CA issues a certificate for this key and the host that others dial."""
+    """A request (PEM) with which a company CA issues a certificate for this key
+    and the host that others dial.
+    """
     key = _private_key(identity.private_key)
     request = (
         x509.CertificateSigningRequestBuilder()
@@ -80,11 +84,14 @@ def certificate_request(identity: Identity, host: str) -> bytes:
 
 
 def save_identity(identity: Identity, home: Path, *, replace: bool = False) -> None:
-    """Writes key (mode 0600) and certificate into ``home`` (made with mode 0700); keeps an old key unless told."""
+    """Writes key (mode 0600) and certificate into ``home`` (made with mode
+    0700); keeps an old key unless told.
+    """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (home / KEY_FILE).exists() and not replace:
         raise IdentityError(
-            f"{home / KEY_FILE} exists: a key is not overwritten, because with it goes what others know this node "
+            f"{home / KEY_FILE} exists: a key is not overwritten, because with it goes what others know "
+            "this node "
             "by. Use another folder, or rotate the key on purpose"
         )
     write_file(home / KEY_FILE, identity.private_key, mode=0o600)
@@ -102,7 +109,8 @@ def load_identity(home: Path, name: str) -> Identity:
     mode = stat.S_IMODE((home / KEY_FILE).stat().st_mode)
     if mode & 0o077:
         raise IdentityError(
-            f"{home / KEY_FILE} has mode {mode:04o}: others on this machine can read or change the private key. "
+            f"{home / KEY_FILE} has mode {mode:04o}: others on this machine can read or change the private "
+            "key. "
             f"Run: chmod 600 {home / KEY_FILE}"
         )
     certificate = _read(home / CERTIFICATE_FILE)
@@ -111,7 +119,8 @@ def load_identity(home: Path, name: str) -> Identity:
     public = _fingerprint(_private_key(key, str(home / KEY_FILE)).public_key())
     if public != identity.fingerprint:
         raise IdentityError(
-            f"{home / CERTIFICATE_FILE} is of the key {identity.fingerprint}, but {KEY_FILE} is {public}: put the "
+            f"{home / CERTIFICATE_FILE} is of the key {identity.fingerprint}, but {KEY_FILE} is {public}: "
+            "put the "
             "certificate of this key there"
         )
     return identity
@@ -119,7 +128,9 @@ def load_identity(home: Path, name: str) -> Identity:
 
 @lru_cache(maxsize=1024)
 def fingerprint_of(certificate: bytes) -> str:
-    """``sha256:`` and 64 hex digits of the public key (DER SubjectPublicKeyInfo) of the first certificate in PEM."""
+    """``sha256:`` and 64 hex digits of the public key (DER SubjectPublicKeyInfo)
+    of the first certificate in PEM.
+    """
     return _fingerprint(_public_key(certificate))
 
 
@@ -183,7 +194,8 @@ def _self_signed(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _subject(name: str, public: ec.EllipticCurvePublicKey) -> x509.Name:
-    # With the key in it no two subjects are equal: TLS looks issuers up by subject, and two organizations, or two
+    # With the key in it no two subjects are equal: TLS looks issuers up by subject, and two organizations, or
+    # two
     # keys of one after a rotation, may have one name.
     return x509.Name(
         [

@@ -1,8 +1,9 @@
-"""Inner servers: gRPC behind the port, on sockets of this machine, each with one set of trusted roots for its life.
+"""Inner servers: gRPC behind the port, on sockets of this machine, each with one set
+of trusted roots for its life.
 
-gRPC crashes when its certificate configuration is replaced while it accepts connections (grpc/grpc#36693). So none is
-ever replaced: when cards change, the next connection is led to a new server that was started with the new roots, and
-the old one ends when its last connection does.
+gRPC crashes when its certificate configuration is replaced while it accepts connections (grpc/grpc#36693). So
+none is ever replaced: when cards change, the next connection is led to a new server that was started with the
+new roots, and the old one ends when its last connection does.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class InnerServer:
 
 
 class InnerServers:
-    """The server for the next connection, and those before it that still have some; used by one thread at a time."""
+    """The server for the next connection, and those before it that still have
+    some; used by one thread at a time.
+    """
 
     def __init__(
         self, identity: Identity, cards: CardFolder, make: Callable[[], Any], folder: Path | None

@@ -46,11 +46,12 @@ def default_limits() -> Limits:
 class Listener:
     """Listens while its ``with`` block runs.
 
-    ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns, the stream is
-    closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after TLS; ``fingerprint`` is None
-    where no key could be read. A peer has one stream: its new one ends its old one. ``on_dropped`` is told, now and
-    then, how many connections of strangers were dropped. ``largest`` is in bytes; ``limits``
-    are those of connections without a stream; ``folder`` is where gRPC's own sockets lie, a temporary one where None.
+    ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns,
+    the stream is closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after
+    TLS; ``fingerprint`` is None where no key could be read. A peer has one stream: its new one ends its
+    old one. ``on_dropped`` is told, now and then, how many connections of strangers were dropped.
+    ``largest`` is in bytes; ``limits`` are those of connections without a stream; ``folder`` is where
+    gRPC's own sockets lie, a temporary one where None.
     """
 
     def __init__(
@@ -122,7 +123,9 @@ class Listener:
 
     @property
     def n_servers(self) -> int:
-        """Servers of gRPC: one, and one more for each earlier state of the cards that somebody is still connected by."""
+        """Servers of gRPC: one, and one more for each earlier state of the cards that
+        somebody is still connected by.
+        """
         return len(self._servers)
 
     def _make_server(self) -> Any:
@@ -168,7 +171,10 @@ class Listener:
         return None if known is None else known[0]
 
     def _turn_away(self, fingerprint: str | None, context: Any) -> NoReturn:
-        why = f"the key {fingerprint or '(unreadable)'} is not known here: send your card to {self.identity.name}"
+        why = (
+            f"the key {fingerprint or '(unreadable)'} is not known here: send your card to "
+            f"{self.identity.name}"
+        )
         self.on_refused(fingerprint, why)
         self.front.turn_away(context.peer())
         context.set_trailing_metadata(((CODE, "unknown-key"),))

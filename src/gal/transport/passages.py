@@ -132,7 +132,9 @@ class Handing:
         passage.until = time.monotonic() + FAREWELL
 
     def watch(self, passage: Passage) -> None:
-        """Waits for what can be done: reading where nothing waits for the other side, writing where something does."""
+        """Waits for what can be done: reading where nothing waits for the other
+        side, writing where something does.
+        """
         self._watch_one(passage, passage.outer, reads=self._has_room(passage), waits=passage.to_outer)
         if passage.inner is not None:
             self._watch_one(passage, passage.inner, reads=not passage.to_outer, waits=passage.to_inner)

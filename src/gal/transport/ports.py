@@ -25,7 +25,9 @@ HINTS = {
 
 
 def open_port(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets, one for each address that the host has; with port 0 the system chooses one for all."""
+    """Listening sockets, one for each address that the host has; with port 0
+    the system chooses one for all.
+    """
     opened: list[socket.socket] = []
     try:
         for family, where in _addresses(host, port):
@@ -67,7 +69,9 @@ class Port:
 
 
 def address_of(peer: str) -> str:
-    """Whom a connection counts for: an IPv4 address, or the /64 of an IPv6 address, which one subscriber has."""
+    """Whom a connection counts for: an IPv4 address, or the /64 of an IPv6
+    address, which one subscriber has.
+    """
     address = ipaddress.ip_address(peer.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

@@ -1,8 +1,9 @@
 """Strangers: connections without an admitted stream, so many for each source address and in all.
 
-Nobody is locked out by a full house: a new connection displaces an old one of the same address, first one that has
-said nothing, then one that began a TLS handshake and left it, and only then one whose handshake goes on. A member
-behind the address of a flood takes milliseconds for its handshake, and is no stranger any more after it.
+Nobody is locked out by a full house: a new connection displaces an old one of the same address, first
+one that has said nothing, then one that began a TLS handshake and left it, and only then one whose
+handshake goes on. A member behind the address of a flood takes milliseconds for its handshake, and is
+no stranger any more after it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Reached(IntEnum):
 
 
 class Strangers(Generic[Connection]):
-    """Who is here without an admitted stream, by source address and by how far they came, the oldest first."""
+    """Who is here without an admitted stream, by source address and by how
+    far they came, the oldest first.
+    """
 
     def __init__(self, per_address: int, in_all: int) -> None:
         self.per_address, self.in_all = per_address, in_all

@@ -87,10 +87,11 @@ class Outgoing:
 
 
 class Stream:
-    """Messages to and from one peer; made by :class:`~gal.transport.Listener` and :func:`~gal.transport.dial`.
+    """Messages to and from one peer; made by :class:`~gal.transport.Listener`
+    and :func:`~gal.transport.dial`.
 
-    Any thread may send; whole messages never interleave. One thread at a time receives. With every frame either way
-    the peer's card is looked up again, so that one who is revoked is refused at once.
+    Any thread may send; whole messages never interleave. One thread at a time receives. With every frame
+    either way the peer's card is looked up again, so that one who is revoked is refused at once.
     """
 
     def __init__(
@@ -152,7 +153,8 @@ class Stream:
     def receive(self) -> Received:
         """The next message; waits for it.
 
-        LinkLostError and RefusedError end the stream; after InvalidMessageError it goes on with the next message.
+        LinkLostError and RefusedError end the stream; after InvalidMessageError it
+        goes on with the next message.
         """
         with self._receiving:
             data = self._next_message()

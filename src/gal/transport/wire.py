@@ -1,7 +1,7 @@
 """gRPC as nodes use it: one method of one service, its options, and its errors in our words.
 
-All modules take ``grpc`` from here: its own lines on stderr, such as each failed handshake, are switched off before it
-is imported (set GRPC_VERBOSITY to see them).
+All modules take ``grpc`` from here: its own lines on stderr, such as each failed handshake, are switched off
+before it is imported (set GRPC_VERBOSITY to see them).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ SERVER_OPTIONS = (
 
 
 def explain(call: Any, peer: str, where: str) -> NodeError:
-    """Why this call ended, for the operator who made it; ``where`` is the address, with the proxy if one is set."""
+    """Why this call ended, for the operator who made it; ``where`` is the
+    address, with the proxy if one is set.
+    """
     code, details = call.code(), call.details() or ""
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return RefusedError(_word(call), f"{peer} refused: {details}")
@@ -78,7 +80,8 @@ def _unavailable(details: str, peer: str, where: str) -> NodeError:
         )
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return IdentityError(
-            f"what answers at {where} does not hold the key in the card of {peer}: ask {peer} for its card again if "
+            f"what answers at {where} does not hold the key in the card of {peer}: ask {peer} for its card "
+            "again if "
             "it has a new key; otherwise somebody else answers there"
         )
     if "WRONG_VERSION_NUMBER" in details:
@@ -90,16 +93,19 @@ def _unavailable(details: str, peer: str, where: str) -> NodeError:
     ):
         return RefusedError(
             "not-admitted",
-            f"{peer} at {where} ended the connection while the keys were checked: has {peer} added your card, and "
+            f"{peer} at {where} ended the connection while the keys were checked: has {peer} added your "
+            "card, and "
             "is it of your present key?",
         )
     if "lookup" in details or "resol" in details:
         return LinkLostError(
-            f"no host of this name is known: {where}: check the address in the card of {peer}, and the network"
+            f"no host of this name is known: {where}: check the address in the card of {peer}, and the "
+            "network"
         )
     if "onnect" in details and "Stream removed" not in details:  # an open one can be reset, too
         return LinkLostError(
-            f"{peer} cannot be reached at {where} ({_last(details)}): does its node run, and is the address in its "
+            f"{peer} cannot be reached at {where} ({_last(details)}): does its node run, and is the address "
+            "in its "
             "card right?"
         )
     return LinkLostError(f"the stream to {peer} at {where} was lost: {details}")

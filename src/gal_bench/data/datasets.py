@@ -1,7 +1,7 @@
 """The data sets of the experiments: scikit-learn's own, and others from a folder, each checked as it is read.
 
-``load("Wine")`` needs nothing. ``load("Adult")`` reads ``adult/adult.data`` and ``adult/adult.test`` below the
-data folder: ``data_dir``, else the environment's ``GAL_DATA``. ``SOURCES`` says which files, with what
+``load("Wine")`` needs nothing. ``load("Adult")`` reads ``adult/adult.data`` and ``adult/adult.test`` below
+the data folder: ``data_dir``, else the environment's ``GAL_DATA``. ``SOURCES`` says which files, with what
 checksums, and where to get them.
 """
 
@@ -66,7 +66,8 @@ SOURCES = {
         {
             "credit_card_default/UCI_Credit_Card.csv": "1f30afeb75ab94cec42f5ee0c38bdc6c2526329a693e538392fb807b860c92b6"
         },
-        "UCI 'Default of Credit Card Clients', https://archive.ics.uci.edu/dataset/350, saved as CSV with the "
+        "UCI 'Default of Credit Card Clients', https://archive.ics.uci.edu/dataset/350, saved as CSV with "
+        "the "
         "columns' names in the first line (CC BY 4.0)",
     ),
     "Covertype": Source(
@@ -127,7 +128,9 @@ QSAR_COLUMNS = [
 
 
 def load(name: str, data_dir: Path | str | None = None) -> Dataset:
-    """One of ``DATASETS``; ``data_dir`` (else GAL_DATA) is the folder of those that scikit-learn does not ship."""
+    """One of ``DATASETS``; ``data_dir`` (else GAL_DATA) is the folder of those
+    that scikit-learn does not ship.
+    """
     if name not in DATASETS:
         raise InvalidOptionError(f"data set must be one of {', '.join(DATASETS)}, got {name!r}")
     return DATASETS[name](None if data_dir is None else Path(data_dir))
@@ -235,7 +238,9 @@ def _checked(name: str, path: Path) -> bytes:
 
 
 def _parsed(name: str, path: Path, **how: Any) -> pd.DataFrame:
-    """A table that copies have in other words (quotes, 1 or 1.0, line ends): its numbers are checked afterwards."""
+    """A table that copies have in other words (quotes, 1 or 1.0, line ends): its
+    numbers are checked afterwards.
+    """
     try:
         table: pd.DataFrame = pd.read_csv(path, **how)
     except ValueError as error:  # pandas' and unicode's errors are such

@@ -1,13 +1,14 @@
 """Images as views: MNIST and CIFAR-10, cut into one patch for each organization.
 
 ``load_images("MNIST", 8)`` reads ``mnist/*.gz`` (or the same files unpacked) below the data folder, and
-``load_images("CIFAR10", 8)`` the binary version of CIFAR-10, ``cifar-10-batches-bin/*.bin`` (or ``*.bin.xz``; a
-sub folder ``cifar10/`` is looked into as well): ``data_dir``, else the environment's ``GAL_DATA``. ``SOURCES``
-says which files, with what checksums, and where to get them. The rows are the official training and test images.
+``load_images("CIFAR10", 8)`` the binary version of CIFAR-10, ``cifar-10-batches-bin/*.bin`` (or
+``*.bin.xz``; a sub folder ``cifar10/`` is looked into as well): ``data_dir``, else the environment's
+``GAL_DATA``. ``SOURCES`` says which files, with what checksums, and where to get them. The rows are the
+official training and test images.
 
-The patches are those of the paper: 2 organizations hold the left and the right half, 4 the quarters, 8 two rows
-of four; they are numbered row by row, and the label holder has the upper left one, which is the darkest of MNIST.
-This module needs numpy alone.
+The patches are those of the paper: 2 organizations hold the left and the right half, 4 the quarters, 8 two
+rows of four; they are numbered row by row, and the label holder has the upper left one, which is the darkest
+of MNIST. This module needs numpy alone.
 """
 
 from __future__ import annotations
@@ -90,12 +91,13 @@ class Frame(NamedTuple):
 def load_images(
     name: str, organizations: int, data_dir: Path | str | None = None, *, masked: bool = False
 ) -> ViewSet:
-    """MNIST or CIFAR10 with 1, 2, 4 or 8 organizations, "patch 1" (upper left, the label holder) to "patch 8".
+    """MNIST or CIFAR10 with 1, 2, 4 or 8 organizations, "patch 1" (upper left,
+    the label holder) to "patch 8".
 
-    A view is float32, (n, channels, height, width): the organization's patch, standardised per channel with mean
-    and deviation of its own training pixels, then padded with zeros to multiples of 8. ``masked`` is the paper's
-    way: the full image, standardised as a whole, with zeros outside of the own patch and no padding; that takes
-    ``organizations`` times the memory (CIFAR10 with 8: about 7 GB).
+    A view is float32, (n, channels, height, width): the organization's patch, standardised per channel with
+    mean and deviation of its own training pixels, then padded with zeros to multiples of 8. ``masked`` is the
+    paper's way: the full image, standardised as a whole, with zeros outside of the own patch and no padding;
+    that takes ``organizations`` times the memory (CIFAR10 with 8: about 7 GB).
     """
     if name not in READERS:
         raise InvalidOptionError(f"image set must be one of {', '.join(READERS)}, got {name!r}")
@@ -126,7 +128,8 @@ def lay_out(organizations: int, height: int, width: int) -> dict[str, Patch]:
     rows, columns = 2 ** (power // 2), 2 ** (power - power // 2)
     if height % rows or width % columns:
         raise InvalidOptionError(
-            f"images of {height} x {width} pixels cannot be cut into {rows} x {columns} equal patches; use fewer "
+            f"images of {height} x {width} pixels cannot be cut into {rows} x {columns} equal patches; use "
+            "fewer "
             "organizations"
         )
     high, wide = height // rows, width // columns
@@ -237,7 +240,9 @@ def _mnist(data_dir: Path | None) -> tuple[Images, Images, tuple[str, ...]]:
 
 
 def _idx(data_dir: Path | None, file: str) -> Pixels:
-    """An array in LeCun's idx form: a byte of dimensions at 3, their lengths as big-endian int32, the values."""
+    """An array in LeCun's idx form: a byte of dimensions at 3, their lengths
+    as big-endian int32, the values.
+    """
     source = SOURCES["MNIST"]
     content = source.read("MNIST", source.find("MNIST", data_dir, f"{file}.gz", file))
     dimensions = content[3]

@@ -1,4 +1,6 @@
-"""Who holds which columns: at random by seed, by name, or the least informative ones with the label holder."""
+"""Who holds which columns: at random by seed, by name, or the least
+informative ones with the label holder.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def part_sizes(columns: int, organizations: int) -> list[int]:
     """
     if not 1 <= organizations <= columns:
         raise InvalidOptionError(
-            f"organizations must be from 1 to {columns}, the number of columns: each needs one; got {organizations}"
+            f"organizations must be from 1 to {columns}, the number of columns: each needs one; got "
+            f"{organizations}"
         )
     size = columns // organizations
     return [size] * (organizations - 1) + [columns - size * (organizations - 1)]
@@ -61,7 +64,8 @@ def named_partition(dataset: Dataset) -> Partition:
     """Columns that belong together, by who would hold them."""
     if dataset.partition is None:
         raise InvalidInputError(
-            f"{dataset.name} has no partition by name: use a random or a skewed one, or Adult, CreditDefault, Covertype"
+            f"{dataset.name} has no partition by name: use a random or a skewed one, or Adult, "
+            "CreditDefault, Covertype"
         )
     return {organization: list(columns) for organization, columns in dataset.partition.items()}
 
@@ -71,8 +75,8 @@ def skewed_partition(
 ) -> Partition:
     """The least informative columns to the label holder; the others get comparable shares of the rest.
 
-    As many columns each as in ``random_partition``. ``X`` and ``y`` are the training rows. Columns go, the most
-    informative first, to the organization that has least so far; the seed decides between equals.
+    As many columns each as in ``random_partition``. ``X`` and ``y`` are the training rows. Columns go, the
+    most informative first, to the organization that has least so far; the seed decides between equals.
     """
     sizes = part_sizes(X.shape[1], organizations)
     order = torch_permutation(X.shape[1], seed)

@@ -1,15 +1,16 @@
 """Pictures of point clouds: what cameras around an object see of it.
 
-Twelve cameras stand around the upright (z) axis, 30 degrees apart and 30 degrees above the ground, and look at the
-centre, as in multi-view recognition (Su et al. 2015). The projection is orthographic: the unit sphere fills a
-picture of 32 x 32 pixels, whichever way the object is turned. A point covers the 2 x 2 pixels nearest to it, so that
-1024 points close most surfaces.
+Twelve cameras stand around the upright (z) axis, 30 degrees apart and 30 degrees above the ground, and look
+at the centre, as in multi-view recognition (Su et al. 2015). The projection is orthographic: the unit sphere
+fills a picture of 32 x 32 pixels, whichever way the object is turned. A point covers the 2 x 2 pixels nearest
+to it, so that 1024 points close most surfaces.
 
-A picture has three channels: how near the nearest point is, how many points there are, and how a light above the
-camera's left shoulder would shade the surface, as far as the nearest depths tell its slope. Each was measured to
-add something: a small network, trained on camera 1's view of 4,000 shapes of ModelNet40, knew of 1,000 others 70 %
-by the silhouette, 79 % by the depth, 81 % with the density and 82 to 83 % with the shading (with the mean depth
-in its place: 81 %). Depth and density have few levels, because more of them gained nothing and cost space.
+A picture has three channels: how near the nearest point is, how many points there are, and how a light
+above the camera's left shoulder would shade the surface, as far as the nearest depths tell its slope. Each
+was measured to add something: a small network, trained on camera 1's view of 4,000 shapes of ModelNet40,
+knew of 1,000 others 70 % by the silhouette, 79 % by the depth, 81 % with the density and 82 to 83 % with
+the shading (with the mean depth in its place: 81 %). Depth and density have few levels, because more of
+them gained nothing and cost space.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _render_some(points: Points) -> Rendered:
 def _cells(across: NDArray[np.float32], upward: NDArray[np.float32]) -> NDArray[np.int32]:
     """For each point and camera, (shapes, points, cameras), its cell in one grid over all pictures, flat.
 
-    A cell's middle is a corner of pixels: there are 33 x 33, and a point covers the four pixels around the corner.
+    A cell's middle is a corner of pixels: there are 33 x 33, and a point covers the
+    four pixels around the corner.
     """
     shapes, _, views = across.shape
     column = np.floor(across * (SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
@@ -103,14 +105,18 @@ def _cells(across: NDArray[np.float32], upward: NDArray[np.float32]) -> NDArray[
 
 
 def _spread(cells: NDArray[Any], join: Callable[..., Any]) -> NDArray[Any]:
-    """From cells to pixels: each pixel joins the four cells at its corners. Far faster than four times the points."""
+    """From cells to pixels: each pixel joins the four cells at its corners. Far
+    faster than four times the points.
+    """
     rows = join(cells[..., 1:, :], cells[..., :-1, :])
     pixels: NDArray[Any] = join(rows[..., 1:], rows[..., :-1])
     return pixels
 
 
 def shade(depth: Pictures) -> Pictures:
-    """The light on the surface: 64 where it is turned away, 255 where it faces the light, 0 in the background."""
+    """The light on the surface: 64 where it is turned away, 255 where it faces
+    the light, 0 in the background.
+    """
     shading = np.zeros_like(depth)
     light = np.array(LIGHT, np.float32) / np.float32(np.linalg.norm(LIGHT))
     dark, bright = SHADE_LEVELS
@@ -124,7 +130,8 @@ def shade(depth: Pictures) -> Pictures:
 
 
 def _slope(depth: Pictures, solid: NDArray[np.bool_], axis: int) -> NDArray[np.float32]:
-    """How much nearer the surface gets along an axis (2: down, 3: right), in pixels a pixel; 0 at lone pixels.
+    """How much nearer the surface gets along an axis (2: down, 3: right), in
+    pixels a pixel; 0 at lone pixels.
 
     The mean of the steps to the two neighbours, of those that are not background.
     """

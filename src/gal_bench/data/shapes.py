@@ -1,14 +1,16 @@
 """Three-dimensional shapes as views: twelve cameras around an object, each of them an organization.
 
-``load_shapes("ModelNet40")`` reads point clouds from ``modelnet40/`` below the data folder (``data_dir``, else the
-environment's ``GAL_DATA``) and renders them; ``gal_bench.data.rendering`` says how. The split is the official one,
-9,843 training and 2,468 test shapes; **the paper used 3,163 and 800 of them, and does not say which**, so its
-figures are not quite comparable. ``load_shapes("ShapeNet55")`` is for those who have ShapeNet, whose licence keeps
-it from being passed on: it was tested on made-up shapes only, **the real set was not run by us**.
+``load_shapes("ModelNet40")`` reads point clouds from ``modelnet40/`` below the data folder
+(``data_dir``, else the environment's ``GAL_DATA``) and renders them; ``gal_bench.data.rendering`` says
+how. The split is the official one, 9,843 training and 2,468 test shapes; **the paper used 3,163 and 800
+of them, and does not say which**, so its figures are not quite comparable.
+``load_shapes("ShapeNet55")`` is for those who have ShapeNet, whose licence keeps it from being passed
+on: it was tested on made-up shapes only, **the real set was not run by us**.
 
 Files, for ``train`` and ``test`` each, in ``modelnet40/`` or ``shapenet55/``:
 
-- ``points_train.npy``: (n, points, 3), float32: x, y, z of any number of points, z up, every shape centred and
+- ``points_train.npy``: (n, points, 3), float32: x, y, z of any number of points, z up, every shape centred
+  and
   scaled into the unit sphere; or ``points_train.npy.xz``: the same packed by ``pack_points`` to a third, as
   ``lzma`` compresses it.
 - ``meta_train.npz``: ``label`` (n,), codes 0, 1, ... and ``classes``, the names that they stand for.
@@ -42,7 +44,9 @@ from gal_bench.data.view_sets import ViewSet
 CHANNELS = 3
 """Of a camera: depth, density, shading."""
 FORMAT = 1
-"""Counts up when the rendering changes without a change in its parameters: older caches are then left alone."""
+"""Counts up when the rendering changes without a change in its parameters:
+older caches are then left alone.
+"""
 STEPS = 32767.5
 """Of a packed coordinate, in a unit."""
 OUTSIDE = 1.001
@@ -90,14 +94,15 @@ def load_shapes(
 ) -> ViewSet:
     """ModelNet40 or ShapeNet55, seen by the organizations "camera 1" (the label holder) to "camera 12".
 
-    ModelNet40's rows are the official 9,843 and 2,468 (the paper's: 3,163 and 800); the real ShapeNet55 was not run.
+    ModelNet40's rows are the official 9,843 and 2,468 (the paper's: 3,163 and 800);
+    the real ShapeNet55 was not run.
 
-    A view is float32, (n, 3, 32, 32): depth, density and shading, each standardised with mean and deviation of the
-    camera's own training pixels. The whole, for who holds everything, has all views' channels stacked:
+    A view is float32, (n, 3, 32, 32): depth, density and shading, each standardised with mean and deviation
+    of the camera's own training pixels. The whole, for who holds everything, has all views' channels stacked:
     (n, 36, 32, 32); the views are slices of it, without memory of their own.
 
-    ``cache_dir`` keeps what was rendered in one file (ModelNet40: 55 MB), with which ModelNet40 needs the data
-    folder no more. Rendering is quick: the cache saves seconds, not minutes.
+    ``cache_dir`` keeps what was rendered in one file (ModelNet40: 55 MB), with which ModelNet40 needs the
+    data folder no more. Rendering is quick: the cache saves seconds, not minutes.
     """
     if name not in SOURCES:
         raise InvalidOptionError(f"set of shapes must be one of {', '.join(SOURCES)}, got {name!r}")
@@ -121,10 +126,11 @@ def load_shapes(
 
 
 def pack_points(points: NDArray[Any]) -> NDArray[np.uint8]:
-    """Points (n, points, 3) of the unit sphere as bytes (2, n, 3, points): a third of float32's size under xz.
+    """Points (n, points, 3) of the unit sphere as bytes (2, n, 3, points): a
+    third of float32's size under xz.
 
-    Coordinates are rounded to 16 bits (by at most 0.000016) and the points of a shape ordered by x, of which the
-    differences are kept; high bytes come first, then all low ones.
+    Coordinates are rounded to 16 bits (by at most 0.000016) and the points of a shape ordered by x, of which
+    the differences are kept; high bytes come first, then all low ones.
     """
     steps = np.rint((np.clip(points, -1.0, 1.0) + 1.0) * STEPS).astype(np.uint16).transpose(0, 2, 1)
     steps = np.take_along_axis(steps, np.argsort(steps[:, :1], axis=2, kind="stable"), axis=2)

@@ -1,4 +1,6 @@
-"""Files of data sets: where they are expected, where to get them, and whether they are what they should be."""
+"""Files of data sets: where they are expected, where to get them, and
+whether they are what they should be.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ class Source:
     """What to put into the data folder, and where to get it."""
 
     files: Mapping[str, str]
-    """Path below the data folder -> sha256 of the content, decompressed; of the numbers, where copies differ as
-    text (QSAR, CreditDefault)."""
+    """Path below the data folder -> sha256 of the content, decompressed; of the numbers, where copies differ
+    as text (QSAR, CreditDefault)."""
     origin: str
 
     @property
@@ -38,14 +40,16 @@ class Source:
         folder = data_dir if data_dir is not None else os.environ.get("GAL_DATA")
         if not folder:
             raise MissingDataError(
-                f"{name} is read from a data folder, and none is given: pass --data-dir (data_dir in Python) or set "
+                f"{name} is read from a data folder, and none is given: pass --data-dir (data_dir in "
+                "Python) or set "
                 f"GAL_DATA to a folder that holds {self.wanted}"
             )
         for file in files:
             if (Path(folder) / file).is_file():
                 return Path(folder) / file
         raise MissingDataError(
-            f"{name} is not in the data folder (--data-dir or GAL_DATA): expected {Path(folder) / files[0]}, which is "
+            f"{name} is not in the data folder (--data-dir or GAL_DATA): expected "
+            f"{Path(folder) / files[0]}, which is "
             f"not there; the folder must hold {self.wanted}"
         )
 

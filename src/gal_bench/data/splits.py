@@ -1,4 +1,5 @@
-"""Rows to learn from and rows to score, and who holds which columns: what one run of an experiment starts from.
+"""Rows to learn from and rows to score, and who holds which columns: what one
+run of an experiment starts from.
 
 Two protocols, named in every table: *per seed* draws rows and columns anew for each seed, *paper* takes the
 authors' one split of the rows for all seeds (and their columns by seed). Large sets with official test rows
@@ -30,7 +31,9 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Train and test rows, whose index is their position in the data set, and the columns of each organization."""
+    """Train and test rows, whose index is their position in the data set, and
+    the columns of each organization.
+    """
 
     X_train: pd.DataFrame
     y_train: NDArray[Any]
@@ -75,7 +78,9 @@ def skewed(dataset: Dataset, organizations: int, seed: int) -> Split:
 
 
 def split_by_name(dataset: Dataset, seed: int) -> Split:
-    """The partition by name, with the official test rows where there are some, else with rows drawn by seed."""
+    """The partition by name, with the official test rows where there are
+    some, else with rows drawn by seed.
+    """
     parts = named_partition(dataset)
     if dataset.test is None:
         return _split(dataset, draw_rows(len(dataset.y), seed), parts, PROTOCOLS[0])
@@ -98,16 +103,19 @@ def paper(reference: Path | str | None, name: str, organizations: int, seed: int
 
 
 def stored(folder: Path, name: str, organizations: int, seed: int, *, protocol: str = PROTOCOLS[0]) -> Split:
-    """One file that the authors' code left, standardised with its own statistics; columns are ``x0``, ``x1``, ...
+    """One file that the authors' code left, standardised with its own statistics;
+    columns are ``x0``, ``x1``, ...
 
-    Their standard deviations are those of ``per_seed`` up to float32, but up to 0.1 % larger where there are more
-    than 512 training rows (QSAR): they are pooled over batches of 512.
+    Their standard deviations are those of ``per_seed`` up to float32, but up to 0.1 % larger where there are
+    more than 512 training rows (QSAR): they are pooled over batches of 512.
     """
     path = folder / f"{name}_M{organizations}_seed{seed}.npz"
     if not path.is_file():
         raise MissingDataError(
-            f"{path} is not there: GAL_REFERENCE names a folder whose {folder.name}/ holds one file for each data "
-            "set, number of organizations and seed, with X_train, y_train, X_test, y_test, stats_mean, stats_std "
+            f"{path} is not there: GAL_REFERENCE names a folder whose {folder.name}/ holds one file for "
+            "each data "
+            "set, number of organizations and seed, with X_train, y_train, X_test, y_test, stats_mean, "
+            "stats_std "
             "and feature_split_0, ..."
         )
     with np.load(path) as found:

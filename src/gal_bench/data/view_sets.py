@@ -1,4 +1,6 @@
-"""Data sets in which every organization has its own kind of view: image patches, camera views, time series."""
+"""Data sets in which every organization has its own kind of view: image
+patches, camera views, time series.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,9 @@ class InOneProcess:
 def left_out_scores(
     table: pd.DataFrame, y: Floats, parts: Mapping[str, list[str]], train: Any, test: Any, rounds: int
 ) -> tuple[float, float, str]:
-    """R2 on the test rows of the label holder (the first) alone and of the best pooled model, and which that is."""
+    """R2 on the test rows of the label holder (the first) alone and of the best
+    pooled model, and which that is.
+    """
     from gal.evaluate.baselines import METHODS
     from gal.evaluate.metrics import r2
 

@@ -1,6 +1,7 @@
 """The demo: four organizations as processes of their own learn over mutual TLS; one is killed and comes back.
 
-It does what people would do with the command ``gal``, one command after another, each shut in to the folder of its organization.
+It does what people would do with the command ``gal``, one command after another, each shut in to
+the folder of its organization.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ def spread_patients() -> Patients:
 
 
 def run_demo(folder: Path, program: Sequence[str], *, kept: bool = False, say: Say) -> DemoFacts:
-    """Everything, in this empty folder; ``program`` runs a command of gal shut in to the folder of an organization."""
+    """Everything, in this empty folder; ``program`` runs a command of gal shut in to
+    the folder of an organization.
+    """
     started = time.perf_counter()
     patients = spread_patients()
     homes = {name: folder / name for name in PARTS}
@@ -201,7 +204,9 @@ def check_empty(folder: Path) -> None:
 
 
 def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
-    """Each organization gets its folder and data, makes its own key, and takes in the cards of those it works with."""
+    """Each organization gets its folder and data, makes its own key, and takes in
+    the cards of those it works with.
+    """
     say("four organizations make their keys: gal init")
     for name, home in processes.homes.items():
         home.mkdir(mode=0o700, parents=True)
@@ -264,7 +269,8 @@ def _learn_with_a_kill(
         if found is None:
             return
         say(
-            f"kill -9 {VICTIM}, in round {found.round}, with {found.fits_done} of {found.fits_asked} fits done; {HOLDER} waits for it"
+            f"kill -9 {VICTIM}, in round {found.round}, with {found.fits_done} of {found.fits_asked} fits "
+            f"done; {HOLDER} waits for it"
         )
         gone = time.perf_counter()
         time.sleep(AWAY)
@@ -309,7 +315,9 @@ class _Round:
 
     @property
     def in_a_fit(self) -> bool:
-        """Whether some fits of a round after the first are done and others are not; late in the learning, any will do."""
+        """Whether some fits of a round after the first are done and others are not;
+        late in the learning, any will do.
+        """
         least = 1 if self.round < LATE else 0
         return self.round >= 2 and least <= self.fits_done < self.fits_asked
 
@@ -317,7 +325,8 @@ class _Round:
 def _kill_in_a_fit(processes: Processes, victim: Popen[str], learning: Popen[str]) -> _Round | None:
     """Kill when it has been asked for fits of round 2 or later and has not answered them all.
 
-    It is stopped first, and looked at once more: what a process that does not run has not done, it has not done when it dies.
+    It is stopped first, and looked at once more: what a process that does not run has not
+    done, it has not done when it dies.
     """
     home = processes.homes[VICTIM]
     while learning.poll() is None:

@@ -21,7 +21,9 @@ QUIET = {
     **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     **{"no_proxy": "127.0.0.1", "no_grpc_proxy": "127.0.0.1"},
 }
-"""Plain text; as many threads for computing as the check in one process has; and no proxy on the way to oneself."""
+"""Plain text; as many threads for computing as the check in one process has; and
+no proxy on the way to oneself.
+"""
 
 LOG = "serve.log"
 

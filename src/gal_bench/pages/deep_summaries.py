@@ -46,7 +46,8 @@ def _headline(figure: Figure) -> TableFinding:
     return TableFinding(
         f"{figure.row.label}, {place}",
         figure.mean,
-        f"{place}, {figure.row.label}: {NAMES[figure.metric]} {figure.mean:.{digits}f} for the final model ({seeds}){paper}.",
+        f"{place}, {figure.row.label}: {NAMES[figure.metric]} {figure.mean:.{digits}f} for the final model "
+        f"({seeds}){paper}.",
     )
 
 
@@ -63,7 +64,8 @@ def ablations(run: Run) -> Iterator[TableFinding]:
         yield TableFinding(
             "weights on at least as good as off",
             good / len(gains),
-            f"Under noise, assistance weights are at least as good as equal ones in {good} of {len(gains)} cells.",
+            f"Under noise, assistance weights are at least as good as equal ones in {good} of {len(gains)} "
+            "cells.",
         )
 
 

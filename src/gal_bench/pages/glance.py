@@ -1,4 +1,6 @@
-"""A table at a glance: one line per data set and number of organizations, the main rows side by side, ours and the paper's."""
+"""A table at a glance: one line per data set and number of organizations, the main rows side
+by side, ours and the paper's.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from gal_bench.runner import Run
 
 
 def glance(run: Run) -> str:
-    """In Markdown; empty where the table names no rows for it. Data sets of which nothing was run are left out."""
+    """In Markdown; empty where the table names no rows for it. Data sets of
+    which nothing was run are left out.
+    """
     names = run.table.glance
     figures = {
         (one.dataset, one.organizations, one.row.name): one
@@ -32,7 +36,10 @@ def glance(run: Run) -> str:
         size = "" if organizations == "by name" else f", {who(organizations)}"
         cells = [_cell(figures.get((dataset, organizations, name))) for name in names]
         lines.append(f"| {dataset}{size} | " + " | ".join(cells) + " |")
-    said = f"Final models, then the paper's figure. {MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger standard deviation."
+    said = (
+        f"Final models, then the paper's figure. {MARKS['better']} better, {MARKS['worse']} worse than "
+        "the paper by more than the larger standard deviation."
+    )
     return "\n".join([said, "", *lines])
 
 

@@ -1,4 +1,6 @@
-"""What tables about privacy say in a few figures: what leaks, what a guarantee costs, and how ours stands to the paper's."""
+"""What tables about privacy say in a few figures: what leaks, what a guarantee costs, and
+how ours stands to the paper's.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def leakage_findings(run: Run) -> Iterator[TableFinding]:
 
 
 def _guessed(row: RowSpec, leak: Leak) -> str:
-    """What the best attack gets; and without the label holder's outputs, if it is given them and that matters."""
+    """What the best attack gets; and without the label holder's outputs, if it
+    is given them and that matters.
+    """
     said = f"the best attack guesses {leak.canaries} of {leak.canaries.of} canaries"
     if row.privacy is None and leak.uninformed.right == leak.uninformed.of:
         return f"{said} (every training label is known to every organization)"
@@ -48,7 +52,9 @@ def _allowed(outcomes: Sequence[Outcome], leak: Leak) -> str:
 
 
 def _kept(run: Run, row: RowSpec, protocol: str) -> str:
-    """How much of what GAL without a mechanism gains over Alone is left, where that is more than a standard deviation."""
+    """How much of what GAL without a mechanism gains over Alone is left, where that is
+    more than a standard deviation.
+    """
     if row.privacy is None:
         return ""
     figures = {
@@ -65,11 +71,16 @@ def _kept(run: Run, row: RowSpec, protocol: str) -> str:
             kept.append(share_covered(alone.mean, one.mean, plain.mean))
     if not kept:
         return ""
-    return f"; {100 * np.median(kept):.0f} % of what assistance gains over Alone is left (median of {len(kept)} figures)"
+    return (
+        f"; {100 * np.median(kept):.0f} % of what assistance gains over Alone is left (median of "
+        f"{len(kept)} figures)"
+    )
 
 
 def guarantees(run: Run) -> Iterator[TableFinding]:
-    """The same, whether attacks found more than is allowed, and a comparison with the paper's Laplace mechanism."""
+    """The same, whether attacks found more than is allowed, and a comparison with
+    the paper's Laplace mechanism.
+    """
     yield from leakage_findings(run)
     leaks = [one.leak for one in figures_of(run) if one.leak is not None and one.leak.bound is not None]
     if leaks:
@@ -77,15 +88,19 @@ def guarantees(run: Run) -> Iterator[TableFinding]:
         yield TableFinding(
             "figures above the guarantee",
             above / len(leaks),
-            f"Figures with a guarantee in which the best attack's interval lies above what is allowed: {above} of "
-            f"{len(leaks)} (one in forty would by chance, and a few more because the best of several attacks is taken).",
+            "Figures with a guarantee in which the best attack's interval lies above what is allowed: "
+            f"{above} of "
+            f"{len(leaks)} (one in forty would by chance, and a few more because the best of several "
+            "attacks is taken).",
         )
     for organizations in run.table.organizations:
         yield from _against_laplace(run, organizations)
 
 
 def _against_laplace(run: Run, organizations: int | str) -> Iterator[TableFinding]:
-    """Noisy labels that may leak no more than was found under the paper's Laplace mechanism: the largest such epsilon."""
+    """Noisy labels that may leak no more than was found under the paper's Laplace
+    mechanism: the largest such epsilon.
+    """
     here = [one for one in figures_of(run) if one.organizations == organizations]
     gains: dict[str, float] = {}
     too_many = []
@@ -100,7 +115,8 @@ def _against_laplace(run: Run, organizations: int | str) -> Iterator[TableFindin
     good = [name for name, gain in gains.items() if gain >= -1e-9]  # equal up to rounding
     worse = [name for name in gains if name not in good]
     said = (
-        f"{who(organizations)}: with the largest ε whose guarantee allows no more than attacks found under the paper's Laplace "
+        f"{who(organizations)}: with the largest ε whose guarantee allows no more than attacks found under "
+        "the paper's Laplace "
         f"mechanism, noisy labels are at least as accurate on {len(good)} of {len(gains)} sets"
     )
     said += f" (not on {', '.join(worse)})" if worse else ""

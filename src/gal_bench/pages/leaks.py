@@ -24,8 +24,8 @@ KINDS = ("canaries", "canaries without", "rows", "rows without")
 
 @dataclass(frozen=True)
 class Leak:
-    """The attack on messages that guessed most canaries right: how often it did, also for ordinary rows, and without
-    the row's own message."""
+    """The attack on messages that guessed most canaries right: how often it did, also for ordinary rows, and
+    without the row's own message."""
 
     attack: str
     canaries: Share

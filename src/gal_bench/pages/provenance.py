@@ -23,7 +23,8 @@ def whereabouts(run: Run) -> str:
     said = f"{len(done)} of {len(cells)} runs were done{_on(done)}" if done else "Nothing here was run yet"
     rest = "the rest" if done else "it"
     said += (
-        f": `gal bench {run.table.name} --deep` runs {rest} here, `gal bench {run.table.name} --plan plan.json` "
+        f": `gal bench {run.table.name} --deep` runs {rest} here, `gal bench {run.table.name} --plan "
+        "plan.json` "
         f"writes {rest} down for another machine ({PAGE})."
     )
     said += _by(done)

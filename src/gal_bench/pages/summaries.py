@@ -50,7 +50,9 @@ def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[st
 
 
 def _share_covered(run: Run, organizations: int | str, row: str) -> tuple[float, str] | None:
-    """Mean over the sets on which Joint and Alone differ by more than a standard deviation, and which do not."""
+    """Mean over the sets on which Joint and Alone differ by more than a
+    standard deviation, and which do not.
+    """
     figures = {
         (one.row.name, one.dataset): one
         for one in figures_of(run)
@@ -88,7 +90,8 @@ def _uci(run: Run) -> Iterator[TableFinding]:
             yield TableFinding(
                 f"covered by GAL-Linear, {organizations} organizations",
                 found[0],
-                f"{organizations} organizations, per seed: GAL with linear models covers {found[0]:.1%} of the way "
+                f"{organizations} organizations, per seed: GAL with linear models covers {found[0]:.1%} of "
+                "the way "
                 f"from Alone to Joint ({found[1]}).",
             )
     yield from _chosen_against_joint(run)
@@ -115,7 +118,8 @@ def _chosen_against_joint(run: Run) -> Iterator[TableFinding]:
         yield TableFinding(
             f"GAL chosen against Joint-Linear, {organizations} organizations",
             len(better) / len(chosen),
-            f"{organizations} organizations, per seed: GAL with the local model chosen on validation rows is better than "
+            f"{organizations} organizations, per seed: GAL with the local model chosen on validation rows "
+            "is better than "
             f"Joint with linear models on {len(better)} of {len(chosen)} sets"
             + (f" ({', '.join(better)})." if better else "."),
         )
@@ -158,8 +162,10 @@ def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iter
         yield TableFinding(
             f"weights on at least as good as off, {protocol}{which}",
             good / len(gains),
-            f"Protocol *{protocol}*{which}: with assistance weights the final model is at least as good as with equal "
-            f"ones in {good} of {len(gains)} noisy cells ({good / len(gains):.1%}; {ties} of them are equal).",
+            f"Protocol *{protocol}*{which}: with assistance weights the final model is at least as good as "
+            "with equal "
+            f"ones in {good} of {len(gains)} noisy cells ({good / len(gains):.1%}; {ties} of them are "
+            "equal).",
         )
 
 
@@ -210,7 +216,8 @@ def _scale(run: Run) -> Iterator[TableFinding]:
         yield TableFinding(
             f"covered on {dataset}",
             value,
-            f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({facts['pooled'][0].chosen}), GAL reaches "
+            f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({facts['pooled'][0].chosen}), GAL "
+            "reaches "
             f"{gal:.4g}, which is {value:.1%} of the way ({fact}).",
         )
 
@@ -263,6 +270,7 @@ def _against_the_paper(run: Run) -> Iterator[TableFinding]:
         yield TableFinding(
             f"against the paper, {protocol}",
             counts["worse"] / len(figures),
-            f"Protocol *{protocol}*, {what} against the paper's figures: {counts['better']} better, {counts['']} alike, "
+            f"Protocol *{protocol}*, {what} against the paper's figures: {counts['better']} better, "
+            f"{counts['']} alike, "
             f"{counts['worse']} worse by more than a standard deviation, of {len(figures)}.",
         )

@@ -79,7 +79,9 @@ class Figure:
 
     @property
     def compared(self) -> tuple[float, ...]:
-        """What the paper's figure is held against: the same choice as theirs where we do as they did, else ours."""
+        """What the paper's figure is held against: the same choice as theirs
+        where we do as they did, else ours.
+        """
         as_they_did = self.protocol == "paper" or self.row.options.get("preset") == "paper"
         return self.best if as_they_did else self.final
 
@@ -186,10 +188,14 @@ def legend(run: Run) -> str:
     if run.table.layout == "facts":
         return "Means over the seeds; scores with their standard deviation where there are several seeds."
     cell = (
-        "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the test rows "
+        "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the "
+        "test rows "
         "(of the rounds that the model uses, and the constant before them), which no user could choose"
     )
-    official = f" Under *{OFFICIAL}* all seeds have the same training and test rows, the data set's own where it has some; without a standard deviation there is one seed."
+    official = (
+        f" Under *{OFFICIAL}* all seeds have the same training and test rows, the data set's own "
+        "where it has some; without a standard deviation there is one seed."
+    )
     end = (official if run.table.deep else "") + _leak_legend(run)
     if not any(row.paper for row in run.table.rows):
         return f"{cell}.{end}"
@@ -198,8 +204,10 @@ def legend(run: Run) -> str:
     )
     return (
         f"{cell}; then the paper's figure. "
-        f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger of both standard "
-        f"deviations: the final model under the protocol *{ours}*, the best round (what the paper prints) {theirs}.{end}"
+        f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger of both "
+        "standard "
+        f"deviations: the final model under the protocol *{ours}*, the best round (what the paper prints) "
+        f"{theirs}.{end}"
     )
 
 
@@ -213,9 +221,12 @@ def _leak_legend(run: Run) -> str:
         return ""
     blind = ", ".join(f"{100 * chance:.0f} % ({', '.join(names)})" for chance, names in sorted(sets.items()))
     return (
-        " *leak*: in a second fit a fifth of the training rows are canaries, whose labels are drawn by chance (numbers: one of "
-        "the two public bounds); this share of them the best attack on what was sent guesses right, over all seeds, with its "
-        f"interval of 95 %. A blind guess is right for {blind}. *allowed*: the most that the guarantee allows."
+        " *leak*: in a second fit a fifth of the training rows are canaries, whose labels are drawn by "
+        "chance (numbers: one of "
+        "the two public bounds); this share of them the best attack on what was sent guesses right, over "
+        "all seeds, with its "
+        f"interval of 95 %. A blind guess is right for {blind}. *allowed*: the most that the guarantee "
+        "allows."
     )
 
 

@@ -79,7 +79,9 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
 
 
 def at_a_glance(run: Run) -> Figure:
-    """GAL and Joint by number of organizations: the paper's, ours with its network, ours with a residual one."""
+    """GAL and Joint by number of organizations: the paper's, ours with its
+    network, ours with a residual one.
+    """
     figure = new_figure(4.2)
     panels = figure.subplots(1, len(run.table.sets), squeeze=False)[0]
     every = every_figure(run)
@@ -107,7 +109,9 @@ def at_a_glance(run: Run) -> Figure:
 
 
 def deep_rounds_figure(run: Run, dataset: str, ablations: Run | None = None) -> Figure:
-    """(a) The metric, (b) the rate and (c) the weights by assistance round, with the most organizations run."""
+    """(a) The metric, (b) the rate and (c) the weights by assistance round,
+    with the most organizations run.
+    """
     size = _known_size(run, dataset)
     found = {name: _outcomes(run, name, dataset, size) for name in METHODS if name != "constant"}
     found["constant"] = [] if ablations is None else _outcomes(ablations, "constant", dataset, size)

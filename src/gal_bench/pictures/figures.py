@@ -73,7 +73,9 @@ FREE, DISTURBED = Pen(DARK, "-", "o", width=2.4), Pen(GREY, DASHED, "^", filled=
 
 
 def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
-    """Draw all that these runs (by table) have the outcomes for, as PNG; the same runs give the same bytes."""
+    """Draw all that these runs (by table) have the outcomes for, as PNG; the
+    same runs give the same bytes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, draw in _drawable(runs):

@@ -35,10 +35,11 @@ COLUMNS = 4
 
 
 def leakage_figure(run: Run) -> Figure:
-    """For each set, with as many organizations as it can have: the score of test rows over the canaries guessed right.
+    """For each set, with as many organizations as it can have: the score of test rows
+    over the canaries guessed right.
 
-    A curve per mechanism, whose points are its epsilons; better is up, less leakage is left. The dashed line is the label
-    holder alone, who sends nothing; the dotted one is a blind guess.
+    A curve per mechanism, whose points are its epsilons; better is up, less leakage is left. The dashed line
+    is the label holder alone, who sends nothing; the dotted one is a blind guess.
     """
     by_set = drawn_figures(run)
     if not by_set:

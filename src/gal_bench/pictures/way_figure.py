@@ -50,7 +50,8 @@ MEAN_MARK: dict[str, Any] = {
 
 
 def covered_figure(run: Run) -> Figure:
-    """How much of the way from Alone to Joint the rows of table ``uci`` cover: a mark per set, the mean a bar.
+    """How much of the way from Alone to Joint the rows of table ``uci`` cover:
+    a mark per set, the mean a bar.
 
     The bar and dark marks are of the largest number of organizations, light marks of the others. Marks beyond
     the axis stand at its edge with an arrow; the dark ones with their number.
@@ -97,7 +98,9 @@ def _mean_percent(by_set: Mapping[str, float]) -> float:
 
 
 def _draw_ways(axes: Axes, sets: Sequence[str], shares: Ways, order: Sequence[str], size: int | None) -> None:
-    """A mark per method and set within the axis; each set has a height of its own. Light where ``size`` is given."""
+    """A mark per method and set within the axis; each set has a height of its own.
+    Light where ``size`` is given.
+    """
     for dataset, marker, lane in _lanes(sets):
         points = [(shares.get(row, {}).get(dataset, math.nan), y + lane) for y, row in enumerate(order)]
         inside = [(x, y) for x, y in points if _shown(x)]

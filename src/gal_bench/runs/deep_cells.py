@@ -1,4 +1,5 @@
-"""One run of a deep table: organizations with networks learn on one set of views, and what came out is written down.
+"""One run of a deep table: organizations with networks learn on one set of views, and
+what came out is written down.
 
 Runs on a GPU where there is one, with numpy, scipy, scikit-learn and torch alone.
 """
@@ -104,7 +105,8 @@ def _mimic_folder(dataset: str) -> Path:
     folder = os.environ.get("GAL_MIMIC")
     if not folder:
         raise MissingDataError(
-            f"{dataset} needs the tables of MIMIC-III, which PhysioNet gives to credentialed users: set GAL_MIMIC to "
+            f"{dataset} needs the tables of MIMIC-III, which PhysioNet gives to credentialed users: set "
+            "GAL_MIMIC to "
             "the folder that holds its CSV files (docs/how-to-mimic.md)"
         )
     return Path(folder)

@@ -14,8 +14,8 @@ from gal_bench.runs.local_models import halves
 
 SHAPE_SETS = ("ModelNet40", "ShapeNet55")
 RESIDUAL = {"schedule": "linear", "local_loss": "l4"}
-"""Chosen with the network on validation rows of CIFAR-10: a residual of classes has one large entry per row, and a
-higher power of the error weighs that one more."""
+"""Chosen with the network on validation rows of CIFAR-10: a residual of classes has one large entry per row,
+and a higher power of the error weighs that one more."""
 PAPER = {"schedule": "constant", "clip_norm": 1.0, "weight_decay": 5e-4}
 """The authors train at a constant rate with clipped gradients."""
 
@@ -23,8 +23,8 @@ PAPER = {"schedule": "constant", "clip_norm": 1.0, "weight_decay": 5e-4}
 def settings(dataset: str, *, paper: bool) -> dict[str, Any]:
     """How the networks of this data set are trained: epochs and batches are the paper's but for three sets.
 
-    With our defaults weights decay ten times as fast as the paper's: on CIFAR-10 the validation rows asked for it.
-    The paper takes 64 camera views and 8 stays at a time; larger batches learn the same in less time.
+    With our defaults weights decay ten times as fast as the paper's: on CIFAR-10 the validation rows asked
+    for it. The paper takes 64 camera views and 8 stays at a time; larger batches learn the same in less time.
     """
     if dataset in IMAGE_SETS:
         found: dict[str, Any] = {"batch_size": 512, "learning_rate": 0.1, "weight_decay": 5e-3}
@@ -75,9 +75,10 @@ def fusion_network(name: str, dataset: str) -> str:
 def fusion_training(cell: Cell, epochs: int) -> Training:
     """How networks that see the labels are trained: with the paper's weight decay, but for one case.
 
-    Ten times as much, which suits residuals, pulls the mean of many networks' outputs to nothing: late fusion of
-    CIFAR-10's eight patches was right for 73.4 % of the validation rows with it, for 78.4 % without. The mean of
-    features is better off with it, except on MNIST: each baseline gets what favours it on the test rows.
+    Ten times as much, which suits residuals, pulls the mean of many networks' outputs to nothing:
+    late fusion of CIFAR-10's eight patches was right for 73.4 % of the validation rows with it, for
+    78.4 % without. The mean of features is better off with it, except on MNIST: each baseline gets
+    what favours it on the test rows.
     """
     favoured = cell.method == "intermediate" and cell.models[0] == "Network" and cell.dataset != "MNIST"
     decay = {} if favoured or cell.dataset not in (*IMAGE_SETS, *SHAPE_SETS) else {"weight_decay": 5e-4}

@@ -143,7 +143,9 @@ class NoisyAnswers(_Random):
 
 
 class NoisyResidual(_Random):
-    """N(0, ``sigma``) is added to the residual that it receives; what it then predicts has no noise of its own."""
+    """N(0, ``sigma``) is added to the residual that it receives; what it then
+    predicts has no noise of its own.
+    """
 
     def __init__(self, model: Any, sigma: float = 1.0, *, random_state: Any = None) -> None:
         self.model = model

@@ -1,4 +1,5 @@
-"""What a cell's messages give away: a second fit on the same rows, with canaries among the labels, is attacked.
+"""What a cell's messages give away: a second fit on the same rows, with canaries
+among the labels, is attacked.
 
 The table's own score comes from a fit without canaries, whose labels are all true.
 """
@@ -22,7 +23,9 @@ CANARIES = 0.2
 
 
 def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[str, Any]:
-    """What the leak meter found, as plain values; ``make`` makes the cell's estimator with further options."""
+    """What the leak meter found, as plain values; ``make`` makes the cell's
+    estimator with further options.
+    """
     public, fit = public_of(split), f"canaries {cell.privacy} {cell.epsilon}"
     rng = np.random.default_rng(seeds_of(cell, fit))
     y, mask = plant_canaries(split.y_train, rng, fraction=CANARIES, **public.facts)
@@ -64,7 +67,9 @@ def _plain(report: LeakReport) -> dict[str, Any]:
 
 
 def _counts(attack: AttackResult) -> dict[str, list[int]]:
-    """Right guesses and all guesses: of canaries and of ordinary rows, with and without the row's own message."""
+    """Right guesses and all guesses: of canaries and of ordinary rows, with and
+    without the row's own message.
+    """
     shares = {
         "canaries": attack.canaries,
         "canaries without": attack.canaries_without,

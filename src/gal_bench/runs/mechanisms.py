@@ -17,8 +17,8 @@ NOISY_LABELS = "noisy-labels"
 OF_CLASSES, OF_NUMBERS = "randomised-response", "laplace-labels"
 """What noisy labels are."""
 BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}
-"""Public bounds of labels that are numbers: round figures that nobody needs the labels for. The score of the progression of
-diabetes; median prices in thousands of dollars, which the census cut at 50."""
+"""Public bounds of labels that are numbers: round figures that nobody needs the labels for. The score of the
+progression of diabetes; median prices in thousands of dollars, which the census cut at 50."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def public_of(split: Split) -> Public:
 def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     """The cell's mechanism, or None; noise is the same whenever this ``fit`` of the cell is done again.
 
-    With the same seed it is also the same for every epsilon but for its size, so that rows can be compared. Noise that can
-    be repeated protects nothing: it is for tables only.
+    With the same seed it is also the same for every epsilon but for its size, so that rows can be compared.
+    Noise that can be repeated protects nothing: it is for tables only.
     """
     if cell.privacy is None:
         return None
@@ -79,5 +79,7 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
 
 
 def seeds_of(cell: Cell, what: str) -> list[int]:
-    """For a generator of its own for what is drawn in a cell of this data set, number of organizations and seed."""
+    """For a generator of its own for what is drawn in a cell of this data set,
+    number of organizations and seed.
+    """
     return [cell.seed, zlib.crc32(f"{cell.dataset} {cell.organizations} {what}".encode())]

@@ -1,4 +1,6 @@
-"""Runs one cell of a table of columns: a method learns on one split, and what came out of it is written down."""
+"""Runs one cell of a table of columns: a method learns on one split, and what
+came out of it is written down.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An organization's noisy answers: charged before they leave, drawn once, refused when the budget is spent."""
+"""An organization's noisy answers: charged before they leave, drawn once,
+refused when the budget is spent.
+"""
 
 from __future__ import annotations
 
@@ -374,7 +376,9 @@ def test_noise_without_a_ledger_does_not_start(tmp_path: Path) -> None:
 
 
 def test_the_worker_draws_what_the_node_charges(lab: Lab) -> None:
-    """node.toml was edited while the node runs, and the worker started anew from it: what is charged still holds."""
+    """node.toml was edited while the node runs, and the worker started anew from
+    it: what is charged still holds.
+    """
     edited = lab.service.configuration.model_copy(update={"privacy": Privacy()})
     lab.worker._commands = Commands(edited, lab.source)
     np.testing.assert_allclose(lab.fitted().arrays["fitted"], plain() + 1, atol=1e-5)
@@ -384,7 +388,9 @@ def test_the_worker_draws_what_the_node_charges(lab: Lab) -> None:
 
 
 def test_learning_goes_on_without_whose_budget_is_spent(tmp_path: Path) -> None:
-    """Real noise, real nodes: the lab answers two rounds, says no to the third, and both sides have it on record."""
+    """Real noise, real nodes: the lab answers two rounds, says no to the third,
+    and both sides have it on record.
+    """
     noisy = NOISE.replace("0.5", "8.0") + "answer_budget_epsilon = 16.0\n"
     network = Network(tmp_path, numbers(60), more={"lab": noisy})
     with running(network):

@@ -1,4 +1,6 @@
-"""Who is a customer of whom: an organization's refusals and answers do not tell beyond what its policy allows."""
+"""Who is a customer of whom: an organization's refusals and answers do not tell
+beyond what its policy allows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from gal.node.store.state import TaskRecord
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message
 
-POLICY = "[policy]\nmin_rows = 20\nrefused_begins_per_day = 6\nunknown_ids_per_day = 50\nsmall_predictions_per_day = 8\n"
+POLICY = (
+    "[policy]\nmin_rows = 20\nrefused_begins_per_day = 6\nunknown_ids_per_day = "
+    "50\nsmall_predictions_per_day = 8\n"
+)
 OTHER = TERMS.model_copy(update={"task": "b" * 32, "name": "other"})
 PSI = TERMS.model_copy(update={"task": "c" * 32, "name": "psi", "alignment": "psi"})
 

@@ -123,52 +123,74 @@ def test_a_query_with_a_database(tmp_path: Path) -> None:
 DATA = 'name = "lab"\n[data]\nsource = "a.csv"\nrow_id = "id"\n'
 WRONG: dict[str, tuple[str, str]] = {
     "no name": ("[policy]\n", "node.toml, line 1: name: this key is missing"),
-    "a bad name": ('\nname = "../x"', "node.toml, line 2: name: an organization needs a name of 1 to 64 letters"),
+    "a bad name": ('\nname = "../x"', "node.toml, line 2: name: an organization needs a name of 1 to 64 "
+                                      "letters"),
     "a number as name": ("name = 3", "node.toml, line 1: name: should be a valid string, got 3"),
     "an unknown key": (
         DATA + 'rowid = "x"',
         "node.toml, line 5: data.rowid: there is no such key; did you mean row_id?",
     ),
     "an unknown section": ('name = "a"\n\n[polcy]\n', "node.toml, line 3: polcy: .* did you mean policy?"),
-    "nothing like it": ('name = "a"\nzzz = 1', "node.toml, line 2: zzz: there is no such key; there are name, data"),
+    "nothing like it": ('name = "a"\nzzz = 1', "node.toml, line 2: zzz: there is no such key; there are "
+                                               "name, data"),
     "home": ('name = "a"\nhome = "/"', "node.toml, line 2: home: there is no such key"),
     "the wrong section": (
         'name = "a"\n[model]\nmax_rounds = 3',
         r"node.toml, line 3: model.max_rounds: there is no such key here; it belongs under \[policy\]",
     ),
     "a name in a section": (DATA + 'name = "a"', "line 5: data.name: .* at the top"),
-    "a missing key": ('name = "a"\n# here\n[data]\nsource = "x.csv"', "line 3: data.row_id: this key is missing"),
-    "a section that is none": ('name = "a"\ndata = 3', r"line 2: data: should be a table such as \[data\], got 3"),
+    "a missing key": ('name = "a"\n# here\n[data]\nsource = '
+                      '"x.csv"', "line 3: data.row_id: this key is missing"),
+    "a section that is none": ('name = "a"\ndata = 3', r"line 2: data: should be a table such as \[data\], "
+                                                       r"got 3"),
     "no source": ('name = "a"\n[data]\nrow_id = "b"', "line 2: data: give either source"),
     "two sources": (DATA + 'sql = "select 1"', "line 2: data: give either source"),
     "a database alone": (DATA + 'database = "x"', "line 2: data: database needs sql"),
-    "an unknown file": ('name = "a"\n[data]\nsource = "a.xls"\nrow_id = "b"', "line 2: data: source must end in .csv"),
+    "an unknown file": ('name = "a"\n[data]\nsource = "a.xls"\nrow_id = '
+                        '"b"', "line 2: data: source must end in .csv"),
     "the label as row id": (DATA + 'label = "id"', "line 2: data: label and row_id are both 'id'"),
-    "the label as feature": (DATA + 'label = "y"\nfeatures = ["y"]', "line 2: data: features has 'y', which is the label"),
-    "the row id as feature": (DATA + 'features = ["id"]', "line 2: data: features has 'id', which is the row_id"),
+    "the label as feature": (DATA + 'label = "y"\nfeatures = '
+                                    '["y"]', "line 2: data: features has 'y', which is the label"),
+    "the row id as feature": (DATA + 'features = ["id"]', "line 2: data: features has 'id', which is the "
+                                                          "row_id"),
     "a feature twice": (DATA + 'features = ["x", "x"]', "line 2: data: features has 'x' more than once"),
     "no features": (DATA + "features = []", 'line 5: data.features: expected "all" or a list'),
-    "features in many lines": (DATA + 'features = [\n  "x",\n  7,\n]', 'line 5: data.features: expected "all"'),
-    "another row id type": (DATA + 'row_id_type = "float"', "line 5: data.row_id_type: should be 'text' or 'integer'"),
+    "features in many lines": (DATA + 'features = [\n  "x",\n  '
+                                      '7,\n]', 'line 5: data.features: expected "all"'),
+    "another row id type": (DATA + 'row_id_type = "float"', "line 5: data.row_id_type: should be 'text' or "
+                                                            "'integer'"),
     "an unknown model": ('name = "a"\nmodel.use = "tabluar"', "line 2: model.use: .* did you mean tabular?"),
-    "no model": ('name = "a"\nmodel = { use = "zzz" }', "line 2: model.use: no local model is called 'zzz'; choose one"),
-    "an unknown loss": ('name = "a"\n[model]\nlocal_loss = "l9"', "line 3: model.local_loss: unknown local loss 'l9'"),
-    "no port": ('name = "a"\n[metrics]\nlisten = "host"', "line 3: metrics.listen: the address must be host:port"),
-    "a large port": ('name = "a"\n[metrics]\nlisten = "h:99999"', "line 3: metrics.listen: the port must be a number from 1 to 65535"),
+    "no model": ('name = "a"\nmodel = { use = "zzz" }', "line 2: model.use: no local model is called 'zzz'; "
+                                                        "choose one"),
+    "an unknown loss": ('name = "a"\n[model]\nlocal_loss = '
+                        '"l9"', "line 3: model.local_loss: unknown local loss 'l9'"),
+    "no port": ('name = "a"\n[metrics]\nlisten = "host"', "line 3: metrics.listen: the address must be "
+                                                          "host:port"),
+    "a large port": ('name = "a"\n[metrics]\nlisten = '
+                     '"h:99999"', "line 3: metrics.listen: the port must be a number from 1 to 65535"),
     "port 0 for others": (
         'name = "a"\n[listen]\nbind = "h:0"\naddress = "h:0"',
         "line 4: listen.address: port 0 cannot be dialed",
     ),
     "half a listen": ('name = "a"\n[listen]\nbind = "h:0"', "line 2: listen.address: this key is missing"),
-    "too few rounds": ('name = "a"\n[policy]\nmax_rounds = 0', "line 3: policy.max_rounds: should be greater than or equal to 1, got 0"),
-    "a truth as number": ('name = "a"\n[policy]\nmax_rounds = true', "line 3: policy.max_rounds: should be a valid integer, got True"),
-    "a text as number": ('name = "a"\n[policy]\nmax_rounds = "5"', "line 3: policy.max_rounds: should be a valid integer, got '5'"),
-    "a size": ('name = "a"\n[policy]\nfit_memory = "4 XB"', "line 3: policy.fit_memory: '4 XB' is not a size"),
-    "no size": ('name = "a"\n[policy]\nfit_memory = "0GB"', "line 3: policy.fit_memory: a size has to be at least 1 byte"),
-    "too many decimals": ('name = "a"\n[policy]\ndecimals = 16', "line 3: policy.decimals: should be less than or equal to 12"),
-    "no rows left": ('name = "a"\n[policy]\nmax_rows = 5', "line 2: policy: min_rows = 20 is more than max_rows = 5"),
-    "a bad peer": ('name = "a"\n[policy]\naccept = ["b", "../c"]', "line 3: policy.accept: an organization in accept needs"),
-    "a proxy": ('name = "a"\n[network]\nproxy = "proxy:3128"', "line 3: network.proxy: network.proxy must look like http://"),
+    "too few rounds": ('name = "a"\n[policy]\nmax_rounds = '
+                       '0', "line 3: policy.max_rounds: should be greater than or equal to 1, got 0"),
+    "a truth as number": ('name = "a"\n[policy]\nmax_rounds = '
+                          'true', "line 3: policy.max_rounds: should be a valid integer, got True"),
+    "a text as number": ('name = "a"\n[policy]\nmax_rounds = '
+                         '"5"', "line 3: policy.max_rounds: should be a valid integer, got '5'"),
+    "a size": ('name = "a"\n[policy]\nfit_memory = "4 XB"', "line 3: policy.fit_memory: '4 XB' is not a "
+                                                            "size"),
+    "no size": ('name = "a"\n[policy]\nfit_memory = "0GB"', "line 3: policy.fit_memory: a size has to be at "
+                                                            "least 1 byte"),
+    "too many decimals": ('name = "a"\n[policy]\ndecimals = '
+                          '16', "line 3: policy.decimals: should be less than or equal to 12"),
+    "no rows left": ('name = "a"\n[policy]\nmax_rows = 5', "line 2: policy: min_rows = 20 is more than "
+                                                           "max_rows = 5"),
+    "a bad peer": ('name = "a"\n[policy]\naccept = ["b", '
+                   '"../c"]', "line 3: policy.accept: an organization in accept needs"),
+    "a proxy": ('name = "a"\n[network]\nproxy = '
+                '"proxy:3128"', "line 3: network.proxy: network.proxy must look like http://"),
 }  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""An organization that was honest in learning and then answers anything does no more harm than one that is missing."""
+"""An organization that was honest in learning and then answers anything does no more
+harm than one that is missing.
+"""
 
 from __future__ import annotations
 

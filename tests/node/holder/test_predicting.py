@@ -81,7 +81,9 @@ class Overheard:
 def test_the_order_of_the_file_stays_here(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: dict[int, float]
 ) -> None:
-    """Cases before controls would tell who is which; ids leave in their own order, results come in that of the file."""
+    """Cases before controls would tell who is which; ids leave in their own order,
+    results come in that of the file.
+    """
     heard = Overheard(network, monkeypatch)
     table = network.tables["clinic"].sort_values(LABEL, ascending=False)
     found = predict(network, tmp_path, table.drop(columns=[LABEL]))

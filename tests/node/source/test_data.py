@@ -1,4 +1,6 @@
-"""An organization's own rows: what is read, what is refused, and views that are the same whatever rows are taken."""
+"""An organization's own rows: what is read, what is refused, and views that are
+the same whatever rows are taken.
+"""
 
 from __future__ import annotations
 
@@ -178,8 +180,10 @@ def test_the_database_is_only_read(tmp_path: Path) -> None:
 
 def test_every_type_that_can_be_a_feature(tmp_path: Path) -> None:
     query = (
-        "select 1 id, 2::hugeint h, 1.25::decimal(5,2) d, true b, null n, 3::ubigint u, date '1970-01-03' dd, "
-        "timestamp '1970-01-01 12:00' t, timestamptz '1970-01-02 00:00:00+00' z, time '06:00' o, interval 36 hour i"
+        "select 1 id, 2::hugeint h, 1.25::decimal(5,2) d, true b, null n, 3::ubigint u, date '1970-01-03' "
+        "dd, "
+        "timestamp '1970-01-01 12:00' t, timestamptz '1970-01-02 00:00:00+00' z, time '06:00' o, interval "
+        "36 hour i"
     )
     view = view_of_table(read_source(configured(tmp_path, f'sql = "{query}"\nrow_id = "id"')))
     np.testing.assert_array_equal(view, [[2.0, 1.25, 1.0, np.nan, 3.0, 2.0, 0.5, 1.0, 0.25, 1.5]])
@@ -226,18 +230,25 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         'source = "rows.csv"\nrow_id = "patinet"',
         r"no column 'patinet'. Did you mean 'patient'\? There are 'patient', 'age'. Correct data.row_id",
     ),
-    "no such feature": ("id,age\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nfeatures = ["aeg"]', r"Did you mean 'age'\?"),
-    "no such label": ("id,age\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = "died"', r"no column 'died'.*data.label"),
+    "no such feature": ("id,age\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nfeatures = '
+                                         '["aeg"]', r"Did you mean 'age'\?"),
+    "no such label": ("id,age\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = '
+                                       '"died"', r"no column 'died'.*data.label"),
     "a column twice": ("id,x,x\n1,2,3\n", 'source = "rows.csv"\nrow_id = "id"', "column 'x' is there twice"),
-    "upper and lower": ("id,x,X\n1,2,3\n", 'source = "rows.csv"\nrow_id = "id"', "'X' differs from 'x' only in upper"),
-    "a column twice in sql": ("", 'sql = "select 1 id, 2 x, 3 x"\nrow_id = "id"', "column 'x' is there twice"),
-    "no features": ("id,y\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = "y"', "no column is left to be a feature"),
+    "upper and lower": ("id,x,X\n1,2,3\n", 'source = "rows.csv"\nrow_id = '
+                                           '"id"', "'X' differs from 'x' only in upper"),
+    "a column twice in sql": ("", 'sql = "select 1 id, 2 x, 3 x"\nrow_id = '
+                                  '"id"', "column 'x' is there twice"),
+    "no features": ("id,y\n1,2\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = '
+                                   '"y"', "no column is left to be a feature"),
     "broken rows": ("id,x\n1,2\n3,4,5\n", 'source = "rows.csv"\nrow_id = "id"', "cannot be read: .*Line: 3"),
     "a broken query": ("", 'sql = "selec 1"\nrow_id = "id"', "sql cannot be read: .*syntax error"),
     "no such table": ("", 'sql = "select * from nothing"\nrow_id = "id"', "nothing"),
     "duplicate ids": ("id,x\n1,2\n1,3\n", 'source = "rows.csv"\nrow_id = "id"', "such as 1 in rows 1 and 2"),
-    "missing ids": ("id,x\n1,2\n,3\n", 'source = "rows.csv"\nrow_id = "id"', "1 row has no id, the first is row 2"),
-    "a date as label": ("id,x,y\n1,2,2020-01-01\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = "y"', "label 'y' has the type DATE"),
+    "missing ids": ("id,x\n1,2\n,3\n", 'source = "rows.csv"\nrow_id = '
+                                       '"id"', "1 row has no id, the first is row 2"),
+    "a date as label": ("id,x,y\n1,2,2020-01-01\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = '
+                                                    '"y"', "label 'y' has the type DATE"),
 }  # fmt: skip
 
 

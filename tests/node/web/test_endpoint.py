@@ -288,7 +288,9 @@ def test_what_cannot_be_served(network: Network) -> None:
 
 
 def test_what_changes_while_it_runs(network: Network, served: Endpoint) -> None:
-    """A new version answers at once, so does a rollback; one who is away is named; a forgotten task is gone."""
+    """A new version answers at once, so does a rollback; one who is away is
+    named; a forgotten task is gone.
+    """
     record = network.nodes["clinic"].state.find_task("risk")
     first = ask(served, {"ids": ["p001003"]})[1]
     grown = tables(90)

@@ -1,4 +1,6 @@
-"""The process that computes is shut in: a local model reads its organization's data, and nothing beside it."""
+"""The process that computes is shut in: a local model reads its
+organization's data, and nothing beside it.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ def test_models_of_ones_own_and_torch_learn_shut_in(tmp_path: Path, monkeypatch:
     (package / "__init__.py").write_text(CURIOUS)
     (package / "helper.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    use = 'use = "curious_package:Curious"\ntrusted = ["curious_package.Curious"]\nreadable = ["../../weights"]\n'
+    use = (
+        'use = "curious_package:Curious"\ntrusted = ["curious_package.Curious"]\nreadable = '
+        '["../../weights"]\n'
+    )
     net = Network(
         tmp_path / "net",
         numbers(60),

@@ -137,7 +137,9 @@ def test_why_it_ended(home: Path) -> None:
 def test_limits_of_a_fit_end_the_process_and_not_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One fit burns time, one takes memory: both are named, both nodes go on, and the next version has them."""
+    """One fit burns time, one takes memory: both are named, both nodes go on,
+    and the next version has them.
+    """
     (tmp_path / "greedy_model.py").write_text(GREEDY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     use = 'use = "greedy_model:Greedy"\ntrusted = ["greedy_model.Greedy"]\n'

@@ -33,7 +33,8 @@ class Data:
     organizations: Annotated[
         Path | None,
         typer.Option(
-            help="TOML file: which columns each organization holds. Without, the columns are divided among pretended ones.",
+            help="TOML file: which columns each organization holds. Without, the columns are divided among "
+            "pretended ones.",
             show_default=False,
         ),
     ] = None
@@ -126,7 +127,9 @@ class Presentation:
 
 
 def leakage_command(data: Data, mechanisms: Mechanisms, experiment: Experiment, shown: Presentation) -> None:
-    """What could others learn of my labels? Rehearses a task on a table you have, and attacks what would be sent."""
+    """What could others learn of my labels? Rehearses a task on a table you have,
+    and attacks what would be sent.
+    """
     if shown.figure is not None:
         from gal.evaluate.leak_figure import check_figure, save_tradeoff
 
@@ -217,12 +220,14 @@ def _without_row_id(X: Any, row_id: str, parts: OrganizationsFile | None) -> Any
     """The table without the column that names rows."""
     if row_id not in X.columns:
         raise InvalidInputError(
-            f"no column {row_id!r} that names rows; beside the target the table has {', '.join(X.columns[:20])}"
+            f"no column {row_id!r} that names rows; beside the target the table has "
+            f"{', '.join(X.columns[:20])}"
         )
     for name, columns in ({} if parts is None else parts.columns).items():
         if row_id in columns:
             raise InvalidInputError(
-                f"organization {name!r}: the column {row_id!r} names rows (--row-id) and is no feature: take it out of the "
+                f"organization {name!r}: the column {row_id!r} names rows (--row-id) and is no feature: "
+                "take it out of the "
                 "organizations file"
             )
     return X.drop(columns=[row_id])

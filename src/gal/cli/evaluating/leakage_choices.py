@@ -72,7 +72,9 @@ def _refuse_unused(names: list[str], given: dict[str, Any]) -> None:
 def _facts(
     name: str, y: NDArray[Any], classes: list[Any] | None, options: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Of numbers: the bounds or the clip that it takes, from the table where none are named, which a rehearsal may do."""
+    """Of numbers: the bounds or the clip that it takes, from the table where none are
+    named, which a rehearsal may do.
+    """
     if classes is not None or not {"lower", "clip"} & set(_taken(name)):
         return {}
     lower, upper = options["lower"], options["upper"]
@@ -81,19 +83,23 @@ def _facts(
         return {"clip": max(map(abs, found)) if options["clip"] is None else options["clip"]}
     if upper is None and lower is not None and lower >= found[1]:
         raise InvalidOptionError(
-            f"--lower {lower:g} is not below {found[1]:g}, the largest label of the table, which was taken as upper bound: "
+            f"--lower {lower:g} is not below {found[1]:g}, the largest label of the table, which was taken "
+            "as upper bound: "
             "name --upper too, or a smaller --lower"
         )
     if lower is None and upper is not None and upper <= found[0]:
         raise InvalidOptionError(
-            f"--upper {upper:g} is not above {found[0]:g}, the smallest label of the table, which was taken as lower bound: "
+            f"--upper {upper:g} is not above {found[0]:g}, the smallest label of the table, which was taken "
+            "as lower bound: "
             "name --lower too, or a larger --upper"
         )
     return {"lower": found[0], "upper": found[1]}
 
 
 def notices(mechanisms: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
-    """Sentences about what was taken from the table, because it was not named: a real task must not do that."""
+    """Sentences about what was taken from the table, because it was not
+    named: a real task must not do that.
+    """
     unnamed = [name for name in ("lower", "upper") if options[name] is None]
     taken = []
     for one in mechanisms.values():
@@ -106,7 +112,8 @@ def notices(mechanisms: Mapping[str, Any], options: Mapping[str, Any]) -> list[s
         if hasattr(one, "clip") and classes is None and options["clip"] is None and unnamed:
             taken.append((f"The clip {one.clip:g}", "--clip"))
     return [
-        f"{what} {'are' if what.startswith('The classes') else 'is'} the table's own: a real task needs public ones ({option}), "
+        f"{what} {'are' if what.startswith('The classes') else 'is'} the table's own: a real task needs "
+        f"public ones ({option}), "
         "chosen without looking at the labels."
         for what, option in dict.fromkeys(taken)
     ]
@@ -115,7 +122,9 @@ def notices(mechanisms: Mapping[str, Any], options: Mapping[str, Any]) -> list[s
 def _strengths(
     name: str, options: dict[str, Any], several: bool, facts: dict[str, float]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """What the mechanism is given, once for each epsilon or alpha; of several mechanisms each takes what it knows."""
+    """What the mechanism is given, once for each epsilon or alpha; of several
+    mechanisms each takes what it knows.
+    """
     kind = KINDS.get(name)
     given = options | facts
     epsilons = given.pop("epsilon", None) or ()

@@ -31,7 +31,8 @@ def print_rehearsals(found: list[Rehearsal], out: Console, explain: bool = False
     if first.pretended:
         who = ", ".join(name for name in first.organizations if name != first.label_holder)
         out.print(
-            f"No organizations were named, so your columns were divided among pretended ones ({escape(who)}). What leaks of the labels "
+            "No organizations were named, so your columns were divided among pretended ones "
+            f"({escape(who)}). What leaks of the labels "
             "is the same with real ones; how well rows are predicted is not.\n"
         )
     _footer(found, out)
@@ -45,11 +46,14 @@ def _footer(found: list[Rehearsal], out: Console) -> None:
     repeatable = (
         ""
         if all(one.leak.secure for one in found)
-        else " Noise came from a seed, so that this can be repeated; a real task draws it from the operating system."
+        else " Noise came from a seed, so that this can be repeated; a real task draws it from the "
+        "operating system."
     )
     out.print(
-        f"[dim]{first.rows:,} rows, {first.rounds} rounds, up to {leak.messages} residuals about each row; {canaries} over "
-        f"{leak.runs} {'fit' if leak.runs == 1 else 'fits'}. Attackers knew {leak.known} labels, which do not count.{repeatable}[/]"
+        f"[dim]{first.rows:,} rows, {first.rounds} rounds, up to {leak.messages} residuals about each row; "
+        f"{canaries} over "
+        f"{leak.runs} {'fit' if leak.runs == 1 else 'fits'}. Attackers knew {leak.known} labels, which do "
+        f"not count.{repeatable}[/]"
     )
     if leak.tested < FEW:
         seeds = 10 if leak.runs < 10 else 2 * leak.runs
@@ -101,7 +105,8 @@ def _utility(one: Rehearsal) -> str:
         return f"{np.mean(scores):.3f}"
 
     return (
-        f"On rows that nobody learned from, {'R2' if one.metric == 'r2' else 'accuracy'} is [bold]{said(one.utility)}[/]; without a "
+        f"On rows that nobody learned from, {'R2' if one.metric == 'r2' else 'accuracy'} is "
+        f"[bold]{said(one.utility)}[/]; without a "
         f"mechanism {said(one.unprotected)}, without any assistance {said(one.alone)}.\n"
     )
 
@@ -138,7 +143,8 @@ def _side_by_side(found: list[Rehearsal], out: Console) -> None:
         )
     out.print(table)
     out.print(
-        f"Without any assistance: {np.mean(first.alone):.3f}. A blind guess: {first.leak.chance:.1%}. Allowed: what the guarantee "
+        f"Without any assistance: {np.mean(first.alone):.3f}. A blind guess: {first.leak.chance:.1%}. "
+        "Allowed: what the guarantee "
         "allows at most.\n"
     )
 

@@ -45,7 +45,10 @@ def _answer(found: Simulation) -> str:
         said += "[bold red]Assistance hurts[/]"
     else:
         said += "[bold yellow]No clear difference[/]"
-    said += f": the gain is {_number(found.gain.value)} ({_number(found.gain.low)} to {_number(found.gain.high)})."
+    said += (
+        f": the gain is {_number(found.gain.value)} ({_number(found.gain.low)} to "
+        f"{_number(found.gain.high)})."
+    )
     if found.covered is not None and found.gain.value > 0:
         said += (
             f" That is [bold]{found.covered:.0%}[/] of the way to pooling all data, "

@@ -1,7 +1,8 @@
-"""Tables for an evaluation, read as the organizations' nodes would read them: what is rehearsed is what will run.
+"""Tables for an evaluation, read as the organizations' nodes would read them: what
+is rehearsed is what will run.
 
-A CSV file has no types. Where every value of a column is written as a date, a time or both, in one way, it is one, and
-becomes days (since 1970 where there is a date), as on a node and as from a Parquet file.
+A CSV file has no types. Where every value of a column is written as a date, a time or both, in one way, it is
+one, and becomes days (since 1970 where there is a date), as on a node and as from a Parquet file.
 """
 
 from __future__ import annotations

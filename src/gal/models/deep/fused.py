@@ -216,7 +216,9 @@ if triton is not None:
 
     @triton.jit
     def _winner(images, places, known, factor, shift, width, channels, POOL: tl.constexpr):
-        """Which pixel of each window is the largest (the first of equal ones), its raw value, and its normed one."""
+        """Which pixel of each window is the largest (the first of equal ones), its
+        raw value, and its normed one.
+        """
         raw = tl.load(images + places, mask=known, other=0.0).to(tl.float32)
         best = raw * factor + shift
         which = tl.zeros_like(best)

@@ -45,7 +45,9 @@ class _Averaged(nn.Module):  # type: ignore[misc]
 
 
 def cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
-    """The paper's: convolution, BatchNorm and ReLU four times, MaxPool after the first three; average pooling."""
+    """The paper's: convolution, BatchNorm and ReLU four times, MaxPool after
+    the first three; average pooling.
+    """
     _expect(inputs, "images")
     layers: list[nn.Module] = []
     channels = inputs.shape[0]
@@ -78,7 +80,9 @@ def wide_cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256)) -
 
 
 def residual_cnn_body(inputs: Inputs, *, width: int = 128) -> nn.Module:
-    """Keeps the full resolution for one layer more than the paper's, then a residual pair at each smaller one."""
+    """Keeps the full resolution for one layer more than the paper's, then a
+    residual pair at each smaller one.
+    """
     _expect(inputs, "images")
     return nn.Sequential(
         *_block(inputs.shape[0], 64),
@@ -147,7 +151,9 @@ def mlp_body(inputs: Inputs, *, hidden: int = 64) -> nn.Module:
 
 
 class _Standardised(nn.Module):  # type: ignore[misc]
-    """Columns minus their mean, over their spread, as met in training; a batch of one row learns nothing of them."""
+    """Columns minus their mean, over their spread, as met in training; a batch of
+    one row learns nothing of them.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -223,7 +229,8 @@ def _made(function: Callable[..., Any], inputs: Inputs, *n_outputs: int) -> nn.M
     except TypeError as error:
         other = "SharedBodyModel" if n_outputs else "TorchModel"
         raise InvalidOptionError(
-            f"expected a function {wanted}; {function!r} cannot be called so ({error}): is it meant for {other}?"
+            f"expected a function {wanted}; {function!r} cannot be called so ({error}): is it meant for "
+            f"{other}?"
         ) from error
     module = function(inputs, *n_outputs)
     if not isinstance(module, nn.Module):
@@ -269,8 +276,8 @@ def count_features(body: nn.Module, inputs: Inputs) -> int:
 
 
 def _returned_shape(module: nn.Module, inputs: Inputs) -> tuple[int, ...]:
-    """Of what it returns for two rows of zeros. (Tensors that are shapes only would compute nothing, but what torch
-    imports for them takes seconds.)"""
+    """Of what it returns for two rows of zeros. (Tensors that are shapes only would compute nothing, but what
+    torch imports for them takes seconds.)"""
     example: tuple[Tensor, ...] = (torch.zeros(2, *inputs.shape),)
     if inputs.kind in {"sequences", "codes"}:
         values = example[0].long() if inputs.kind == "codes" else example[0]

@@ -156,11 +156,11 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
 class TorchModel(DeepModel):
     """A network that is trained anew in every round.
 
-    ``network``: "auto" (by the kind of view: residual_cnn, lstm or mlp), a name, or a function that gets ``Inputs`` and
-    the number of outputs and returns an ``nn.Module``. Views are tables, images (n, channels, height, width),
-    :class:`~gal.models.sequences.Sequences` or any array (n, ...). ``schedule`` is how the learning rate moves:
-    cosine, linear or constant. ``device="auto"`` takes the GPU where there is one, and there computes in
-    bfloat16 unless ``precision`` says otherwise.
+    ``network``: "auto" (by the kind of view: residual_cnn, lstm or mlp), a name, or a function that gets
+    ``Inputs`` and the number of outputs and returns an ``nn.Module``. Views are tables, images (n, channels,
+    height, width), :class:`~gal.models.sequences.Sequences` or any array (n, ...). ``schedule`` is how the
+    learning rate moves: cosine, linear or constant. ``device="auto"`` takes the GPU where there is one, and
+    there computes in bfloat16 unless ``precision`` says otherwise.
 
     >>> images = np.random.default_rng(0).normal(size=(40, 1, 8, 8))
     >>> model = TorchModel(epochs=2, device="cpu", random_state=0).fit(images, images.mean(axis=(1, 2, 3)))
@@ -252,7 +252,9 @@ def train_in_batches(train: Callable[[int], T], batch_size: int, view: TensorVie
 
 
 def with_smaller_batches(work: Callable[[int], T], batch_size: int) -> T:
-    """``work`` with this batch size, or with half of it, and so on, where the GPU's memory does not suffice."""
+    """``work`` with this batch size, or with half of it, and so on, where the
+    GPU's memory does not suffice.
+    """
     while True:
         try:
             return work(batch_size)

@@ -167,7 +167,8 @@ def _sizes(loss: LocalLoss) -> Callable[[Tensor], Tensor]:
             error, torch.zeros_like(error), reduction="none", delta=delta
         )
     raise UnsupportedLocalLossError(
-        f"a network cannot minimise the local loss {loss.name!r}: choose l1, l1.5, l2, l4, huber or a PowerLoss"
+        f"a network cannot minimise the local loss {loss.name!r}: choose l1, l1.5, l2, l4, huber or a "
+        "PowerLoss"
     )
 
 
@@ -221,7 +222,9 @@ class Trainer:
             slowly: [one for one in self.parameters if (one in gentle) == slowly] for slowly in (False, True)
         }
         self.optimizers = {slowly: self._make_optimizer(part) for slowly, part in parts.items() if part}
-        """Of the parameters that move at the full learning rate, and of the slow ones (True), where there are some."""
+        """Of the parameters that move at the full learning rate, and of the slow
+        ones (True), where there are some.
+        """
         self.divide_by: Tensor | None = None
         """What gradients are divided by, so that they are no longer than allowed."""
         self.recorded: dict[tuple[int, ...], Any] = {}
@@ -240,12 +243,15 @@ class Trainer:
         self.start = None
         if not all(bool(torch.isfinite(one).all()) for one in self.parameters):
             raise LocalModelError(
-                f"training diverged: the network became infinite or NaN within {self.training.epochs} epochs at the "
+                f"training diverged: the network became infinite or NaN within {self.training.epochs} "
+                "epochs at the "
                 f"learning rate {self.training.learning_rate:g}; lower learning_rate, or set clip_norm"
             )
 
     def begin(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
-        """Put everything where a fit starts from, with its order of rows: what ``step`` and ``record`` need."""
+        """Put everything where a fit starts from, with its order of rows:
+        what ``step`` and ``record`` need.
+        """
         with self._on_stream():
             self.start = (start, target, weight)
             self._begin()
@@ -295,7 +301,9 @@ class Trainer:
             optimizer.step(rate * self.slowness if slowly else rate, self.divide_by)
 
     def _shuffle(self, chance: torch.Generator) -> None:
-        """A new order of the rows for every epoch; the last batch is filled up with rows from its beginning."""
+        """A new order of the rows for every epoch; the last batch is filled
+        up with rows from its beginning.
+        """
         n, size = len(self.view), self.steps * self.batch_size
         for epoch in self.order.view(self.training.epochs, size):
             order = torch.randperm(n, generator=chance, device=self.device)

@@ -1,7 +1,7 @@
 """What ``gal doctor`` finds out: whether a node can do its work here, and what to do where it cannot.
 
-Every examination ends in findings, never in an exception. None changes anything, except that a label holder's port is
-opened for a moment and label holders are greeted, where this node does not run.
+Every examination ends in findings, never in an exception. None changes anything, except that a label holder's
+port is opened for a moment and label holders are greeted, where this node does not run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ LITTLE = 10**9
 ROWS = 20
 """Made-up rows on which the local model is tried."""
 MOSTLY_NOISE = 3.0
-"""Answers with noise of a larger standard deviation tell little: residuals have a root mean square of about 1."""
+"""Answers with noise of a larger standard deviation tell little: residuals have
+a root mean square of about 1.
+"""
 ANEW = "gal cards rotate makes a new key and card, to be handed to the others"
 RELEASED = 1735689600.0
 """2025-01-01, in seconds since 1970: a clock before it is wrong."""
@@ -171,7 +173,9 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
 
 
 def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
-    """Whether the local model can be made, and learns from rows like ours: tried in a process of its own, with its limits."""
+    """Whether the local model can be made, and learns from rows like ours: tried in a
+    process of its own, with its limits.
+    """
     from gal.node.store.views import save_view
 
     with tempfile.TemporaryDirectory(prefix="gal-doctor-") as folder:
@@ -182,7 +186,10 @@ def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
             yield Finding(**json.loads(result.read_text(encoding="utf-8")))
             return
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    said = f"{configuration.model.use} ended the process that tried it ({how}) within its limits of time and memory"
+    said = (
+        f"{configuration.model.use} ended the process that tried it ({how}) within its limits of time "
+        "and memory"
+    )
     yield Finding(
         "model", False, said, f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
     )
@@ -204,7 +211,10 @@ def _changes(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
                 continue
             changes = compare_rows(table, state.folder(task.id, version))
             if changes:
-                said = f"the data differ from what version {version} of {task.name!r} learned from: {changes.said()}"
+                said = (
+                    f"the data differ from what version {version} of {task.name!r} learned from: "
+                    f"{changes.said()}"
+                )
                 yield Finding("changes", None, said, "bring the data back, or ask for a new version")
             elif changes.n_compared:
                 said = f"the data are those that version {version} of {task.name!r} learned from"
@@ -219,7 +229,8 @@ def _sandbox() -> Iterator[Finding]:
         yield Finding(
             "sandbox",
             True,
-            "the local model runs shut in: it reads this folder, the data and Python, and writes this folder only",
+            "the local model runs shut in: it reads this folder, the data and Python, and writes this "
+            "folder only",
         )
     else:
         yield Finding(
@@ -287,7 +298,9 @@ def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 
 def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the noise that is asked for can be had, what the budgets allow, and whether there is one for labels."""
+    """Whether the noise that is asked for can be had, what the budgets allow, and
+    whether there is one for labels.
+    """
     from gal.node.work.answer_noise import check_noise_installed
 
     chosen = configuration.privacy
@@ -302,16 +315,24 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield _answers_found(configuration)
     if chosen.label_epsilon is not None:
         at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
-        said = f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label; a task without a mechanism is refused"
+        said = (
+            f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label; a task without a "
+            "mechanism is refused"
+        )
         yield Finding("labels", True, said)
     elif has_label and configuration.listen is not None:  # who cannot be reached has no tasks of its own
-        said = "there is no limit on what leaves about the labels: without a mechanism, every organization of a task can know them"
+        said = (
+            "there is no limit on what leaves about the labels: without a mechanism, every organization "
+            "of a task can know them"
+        )
         fix = f"set privacy.label_epsilon in {FILE}, and choose a mechanism with gal invite --privacy"
         yield Finding("labels", None, said, fix)
 
 
 def _answers_found(configuration: NodeConfiguration) -> Finding:
-    """How much noise there is on an answer, whether it drowns it, and how many answers about a row the budget allows."""
+    """How much noise there is on an answer, whether it drowns it, and how many answers
+    about a row the budget allows.
+    """
     from gal.node.work.answer_noise import answer_noise, noise_facts
 
     facts = noise_facts(configuration)
@@ -319,7 +340,8 @@ def _answers_found(configuration: NodeConfiguration) -> Finding:
     noise, budget = answer_noise(facts), configuration.privacy.answer_budget
     spread = noise.deviation(1)
     said = (
-        f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard deviation of {spread:.3g} (what "
+        f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard "
+        f"deviation of {spread:.3g} (what "
         f"is fitted has a root mean square of about 1); each costs {noise.cost}"
     )
     if budget is None:
@@ -422,7 +444,10 @@ def _one(
     if not proxy:
         said = _unreachable(card.address)
         if said:
-            fix = f"ask {peer} whether its node runs, and your network whether it lets you out to {card.address}"
+            fix = (
+                f"ask {peer} whether its node runs, and your network whether it lets you out to "
+                f"{card.address}"
+            )
             yield Finding(peer, False, said, fix)
             return
     if runs:

@@ -34,7 +34,8 @@ def init_node(
 ) -> Identity:
     """Make the folder with everything in it; nothing that is there is overwritten.
 
-    ``company``: files with the key, the certificate (chain) and the roots of a company's own certificate authority.
+    ``company``: files with the key, the certificate (chain) and the roots of a
+    company's own certificate authority.
     """
     check_name(name, "an organization")
     if (home / "node.toml").exists():

@@ -76,7 +76,9 @@ def invite(
 
 
 def _invite_again(records: HomeRecords, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
-    """A new invitation to a task that is there already, for more organizations, or for those with a new key or that had left."""
+    """A new invitation to a task that is there already, for more organizations, or for those
+    with a new key or that had left.
+    """
     from gal.node.holder.labels.labelled_tasks import invited
 
     task = records.state.find_task(name, "label holder")
@@ -112,7 +114,8 @@ def join(home: Path, terms: TaskTerms, peer: str) -> None:
         if known is not None and (known.role, known.label_holder) != ("organization", peer):
             raise RefusedError(
                 "other-task",
-                f"{peer}'s invitation has the id of the task {known.name!r} of {known.label_holder}: it would change that task's "
+                f"{peer}'s invitation has the id of the task {known.name!r} of {known.label_holder}: it "
+                "would change that task's "
                 f"terms. Ask {peer} for a new invitation",
             )
         made = utc_now().isoformat(timespec="seconds")

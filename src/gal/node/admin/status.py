@@ -59,7 +59,10 @@ def _task(state: State, task: TaskRecord) -> dict[str, Any]:
     newest = max(versions, default=0)
     said = task.status
     if newest:
-        said = f"version {newest} {'learning or interrupted' if versions[newest] == 'begun' else versions[newest]}"
+        said = (
+            f"version {newest} "
+            f"{'learning or interrupted' if versions[newest] == 'begun' else versions[newest]}"
+        )
     return {
         "name": task.name,
         "id": task.id,
@@ -144,7 +147,9 @@ class _Kept:
         return [one for one in self.entries if one.subject == subject]
 
     def all_of(self, subject: str) -> list[Entry]:
-        """Charges of all tasks about a subject: what was spent and what is left do not depend on what is shown."""
+        """Charges of all tasks about a subject: what was spent and what is left
+        do not depend on what is shown.
+        """
         return [one for one in self._all if one.subject == subject]
 
     def promise(self, entry: Entry) -> tuple[str, float]:

@@ -1,4 +1,6 @@
-"""A local model on trial, in a process that it may take down: ``python -m gal.node.admin.trial HOME VIEW RESULT``."""
+"""A local model on trial, in a process that it may take down: ``python -m
+gal.node.admin.trial HOME VIEW RESULT``.
+"""
 
 from __future__ import annotations
 

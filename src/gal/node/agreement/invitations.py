@@ -1,4 +1,6 @@
-"""Invitations: the terms of a task as a file, signed by the label holder, for an operator to read and accept."""
+"""Invitations: the terms of a task as a file, signed by the label holder, for
+an operator to read and accept.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ class PromisedPrivacy(BaseModel):
         kind = kind_named(self.mechanism)
         how_often = "each version" if kind.make.noised == "residuals" else "once"
         return (
-            f"the label holder protects her labels with {self.mechanism} ({cost}, {how_often}, for all rounds and all "
+            f"the label holder protects her labels with {self.mechanism} ({cost}, {how_often}, for all "
+            "rounds and all "
             f"organizations together): {kind.promise}. That bounds what anybody can learn of a single row's "
             "label from what you receive"
         )
@@ -84,7 +87,8 @@ class TaskTerms(BaseModel):
     def digest(self) -> str:
         """What both sides know these terms by: all that is asked of an organization.
 
-        Who else is invited and with which key the invitation is signed may change later, without everybody joining anew.
+        Who else is invited and with which key the invitation is signed may change later,
+        without everybody joining anew.
         """
         asked = self.model_dump(mode="json", exclude={"organizations", "fingerprint", "made"})
         return "sha256:" + hashlib.sha256(_canonical(asked)).hexdigest()
@@ -104,17 +108,20 @@ class TaskTerms(BaseModel):
         align = {
             "plain": "plain: the label holder tells you all her row ids, you tell her which of them you know",
             "hashed": "keyed hashes: as plain, but as hashes with the secret that you share",
-            "psi": "private set intersection: she learns which rows you share, you learn the same and how many she has",
+            "psi": "private set intersection: she learns which rows you share, you learn the same and how "
+            "many she has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f": {self.purpose}" if self.purpose else "."),
             f"Invited: {others}.",
-            f"You would fit {self.outputs} number(s) per row in at most {self.rounds} rounds, {fits} fit(s) a round, and "
+            f"You would fit {self.outputs} number(s) per row in at most {self.rounds} rounds, {fits} fit(s) "
+            "a round, and "
             f"answer with fitted values; later with predictions.{held}",
             f"Rows are matched by {align}.",
-            f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave as they are, "
+            f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
+            "as they are, "
             "unless your own node.toml rounds them or adds noise to them.",
         ]
 
@@ -141,7 +148,8 @@ def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tupl
     known = cards.by_fingerprint(terms.fingerprint)
     if known is None:
         raise IdentityError(
-            f"{str(path)!r} comes from {terms.label_holder} ({terms.fingerprint}), whose card is not known here: "
+            f"{str(path)!r} comes from {terms.label_holder} ({terms.fingerprint}), whose card is not known "
+            "here: "
             "ask for the card, check it with them, then gal cards add FILE"
         )
     peer, card = known
@@ -153,7 +161,8 @@ def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tupl
         names = ", ".join(one.name for one in terms.organizations)
         raise RefusedError(
             "not-invited",
-            f"{str(path)!r} does not invite this organization but {names}: {peer} may have an old card of yours",
+            f"{str(path)!r} does not invite this organization but {names}: {peer} may have an old card of "
+            "yours",
         )
     return terms, peer
 

@@ -39,7 +39,8 @@ def secret_of(configuration: NodeConfiguration) -> bytes:
     data = configuration.data
     if data is None or data.secret_file is None:
         raise AlignmentError(
-            f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the parties share into a file "
+            f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the "
+            "parties share into a file "
             "and name it in node.toml: data.secret_file"
         )
     return read_secret(configuration.home / data.secret_file, configuration.name)
@@ -54,7 +55,9 @@ def shared_rows(arrays: Arrays, known: Bools) -> Rows:
 
 
 def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
-    """Roles of the task's rows as arrays of a message; search and validation rows are nobody else's business."""
+    """Roles of the task's rows as arrays of a message; search and validation
+    rows are nobody else's business.
+    """
     fit = np.zeros(rows.n, dtype=np.uint8)
     fit[rows.fit] = 1
     arrays: dict[str, NDArray[Any]] = {"fit": fit}

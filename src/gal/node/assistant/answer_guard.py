@@ -1,7 +1,7 @@
 """A guard that charges an organization's noisy answers before they leave, and keeps them.
 
-A request that comes again gets the same answer, which costs nothing more: a second draw of noise would, and two of them
-averaged tell more than one.
+A request that comes again gets the same answer, which costs nothing more: a second draw of noise would, and
+two of them averaged tell more than one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ SUBJECT = "answers"
 """What the ledger calls this organization's answers about its rows."""
 KEPT = 32
 KEPT_BYTES = 10**9
-"""So many noisy predictions, and of all but the newest so many bytes, are kept of a version, for who asks again."""
+"""So many noisy predictions, and of all but the newest so many bytes, are kept of
+a version, for who asks again.
+"""
 STRIPES = 16
 
 
@@ -67,19 +69,23 @@ class AnswerGuard:
             self._log.warning("privacy budget spent", peer=peer, task=task.name, why=str(error))
             raise RefusedError(
                 "privacy-budget-spent",
-                f"{self._name} has answered as much about some of these rows as its privacy budget allows: go on without it, or "
+                f"{self._name} has answered as much about some of these rows as its privacy budget allows: "
+                "go on without it, or "
                 "ask its operator",
             ) from error
 
     def charge_version(
         self, peer: str, task: TaskRecord, folder: Path, expected: str | None, count: int = 1
     ) -> None:
-        """Charge ``count`` answers about all rows of a version; ``expected`` is the digest of its file `ROWS`."""
+        """Charge ``count`` answers about all rows of a version; ``expected`` is
+        the digest of its file `ROWS`.
+        """
         file = None if expected is None else read_whole(folder / ROWS, expected)
         if file is None:
             raise RefusedError(
                 "privacy-changed",
-                f"{self._name} cannot charge its answers in this version of {task.name!r}, because it began before there was noise "
+                f"{self._name} cannot charge its answers in this version of {task.name!r}, because it began "
+                "before there was noise "
                 "on them, or a file was lost: learn a new version",
             )
         self.charge(peer, task, keys_of(file), count)
@@ -87,7 +93,9 @@ class AnswerGuard:
     # What was drawn
 
     def lock(self, request: str) -> threading.Lock:
-        """Held while a request (its digest) is answered: what comes twice at once finds the first one's answer."""
+        """Held while a request (its digest) is answered: what comes twice at
+        once finds the first one's answer.
+        """
         return self._locks[int(request[-1], 16)]
 
     def kept(self, folder: Path, request: str) -> Encoded | None:

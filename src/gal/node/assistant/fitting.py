@@ -1,4 +1,6 @@
-"""How an organization answers a round: once, with what is kept on its disk together with the model behind it."""
+"""How an organization answers a round: once, with what is kept on its disk
+together with the model behind it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Fitting:
         self._checks, self._guard, self._log, self._metrics = checks, guard, log, metrics
 
     def fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        """The fitted values of a round: stored ones where it was answered before, and otherwise computed and kept."""
+        """The fitted values of a round: stored ones where it was answered before,
+        and otherwise computed and kept.
+        """
         message, fields = asked.message, asked.message.fields
         version = self._checks.version(asked, task, "begun")
         track, round, part = (
@@ -93,7 +97,8 @@ class Fitting:
         if known.request != asked.digest:
             raise RefusedError(
                 "already-answered",
-                f"{self._name} has answered round {known.round} of {task.name!r} for another residual: a round is "
+                f"{self._name} has answered round {known.round} of {task.name!r} for another residual: a "
+                "round is "
                 "answered once",
             )
         data = read_whole(folder / known.answer, known.answer_digest)

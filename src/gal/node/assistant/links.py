@@ -1,4 +1,6 @@
-"""An organization's links: it dials every label holder whose task it has joined, stays connected, and answers."""
+"""An organization's links: it dials every label holder whose task it has
+joined, stays connected, and answers.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,8 @@ class Link:
                 continue
             opened, self._heard, self._replaced = time.monotonic(), False, False
             self._serve(stream)
-            # Streams that end as soon as they are open, without a word, are no reason to dial without a break.
+            # Streams that end as soon as they are open, without a word, are no reason to dial without a
+            # break.
             if (self._heard or time.monotonic() - opened > SOONEST) and not self._replaced:
                 pause = SOONEST
             self._ending.wait(pause)

@@ -1,4 +1,5 @@
-"""Whether a request may be asked: against what was agreed, what has begun, and the policy of this organization.
+"""Whether a request may be asked: against what was agreed, what has begun, and
+the policy of this organization.
 
 For the node's own tasks (``own``) its policy does not count.
 """
@@ -26,8 +27,8 @@ EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
 
 SHARE_BY_RESIDUAL = 0.1
-"""Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal residuals a third
-counts, and those of a rare class, or of the last rounds, are large in few rows."""
+"""Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
+residuals a third counts, and those of a rare class, or of the last rounds, are large in few rows."""
 
 
 class RequestChecks:
@@ -49,7 +50,8 @@ class RequestChecks:
         if task is None or mine != asked.own or (not mine and task.label_holder != asked.peer):
             raise RefusedError(
                 "not-joined",
-                f"{self._name} has joined no task {asked.message.task} of yours: send its operator the invitation",
+                f"{self._name} has joined no task {asked.message.task} of yours: send its operator the "
+                "invitation",
             )
         if asked.own:
             return task
@@ -99,7 +101,8 @@ class RequestChecks:
             if wrong:
                 raise RefusedError(
                     "other-terms",
-                    f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for {came}. "
+                    f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for "
+                    f"{came}. "
                     "Send its operator a new invitation",
                 )
         if not asked.own:
@@ -127,7 +130,9 @@ class RequestChecks:
         )
 
     def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A step of a private set intersection: before a version begins, or (charged as predictions) after its end."""
+        """A step of a private set intersection: before a version begins, or (charged
+        as predictions) after its end.
+        """
         if task.terms.alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         fields = asked.message.fields
@@ -150,7 +155,8 @@ class RequestChecks:
         if before >= EXCHANGES:
             raise RefusedError(
                 "too-many-exchanges",
-                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before {task.name!r} "
+                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
+                f"{task.name!r} "
                 "begins: try again tomorrow",
             )
 
@@ -183,7 +189,8 @@ class RequestChecks:
         if residual.shape != expected:
             raise RefusedError(
                 "wrong-shape",
-                f"round {round}: the residual for {self._name} has shape {residual.shape}, expected {expected}: rows to fit x "
+                f"round {round}: the residual for {self._name} has shape {residual.shape}, expected "
+                f"{expected}: rows to fit x "
                 "outputs",
             )
         weight = arrays.get("sample_weight")
@@ -237,8 +244,8 @@ class RequestChecks:
     def predicted(self, asked: IncomingRequest, answer: Message) -> None:
         """Whether an answer may leave that says which ids are known here, and is on record before it does.
 
-        With the budget for unknown ids spent nothing more is predicted that day: a refusal of only those with unknown
-        ones would tell as much as an answer.
+        With the budget for unknown ids spent nothing more is predicted that day: a refusal of only those with
+        unknown ones would tell as much as an answer.
         """
         if asked.own:
             return
@@ -276,7 +283,9 @@ def effective_rows(mass: NDArray[Any]) -> float:
 
 
 def _narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """On how many rows the squares of a residual rest, in the output where that is fewest; one of zeros tells nothing."""
+    """On how many rows the squares of a residual rest, in the output where that is
+    fewest; one of zeros tells nothing.
+    """
     weights = (
         1.0 if weight is None else weight / max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
     )
@@ -322,7 +331,9 @@ def agreed_version(
 
 
 def _fewest(arrays: Mapping[str, Any], known: Any) -> int:
-    """The fewest rows on which a model of the version is fitted: without one of the folds, where there are any."""
+    """The fewest rows on which a model of the version is fitted: without one of
+    the folds, where there are any.
+    """
     fit = arrays["fit"][known] == 1
     if "folds" not in arrays:
         return int(fit.sum())

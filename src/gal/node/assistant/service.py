@@ -1,7 +1,8 @@
-"""What an organization does with a request: has it checked (``request_checks.py``), has it computed, and remembers.
+"""What an organization does with a request: has it checked (``request_checks.py``),
+has it computed, and remembers.
 
-The same for a label holder who asks over the network and for the node's own tasks (``own``), for which its policy does not
-count. A request that comes again gets the stored answer.
+The same for a label holder who asks over the network and for the node's own tasks (``own``), for which its
+policy does not count. A request that comes again gets the stored answer.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Service:
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def answer(self, asked: IncomingRequest) -> Encoded:
-        """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError where computing fails."""
+        """The answer to a request, ready to be sent; RefusedError where it may not be asked,
+        WorkFailedError where computing fails.
+        """
         handlers = {
             "begin": self._begin,
             "blind": self._intersect,
@@ -118,7 +121,8 @@ class Service:
             return restore((folder / "begun.arrow").read_bytes())
         raise RefusedError(
             "already-begun",
-            f"{self.configuration.name} has already begun version {asked.message.version} of {task.name!r} with other rows: "
+            f"{self.configuration.name} has already begun version {asked.message.version} of {task.name!r} "
+            "with other rows: "
             "learn a new version",
         )
 
@@ -201,7 +205,9 @@ class Service:
         return found
 
     def _tell_changes(self, asked: IncomingRequest, task: TaskRecord, result: Mapping[str, Any]) -> None:
-        """The operator hears how the data differ from what was learned from, once for each way in which they do."""
+        """The operator hears how the data differ from what was learned from, once
+        for each way in which they do.
+        """
         key, said = (task.id, asked.message.version), result["changes"] if result["changed"] else ""
         self.metrics.changed(task.name, bool(said))
         if self._changes.get(key, "") != said:

@@ -51,7 +51,9 @@ def _address(*, any_port: bool) -> AfterValidator:
 
 
 def _known_model(value: str) -> str:
-    """A name of the registry, or an import path; whether that can be imported is for ``gal doctor`` to see."""
+    """A name of the registry, or an import path; whether that can be
+    imported is for ``gal doctor`` to see.
+    """
     if value in MODELS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         return value
     close = difflib.get_close_matches(value, MODELS, n=1)
@@ -179,7 +181,9 @@ class Predictions(_Section):
 
 
 class Privacy(_Section):
-    """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
+    """How much others may learn at most: of the labels of own tasks, and of
+    own rows by answers for others.
+    """
 
     label_epsilon: Positive | None = None
     """For all tasks on the same labels together; None: no limit."""
@@ -212,7 +216,8 @@ class Privacy(_Section):
         useless = [name for name in given if name != "answer_noise"]
         if useless:
             raise ValueError(
-                f'{", ".join(useless)} means nothing without answer_noise = "laplace" or "gaussian": an answer without noise costs '
+                f'{", ".join(useless)} means nothing without answer_noise = "laplace" or "gaussian": an '
+                "answer without noise costs "
                 "infinitely much"
             )
 
@@ -229,7 +234,8 @@ class Privacy(_Section):
             )
         if gaussian and self.answer_budget_epsilon is not None and not self.answer_budget_delta:
             raise ValueError(
-                'answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "gaussian", such as 1e-5'
+                'answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "gaussian", '
+                "such as 1e-5"
             )
         if not self._one_answer_fits():
             raise ValueError(
@@ -252,7 +258,9 @@ class Privacy(_Section):
 
     @property
     def answer_budget(self) -> Budget | None:
-        """For all answers about one row together; None: no limit, but everything with noise is in the ledger."""
+        """For all answers about one row together; None: no limit, but
+        everything with noise is in the ledger.
+        """
         return _budget(self.answer_budget_epsilon, self.answer_budget_delta)
 
 
@@ -285,7 +293,9 @@ class NodeConfiguration(NodeFile):
 
 
 def read_configuration(home: Path) -> NodeConfiguration:
-    """Read and check ``node.toml`` in the home folder; all its errors are said at once, each with its line."""
+    """Read and check ``node.toml`` in the home folder; all its errors are
+    said at once, each with its line.
+    """
     home = Path(home).absolute()
     text = _text_of(home / FILE)
     try:
@@ -328,7 +338,10 @@ def _syntax_error(said: str, text: str) -> str:
     found = re.fullmatch(r"line (\d+), column (\d+)\)", place)
     line = found[1] if found else max(1, len(text.splitlines()))
     column = f", column {found[2]}" if found else ""
-    return f"{FILE}, line {line}{column}: not valid TOML: {what or said}. Text stands in quotes, lists in brackets"
+    return (
+        f"{FILE}, line {line}{column}: not valid TOML: {what or said}. Text stands in quotes, lists in "
+        "brackets"
+    )
 
 
 def new_configuration_text(
@@ -340,7 +353,9 @@ def new_configuration_text(
     bind: str | None = None,
     address: str | None = None,
 ) -> str:
-    """The ``node.toml`` that ``gal init`` writes: what is known is set, all else is there to be uncommented."""
+    """The ``node.toml`` that ``gal init`` writes: what is known is set, all
+    else is there to be uncommented.
+    """
     check_name(name, "an organization")
     sections = (_data_text(source, row_id, label), MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
     return f"# The node of one organization. gal doctor checks it.\nname = {_quoted(name)}\n" + "".join(

@@ -33,14 +33,17 @@ _BLOCK = 65_536
 
 
 def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
-    """A number of bytes, or text such as "4GB" or "512 MiB": what pydantic reads, of the types that TOML has for it."""
+    """A number of bytes, or text such as "4GB" or "512 MiB": what pydantic reads, of
+    the types that TOML has for it.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isascii():
         raise InvalidInputError(f"a size such as '4GB' or a number of bytes was expected, got {value!r}.")
     try:
         n_bytes: ByteSize = parse(value)
     except ValidationError as error:
         raise InvalidInputError(
-            f"{value!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, such as '4GB'."
+            f"{value!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, "
+            "such as '4GB'."
         ) from error
     if n_bytes < 1:
         raise InvalidInputError(f"a size has to be at least 1 byte, got {value!r}.")
@@ -97,7 +100,8 @@ class Policy(BaseModel):
     def _some_number_of_rows_is_allowed(self) -> Self:
         if self.min_rows > self.max_rows:
             raise InvalidInputError(
-                f"min_rows = {self.min_rows} is more than max_rows = {self.max_rows}: no number of rows would do."
+                f"min_rows = {self.min_rows} is more than max_rows = {self.max_rows}: no number of rows "
+                "would do."
             )
         return self
 
@@ -160,13 +164,17 @@ class PolicyLimits:
         if n_rows < self.policy.min_rows:
             raise RefusedError(
                 "too-few-rows",
-                f"round {round}: the residual is almost zero for nearly all rows, and {self.organization} fits no model on "
-                "hardly any row. Is a label an outlier? Correct it, take a loss such as huber, or ask its operator to "
+                f"round {round}: the residual is almost zero for nearly all rows, and {self.organization} "
+                "fits no model on "
+                "hardly any row. Is a label an outlier? Correct it, take a loss such as huber, or ask its "
+                "operator to "
                 "lower 'min_rows'.",
             )
 
     def check_predict(self, n_rows: int, spent_today: int) -> None:
-        """Whether ``n_rows`` more rows may be predicted for a label holder who had ``spent_today`` already."""
+        """Whether ``n_rows`` more rows may be predicted for a label holder
+        who had ``spent_today`` already.
+        """
         left = max(self.policy.predictions_per_day - spent_today, 0)
         if n_rows > left:
             raise RefusedError(
@@ -185,8 +193,10 @@ class PolicyLimits:
             # How many rows there were is not said: it can depend on which rows this organization knows.
             raise RefusedError(
                 "too-few-rows",
-                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows that both of you know: take "
-                "more rows, check that row_id names the same kind of id at both, written in the same way, or ask its "
+                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows that both of "
+                "you know: take "
+                "more rows, check that row_id names the same kind of id at both, written in the same way, "
+                "or ask its "
                 "operator to lower 'min_rows'.",
             )
 
@@ -194,8 +204,10 @@ class PolicyLimits:
         """The answer to who asks for predictions of too few known rows too often."""
         return RefusedError(
             "too-few-rows",
-            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day about fewer than "
-            f"{self.policy.min_rows} rows that both of you know: ask about more rows at once, or ask its operator to raise "
+            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day "
+            "about fewer than "
+            f"{self.policy.min_rows} rows that both of you know: ask about more rows at once, or ask its "
+            "operator to raise "
             "'small_predictions_per_day'.",
         )
 
@@ -203,7 +215,8 @@ class PolicyLimits:
         """The answer to who asks about too many ids that are not known here."""
         return RefusedError(
             "budget-spent",
-            f"you have asked {self.organization} about too many ids that it does not know: it predicts nothing more for you "
+            f"you have asked {self.organization} about too many ids that it does not know: it predicts "
+            "nothing more for you "
             "until midnight UTC. Ask only about ids that it can know, or ask its operator to raise "
             "'unknown_ids_per_day'.",
         )
@@ -212,7 +225,8 @@ class PolicyLimits:
         """The answer to who has tried to begin too often."""
         return RefusedError(
             "budget-spent",
-            f"{self.organization} has refused {self.policy.refused_begins_per_day} beginnings of yours today: try again after "
+            f"{self.organization} has refused {self.policy.refused_begins_per_day} beginnings of yours "
+            "today: try again after "
             "midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
         )
 

@@ -1,7 +1,8 @@
 """On which line of a TOML file a key is, and what is wrong there, for errors that people can act on.
 
-``tomllib`` gives values without their places. Statements are found again by asking it, line after line, whether what
-has been read so far is complete: the file is known to be valid, so the first complete piece is the statement.
+``tomllib`` gives values without their places. Statements are found again by asking it, line after
+line, whether what has been read so far is complete: the file is known to be valid, so the first
+complete piece is the statement.
 """
 
 from __future__ import annotations
@@ -34,14 +35,18 @@ def lines_of_keys(text: str) -> dict[Place, int]:
 
 
 def line_of(text: str, place: Sequence[str | int]) -> int:
-    """The line of a key, or where it is not in the text, of the table or key that it belongs to; at least 1."""
+    """The line of a key, or where it is not in the text, of the table or key
+    that it belongs to; at least 1.
+    """
     lines = lines_of_keys(text)
     names = tuple(str(part) for part in place)
     return next((lines[names[:end]] for end in range(len(names), 0, -1) if names[:end] in lines), 1)
 
 
 def errors_by_line(file: str, text: str, error: ValidationError, model: type[BaseModel]) -> str:
-    """All errors of a validation, in the order of their lines, one in each: file, line, key, what is wrong."""
+    """All errors of a validation, in the order of their lines, one in each:
+    file, line, key, what is wrong.
+    """
     lines = []
     for one in error.errors():
         place = one["loc"]

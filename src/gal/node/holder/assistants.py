@@ -1,7 +1,7 @@
 """The label holder's side of the streams: who is there, what each was asked, and what came back.
 
-A request is kept until it is answered or given up: who comes back after a crash is asked again. An answer counts only if it
-comes over the stream of the one who was asked, and names the request by its digest.
+A request is kept until it is answered or given up: who comes back after a crash is asked again. An answer
+counts only if it comes over the stream of the one who was asked, and names the request by its digest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Pending:
     encoded: Encoded
     answer: Received | None = None
     on_answer: Callable[[Received], None] | None = None
-    """Called with the answer before it counts, in the thread of the stream; what it raises is the answer's problem."""
+    """Called with the answer before it counts, in the thread of the stream; what it
+    raises is the answer's problem.
+    """
     problem: str = ""
     sent: int = 0
     """How often it was sent."""
@@ -124,7 +126,7 @@ class Assistants:
                 self._pending.pop(pending.key, None)
 
     def _hand_over(self, stream: Stream, pending: Pending) -> None:
-        """Have a request sent; once on a stream, however often the peer says that it has joined. Holds the lock."""
+        """Have a request sent; once on a stream, however often the peer joins. Holds the lock."""
         if pending.through is not stream:
             pending.through = stream
             self._senders[stream].submit(self._send, stream, pending)
@@ -203,7 +205,7 @@ class Assistants:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
 
     def _join(self, stream: Stream, message: Message) -> None:
-        """Which tasks the organization takes part in; only those that it was invited to, under their terms."""
+        """Which tasks the organization takes part in: those that it was invited to, under their terms."""
         joined: dict[str, bool] = {}
         for one in message.fields["tasks"]:
             task = self._state.get_task(one["task"])
@@ -212,7 +214,7 @@ class Assistants:
                     stream, message, "not-invited", f"{stream.peer} is not invited to the task {one['task']}"
                 )
             elif task.terms.digest != one["terms"]:
-                why = f"{stream.peer} joined other terms of {task.name!r} than those of today: join the newest invitation"
+                why = f"{stream.peer} joined older terms of {task.name!r}: join the newest invitation"
                 self._refuse(stream, message, "other-terms", why)
             elif self._state.members(task.id)[stream.peer].startswith("left"):
                 self._refuse(
@@ -267,7 +269,7 @@ class Assistants:
         self._settle(pending, stream, received)
 
     def _fail_open(self, stream: Stream, received: Received) -> None:
-        """An organization could not take what it was sent, such as a message too large, and cannot say which."""
+        """An organization could not take what it was sent (too large a message), and cannot say which."""
         with self._changed:
             open_ones = [one for one in self._pending.values() if one.through is stream]
             for pending in open_ones:

@@ -1,4 +1,6 @@
-"""The closing model of a version as a file: written before the version is finished, read when it first predicts."""
+"""The closing model of a version as a file: written before the version is
+finished, read when it first predicts.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,17 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
 
 
 def read_learned(state: State, task: str, version: int, outcome: LearningOutcome) -> Ensemble:
-    """What was learned in a finished version, with its closing model; an error where the file is not what was written."""
+    """What was learned in a finished version, with its closing model; an error where
+    the file is not what was written.
+    """
     ensemble = ensemble_of(outcome.ensemble)
     if outcome.closing is None:
         return ensemble
     path = _path(state, task, version)
     if read_whole(path, outcome.closing.digest) is None:
         raise TaskError(
-            f"the closing model of version {version} ({path}) is missing or damaged: bring the file back from a backup, "
+            f"the closing model of version {version} ({path}) is missing or damaged: bring the file back "
+            "from a backup, "
             "or learn a new version"
         )
     return replace(ensemble, closing=load_ensemble(path).closing)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class HolderNode(Protocol):
-    """A running node, as its label holder sees it; the assisting role behind ``service`` is not her business."""
+    """A running node, as its label holder sees it; the assisting role behind
+    ``service`` is not her business.
+    """
 
     @property
     def name(self) -> str:

@@ -1,4 +1,6 @@
-"""Private set intersection over a link: the label holder learns which of her rows an organization has, and no other."""
+"""Private set intersection over a link: the label holder learns which of her rows an
+organization has, and no other.
+"""
 
 from __future__ import annotations
 

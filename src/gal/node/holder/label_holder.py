@@ -1,4 +1,5 @@
-"""What a label holder does with her node: learn, predict, compare versions. Arguments and results are plain data.
+"""What a label holder does with her node: learn, predict, compare versions.
+Arguments and results are plain data.
 
 The same whether she is asked on the command line, or by one that speaks to the running node.
 """
@@ -51,7 +52,8 @@ class LabelHolder:
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``acceptance``: what is asked of it before it predicts. ``measure_leak``: attack what was sent when it is over, and report how much that gave away.
+        ``acceptance``: what is asked of it before it predicts. ``measure_leak``: attack what was sent when it
+        is over, and report how much that gave away.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         if not self._learning.acquire(blocking=False):
@@ -112,7 +114,8 @@ class LabelHolder:
         lacking = [name for name in own if name not in given]
         if lacking and len(lacking) < len(own):
             raise InvalidInputError(
-                f"{str(rows)!r} has some of the own columns of {configuration.name!r} and lacks {', '.join(lacking)}: give all of "
+                f"{str(rows)!r} has some of the own columns of {configuration.name!r} and lacks "
+                f"{', '.join(lacking)}: give all of "
                 "them, or none (then they are taken from the source)"
             )
         return read_ids(configuration, rows), None if lacking else rows

@@ -1,7 +1,7 @@
 """Prediction over nodes: every organization answers once for all rounds, and the label holder adds up.
 
-Who does not answer, does not know a row, or says what it never said in learning (``gal.core.plausible``) is stood in for
-by its mean answer; such rows are marked degraded.
+Who does not answer, does not know a row, or says what it never said in learning (``gal.core.plausible``) is
+stood in for by its mean answer; such rows are marked degraded.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class NodePrediction:
     """What the label holder gets for some rows."""
 
     output: Floats
-    """In link space, shape (n, K): F^T, moved by the closing model or the private refit where there is one."""
+    """In link space, shape (n, K): F^T, moved by the closing model or the
+    private refit where there is one.
+    """
     prediction: Floats
     """Numbers of shape (n, K), or class probabilities of shape (n, C)."""
     classes: Sequence[Any] | None
@@ -72,7 +74,9 @@ class NodePrediction:
     outside: Mapping[str, int] = field(default_factory=dict)
     """By organization: of how many rows it said what it never said in learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
-    """By organization whose answers are distributed otherwise than in learning: how far apart, from 0 to 1."""
+    """By organization whose answers are distributed otherwise than in
+    learning: how far apart, from 0 to 1.
+    """
     changed: Sequence[str] = ()
     """Organizations that say that their data differ from what they learned from."""
 
@@ -133,7 +137,8 @@ class Predictor:
         learned = self._state.learned_version(record.id, chosen)
         if learned is None or learned.status != "finished" or learned.outcome is None:
             raise TaskError(
-                f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal learn {record.name}"
+                f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal "
+                f"learn {record.name}"
             )
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
         steps = predict(ensemble, len(ids))
@@ -183,7 +188,9 @@ class Predictor:
         replies: Mapping[str, Any],
         n_rows: int,
     ) -> Screened:
-        """What may be used of the replies, by what each organization said in learning; the operator is told."""
+        """What may be used of the replies, by what each organization said in
+        learning; the operator is told.
+        """
         recent = self._recent.setdefault((record.id, version), {})
         policy = self._node.configuration.predictions.outside
         with self._screening:

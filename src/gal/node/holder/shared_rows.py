@@ -1,4 +1,6 @@
-"""Rows that two organizations share: what is sent of them, and what stands in for those that one does not know."""
+"""Rows that two organizations share: what is sent of them, and what stands in
+for those that one does not know.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,8 @@ class Asking:
         expected = row_digest(tokens[begun.arrays["known"] == 1], begin.fields["kind"], method)
         if begun.fields["rows"] != expected:
             raise AlignmentError(
-                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} here): nothing was "
+                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} "
+                "here): nothing was "
                 "learned. Is its gal-learn of another version?"
             )
 

@@ -11,7 +11,9 @@ from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
-    """A version in plain data: rounds, losses, contributions, who missed what, and what it told of the labels."""
+    """A version in plain data: rounds, losses, contributions, who missed what,
+    and what it told of the labels.
+    """
     nested = {"outcome", "refit", "leak"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}
     facts |= {"task": record.name, "version": number}

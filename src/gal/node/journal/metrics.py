@@ -22,7 +22,9 @@ _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
 class Metrics:
-    """What a node counts, on a registry of its own that nobody may be served; ``peers`` says who is known now."""
+    """What a node counts, on a registry of its own that nobody may be served;
+    ``peers`` says who is known now.
+    """
 
     def __init__(self, peers: Callable[[], Container[str]]) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -147,7 +149,9 @@ class _Bounded:
 
 
 def start_metrics(listen: str | None, peers: Callable[[], Container[str]]) -> Metrics:
-    """Serve metrics at ``listen`` ("127.0.0.1:9464"; port 0: any free one); None: they are counted, and served nowhere."""
+    """Serve metrics at ``listen`` ("127.0.0.1:9464"; port 0: any free one); None: they
+    are counted, and served nowhere.
+    """
     if listen is None:
         return Metrics(peers)
     try:

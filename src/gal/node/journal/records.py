@@ -57,7 +57,9 @@ class Records:
         )
 
     def refused(self, peer: str, code: str, why: str, inside: str = "") -> None:
-        """Something that came was refused; ``inside`` may quote this organization's data and is only for its log."""
+        """Something that came was refused; ``inside`` may quote this
+        organization's data and is only for its log.
+        """
         # A peer's own words may be in it, and a terminal would obey some characters.
         note = "".join(one if one.isprintable() else "?" for one in f"{code}: {why}"[:500])
         self.audit.append("in", "refused", peer=peer, note=note)

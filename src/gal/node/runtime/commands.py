@@ -1,4 +1,6 @@
-"""What a node can be told to do while it runs, by name; and how a command gets it done, with or without a running node."""
+"""What a node can be told to do while it runs, by name; and how a command gets it done,
+with or without a running node.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How commands reach a node that already runs: a socket in its home folder that only its user can open.
 
-One line of JSON asks (``do`` and its arguments), lines of JSON answer: events while it goes on, then a result or an error.
-Hanging up ends what was asked.
+One line of JSON asks (``do`` and its arguments), lines of JSON answer: events while it goes on, then a result
+or an error. Hanging up ends what was asked.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], o
             else:
                 raise _error(said["error"])
     raise NodeError(
-        "the node ended before it was done: start it again (gal serve), then gal learn --resume where it was learning"
+        "the node ended before it was done: start it again (gal serve), then gal learn --resume where it "
+        "was learning"
     )
 
 

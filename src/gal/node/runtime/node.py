@@ -37,7 +37,8 @@ SOFTWARE = f"gal-learn {__version__}"
 class Node:
     """An organization that runs; ``with Node(home) as node`` starts it and ends it.
 
-    The port of a label holder is opened last. Who has more to prepare says ``listens=False`` and calls ``listen``.
+    The port of a label holder is opened last. Who has more to prepare says
+    ``listens=False`` and calls ``listen``.
     """
 
     def __init__(
@@ -193,7 +194,8 @@ class held_lock:
         except OSError as error:
             self._file.close()
             raise NodeRunsError(
-                f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status shows it)"
+                f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status "
+                "shows it)"
             ) from error
         return self
 

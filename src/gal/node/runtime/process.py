@@ -1,4 +1,6 @@
-"""The process of a node: descriptors enough, a trace of a native crash, and a mark by which the next start knows of it."""
+"""The process of a node: descriptors enough, a trace of a native crash, and a mark by
+which the next start knows of it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def raise_descriptor_limit(wanted: int = DESCRIPTORS) -> int:
 
 
 def keep_crash_log(home: Path) -> None:
-    """Have a crash in native code leave a trace in the home folder; somebody else's fault handler stays as it is."""
+    """Have a crash in native code leave a trace in the home folder; somebody
+    else's fault handler stays as it is.
+    """
     if faulthandler.is_enabled():
         return
     path = home / CRASH_LOG

@@ -1,7 +1,7 @@
 """An organization's own rows: read through DuckDB from CSV, Parquet or SQL, checked, and handed out as views.
 
-Numbers, booleans, dates and times become float64 (dates and times as days, since 1970 where they have a date); text
-becomes categories. Nothing here is sent anywhere.
+Numbers, booleans, dates and times become float64 (dates and times as days, since 1970 where they have a
+date); text becomes categories. Nothing here is sent anywhere.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def read_source(configuration: NodeConfiguration, source: Path | None = None, *,
 
 
 def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
-    """Rows to predict from another file: exactly these features, in this order and of these kinds, no label."""
+    """Rows to predict from another file: exactly these features, in this
+    order and of these kinds, no label.
+    """
     data = _elsewhere(configuration, source, tuple(kinds))
     texts = frozenset(name for name, kind in kinds.items() if kind == "text")
     table = _table(SourceReader(configuration.name, data, configuration.home, with_label=False, texts=texts))
@@ -82,7 +84,9 @@ def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str
 
 
 def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = False) -> Table:
-    """Only the row ids, and the label if it is wanted, of another file; its other columns are not looked at."""
+    """Only the row ids, and the label if it is wanted, of another file; its
+    other columns are not looked at.
+    """
     data = _elsewhere(configuration, source, ())
     return _table(SourceReader(configuration.name, data, configuration.home, with_label=label, only_ids=True))
 
@@ -125,8 +129,8 @@ def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
 def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
     """The features of these rows (default: all), in this order.
 
-    A C-contiguous float64 array (n, d) where all columns are numbers, NaN where a value is missing; otherwise a pandas
-    frame of float64 and categories. Types and categories are the same whatever rows are taken.
+    A C-contiguous float64 array (n, d) where all columns are numbers, NaN where a value is missing; otherwise
+    a pandas frame of float64 and categories. Types and categories are the same whatever rows are taken.
     """
     chosen = None if positions is None else _indices(table, positions)
     if table.is_numeric:
@@ -170,7 +174,8 @@ def check_kinds(table: Table, kinds: Mapping[str, Kind]) -> None:
         other = [f"{name!r} is gone" for name in kinds if name not in now]
         other += [f"{name!r} is new" for name in now if name not in kinds]
         raise InvalidColumnsError(
-            f"{whose}: its columns changed since its models were fitted: {', '.join(other) or 'their order'}. "
+            f"{whose}: its columns changed since its models were fitted: "
+            f"{', '.join(other) or 'their order'}. "
             "Bring them back, or learn a new version"
         )
     for name, kind in kinds.items():
@@ -212,7 +217,8 @@ def _typed_ids(column: Any, data: DataSource, organization: str) -> Any:
     wrong = pc.index(whole, False).as_py()
     if wrong >= 0:
         raise InvalidColumnsError(
-            f"organization {organization!r}, row ids {data.row_id!r}: {column[wrong].as_py()!r:.80} in row {wrong + 1} is "
+            f"organization {organization!r}, row ids {data.row_id!r}: {column[wrong].as_py()!r:.80} in row "
+            f"{wrong + 1} is "
             'no whole number. Correct it, or set row_id_type = "text"'
         )
     return pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())

@@ -1,4 +1,6 @@
-"""One reading of an organization's source through DuckDB: which columns there are, which are wanted, and their values."""
+"""One reading of an organization's source through DuckDB: which columns there are,
+which are wanted, and their values.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ GUESSED = ("BIGINT", "DOUBLE", "TIME", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "VARC
 """Types that a column of a CSV file may turn out to have. DuckDB's own booleans would make true of "yes"."""
 
 SNIFFED = 100_000
-"""Rows of a CSV file from which types are guessed; all rows, at several times the memory, only where that fails."""
+"""Rows of a CSV file from which types are guessed; all rows, at several times the
+memory, only where that fails.
+"""
 
 BATCH = 100_000
 """Rows that come from DuckDB at once."""
@@ -60,6 +64,7 @@ class SourceReader:
         self.label = data.label if with_label else None
         self.features: list[str] = []
         self.what = "sql" if data.source is None else repr(str(data.source))
+        self.whose = f"organization {organization!r}, {self.what}"
 
     def read(self) -> Any:
         """A pyarrow Table: row id, features, and the label if there is one."""
@@ -85,7 +90,8 @@ class SourceReader:
         columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header())
         try:
             with self._connected() as connection:
-                query = f"SELECT * FROM read_csv({self._csv_options()}, auto_detect = false, columns = {{{columns}}})"
+                options = f"{self._csv_options()}, auto_detect = false, columns = {{{columns}}}"
+                query = f"SELECT * FROM read_csv({options})"
                 connection.sql(f"SELECT count(*) FROM ({query})").fetchall()
         except duckdb.Error as error:
             found: Exception = error
@@ -121,7 +127,8 @@ class SourceReader:
             )
         except duckdb.Error as error:
             raise InvalidInputError(
-                f"organization {self.organization!r}: the database {str(database)!r} cannot be opened: {_first(error)}"
+                f"organization {self.organization!r}: the database {str(database)!r} cannot be opened: "
+                f"{_first(error)}"
             ) from error
         with connection:
             connection.execute("SET file_search_path = $1", [str(self.home)])
@@ -144,7 +151,7 @@ class SourceReader:
         )
 
     def _csv_options(self) -> str:
-        """The file and how it is written. DuckDB guesses only types: it would skip first rows that look odd to it."""
+        """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
         return (
             f"{_text(str(self.data.source))}, header = true, delim = {_text(self._delimiter())}, "
             """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
@@ -208,9 +215,7 @@ class SourceReader:
                     if name == other
                     else f"differs from {other!r} only in upper and lower case"
                 )
-                raise InvalidColumnsError(
-                    f"organization {self.organization!r}, {self.what}: column {name!r} {how}; rename one of them"
-                )
+                raise InvalidColumnsError(f"{self.whose}: column {name!r} {how}; rename one of them")
             seen[name.casefold()] = name
 
     def _checked_types(self, relation: Any) -> dict[str, Any]:
@@ -231,7 +236,7 @@ class SourceReader:
         )
         if not self.features and not self.only_ids:
             raise InvalidColumnsError(
-                f"organization {self.organization!r}, {self.what}: no column is left to be a feature beside the row id"
+                f"{self.whose}: no column is left to be a feature beside the row id"
                 f"{' and the label' if self.data.label else ''}; there are {_listed(list(types))}"
             )
         return types
@@ -240,7 +245,7 @@ class SourceReader:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         meant = f"Did you mean {close[0]!r}? " if close else ""
         return (
-            f"organization {self.organization!r}, {self.what}: there is no column {name!r}. {meant}"
+            f"{self.whose}: there is no column {name!r}. {meant}"
             f"There are {_listed(known)}. Correct data.{key} in node.toml"
         )
 
@@ -268,7 +273,7 @@ class SourceReader:
         if kind.id in TEXTS and str(kind) != "JSON":
             return f"CAST({column} AS VARCHAR)"
         raise InvalidColumnsError(
-            f"organization {self.organization!r}, {self.what}: column {name!r} has the type {kind}, which cannot be a "
+            f"{self.whose}: column {name!r} has the type {kind}, which cannot be a "
             "feature. Leave it out of data.features, or make numbers or text of it with sql"
         )
 
@@ -281,8 +286,7 @@ class SourceReader:
         if kind.id in NUMBERS:
             return f"CAST({column} AS DOUBLE)"
         raise InvalidLabelsError(
-            f"organization {self.organization!r}, {self.what}: the label {name!r} has the type {kind}; "
-            "a label is a number, a boolean or text"
+            f"{self.whose}: the label {name!r} has the type {kind}; a label is a number, a boolean or text"
         )
 
     def _unreadable(self, error: Exception) -> InvalidInputError:
@@ -293,7 +297,9 @@ class SourceReader:
 
 
 def _owned(batch: Any) -> Any:
-    """A copy of DuckDB's batch: each of its columns can be let go of by itself, DuckDB's only all together."""
+    """A copy of DuckDB's batch: each of its columns can be let go of by
+    itself, DuckDB's only all together.
+    """
     import pyarrow as pa
 
     return pa.record_batch([pa.concat_arrays([one]) for one in batch.columns], schema=batch.schema)

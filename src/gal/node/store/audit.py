@@ -221,7 +221,9 @@ class AuditLog:
         self.close()
 
     def _insert(self, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
-        """Insert in one transaction that holds the write lock, so that nobody else continues the same hash."""
+        """Insert in one transaction that holds the write lock, so that
+        nobody else continues the same hash.
+        """
         try:
             with whole_transaction(self._connection):
                 last = self._last()
@@ -232,7 +234,8 @@ class AuditLog:
                 entry = self._insert_after(last, direction, about)
         except sqlite3.Error as error:
             raise NodeError(
-                f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter without a "
+                f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter without "
+                "a "
                 "record; free disk space, or check who else has the file open."
             ) from error
         return entry
@@ -283,7 +286,9 @@ class AuditLog:
                 os.close(file)
 
     def _read_head(self) -> _Head | None:
-        """The kept head; None where there is no such file; a head that fits nothing where it is unreadable."""
+        """The kept head; None where there is no such file; a head that fits
+        nothing where it is unreadable.
+        """
         try:
             file = os.open(self.head_path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -339,7 +344,9 @@ def _head_problem(kept: _Head | None, last: _Head, hash_there: str) -> str | Non
 
 
 def _hash(previous: str, content: Sequence[object]) -> str:
-    """SHA-256 over the hash before and the canonical JSON of an entry: its fields in order, ASCII, no spaces."""
+    """SHA-256 over the hash before and the canonical JSON of an entry: its
+    fields in order, ASCII, no spaces.
+    """
     # `repr` for what JSON does not have: no entry of ours holds it, but a forged one may.
     text = json.dumps([previous, *content], ensure_ascii=True, separators=(",", ":"), default=repr)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,4 +1,6 @@
-"""A SQLite file as a node uses them: write-ahead log, readable by its owner alone, transactions that are whole or nothing."""
+"""A SQLite file as a node uses them: write-ahead log, readable by its owner alone,
+transactions that are whole or nothing.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from gal.protocol import digest
 
 @contextmanager
 def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A file to write into so that a crash leaves the old file or the new one; NodeError where the disk refuses it.
+    """A file to write into so that a crash leaves the old file or the new one;
+    NodeError where the disk refuses it.
 
     ``durably``: it is on the disk when this ends, also if the power fails. ``what`` it is, for the error.
     """
@@ -30,7 +31,8 @@ def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int =
             _sync_folder(path.parent)
     except OSError as error:
         raise NodeError(
-            f"{what or path} cannot be written: {error.strerror or error}. Make room on the disk, or make the folder writable, "
+            f"{what or path} cannot be written: {error.strerror or error}. Make room on the disk, or make "
+            "the folder writable, "
             "and try again"
         ) from error
     finally:
@@ -38,7 +40,9 @@ def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int =
 
 
 def write_whole(path: Path, data: Any, known: str | None = None, *, durably: bool = False) -> str:
-    """Write a file as `whole_file` does; the digest of what was written, which is ``known`` where it was taken before."""
+    """Write a file as `whole_file` does; the digest of what was written, which is
+    ``known`` where it was taken before.
+    """
     with whole_file(path, durably=durably) as file:
         file.write(data)
     return digest(data) if known is None else known

@@ -1,7 +1,7 @@
 """What a node remembers: tasks, versions, answers given and replies received, in one SQLite file.
 
-Files (views, models, answers) lie beside it and are named here together with their digests; a file that a crash left
-half-written is not named, and one that does not match its digest is treated as missing.
+Files (views, models, answers) lie beside it and are named here together with their digests; a file that a
+crash left half-written is not named, and one that does not match its digest is treated as missing.
 """
 
 from __future__ import annotations
@@ -113,12 +113,15 @@ class State:
             found = db.execute("PRAGMA user_version").fetchone()[0]
             if found not in {0, FORMAT}:
                 raise NodeError(
-                    f"{self.path} has format {found}, this version of gal-learn reads {FORMAT}: upgrade gal-learn"
+                    f"{self.path} has format {found}, this version of gal-learn reads {FORMAT}: upgrade "
+                    "gal-learn"
                 )
             db.execute(f"PRAGMA user_version = {FORMAT}")
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
-        """Where the files of a version lie; made if need be. A label holder is an organization of her task, too."""
+        """Where the files of a version lie; made if need be. A label holder is an
+        organization of her task, too.
+        """
         folder = self.home / "tasks" / task / str(version) / role.replace(" ", "-")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
@@ -126,10 +129,13 @@ class State:
     # Tasks
 
     def add_task(self, task: TaskRecord, members: Mapping[str, str] | None = None) -> None:
-        """Remember a task of one's own (with its members), or one that was joined; joining again renews it."""
+        """Remember a task of one's own (with its members), or one that was
+        joined; joining again renews it.
+        """
         with self.transaction() as db:
             db.execute(
-                "INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES (?,?,?,?,?,?,?,?) "
+                "INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES "
+                "(?,?,?,?,?,?,?,?) "
                 "ON CONFLICT (id) DO UPDATE SET status = excluded.status, terms = excluded.terms",
                 (
                     task.id,
@@ -234,7 +240,8 @@ class State:
     def _versions(self, task: str, role: Role, version: int | None = None) -> list[sqlite3.Row]:
         with self.reading() as db:
             return db.execute(
-                "SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = ifnull(?, version) "
+                "SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = "
+                "ifnull(?, version) "
                 "ORDER BY version",
                 (task, role, version),
             ).fetchall()
@@ -242,7 +249,9 @@ class State:
     def put_version(
         self, task: str, number: int, version: AssistedVersion | LearnedVersion, *, activate: bool = False
     ) -> None:
-        """Remember a version, or what has become of it; with ``activate`` it predicts from now on: both or neither."""
+        """Remember a version, or what has become of it; with ``activate`` it
+        predicts from now on: both or neither.
+        """
         role: Role = "organization" if isinstance(version, AssistedVersion) else "label holder"
         with self.transaction() as db:
             db.execute(
@@ -269,7 +278,8 @@ class State:
         """All answers of a version, by track and round."""
         with self.reading() as db:
             rows = db.execute(
-                f"SELECT * FROM answers WHERE task = ? AND version = ? AND ({where}) ORDER BY track, round, part",
+                f"SELECT * FROM answers WHERE task = ? AND version = ? AND ({where}) ORDER BY track, round, "
+                "part",
                 (task, version, *values),
             ).fetchall()
         return [
@@ -278,7 +288,9 @@ class State:
         ]
 
     def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
-        """Remember an answer; where the model moves, earlier rounds of the track are its business from now on."""
+        """Remember an answer; where the model moves, earlier rounds of the
+        track are its business from now on.
+        """
         with self.transaction() as db:
             db.execute(
                 "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)",
@@ -286,7 +298,8 @@ class State:
             )
             if moving and answer.model is not None:
                 db.execute(
-                    "UPDATE answers SET model = ?, model_digest = ? WHERE task = ? AND version = ? AND track = ? "
+                    "UPDATE answers SET model = ?, model_digest = ? WHERE task = ? AND version = ? AND "
+                    "track = ? "
                     "AND round < ? AND part = -1",
                     (answer.model, answer.model_digest, task, version, answer.track, answer.round),
                 )
@@ -316,7 +329,9 @@ class State:
         return before
 
     def use_credit(self, whose: str, what: str, n_rows: int) -> bool:
-        """Take rows off what `spend_predictions` has added up under these two names; False where it is not enough."""
+        """Take rows off what `spend_predictions` has added up under these two
+        names; False where it is not enough.
+        """
         with self.transaction() as db:
             done = db.execute(
                 "UPDATE predictions SET n_rows = n_rows - ? WHERE peer = ? AND day = ? AND n_rows >= ?",

@@ -26,7 +26,9 @@ class ReplyTable:
         self._database, self._key = database, (task, version)
 
     def put(self, step: int, reply: StoredReply) -> None:
-        """Remember a reply of a step that is still open; a second one for the same request changes nothing."""
+        """Remember a reply of a step that is still open; a second one for
+        the same request changes nothing.
+        """
         with self._database.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO replies VALUES (?,?,?,?,?,?,?,?,?)",
@@ -47,7 +49,8 @@ class ReplyTable:
         """Forget a reply whose file is gone or damaged: it will be asked for again."""
         with self._database.transaction() as db:
             db.execute(
-                "DELETE FROM replies WHERE task = ? AND version = ? AND step = ? AND place = ? AND organization = ?",
+                "DELETE FROM replies WHERE task = ? AND version = ? AND step = ? AND place = ? AND "
+                "organization = ?",
                 (*self._key, step, reply.place, reply.organization),
             )
 

@@ -36,7 +36,9 @@ def save_view(view: Any, path: Path) -> None:
 
 
 def load_view(path: Path) -> Any:
-    """The view in a file, as it was: same types, categories and order; an array stays on disk until it is used."""
+    """The view in a file, as it was: same types, categories and order; an array
+    stays on disk until it is used.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(len(NUMPY))

@@ -1,1 +1,3 @@
-"""What a label holder's own applications reach over HTTP: one app, its token, and how concurrent requests share an exchange."""
+"""What a label holder's own applications reach over HTTP: one app, its token, and how
+concurrent requests share an exchange.
+"""

@@ -47,7 +47,9 @@ class OnlinePredictions(Protocol):
 
 
 def make_app(endpoint: OnlinePredictions, token: str, hosts: Collection[str] | None) -> FastAPI:
-    """The app for one endpoint; ``hosts``: by which names it may be called, None where any will do (TLS and token)."""
+    """The app for one endpoint; ``hosts``: by which names it may be called, None
+    where any will do (TLS and token).
+    """
     app = FastAPI(title="GAL predictions", version=__version__, docs_url=None, redoc_url=None)
 
     @app.middleware("http")

@@ -1,7 +1,7 @@
 """Requests that come at the same time share one exchange with the organizations.
 
-An exchange costs about the same for one row as for a hundred. While some are under way, what comes in is collected; who
-is free next takes all of it. A request that comes alone waits for nobody.
+An exchange costs about the same for one row as for a hundred. While some are under way, what comes in is
+collected; who is free next takes all of it. A request that comes alone waits for nobody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Online prediction of one task: what applications send, and what they get.
 
-``POST /predict`` with ``{"ids": [...]}``, or ``{"rows": [{"id": ..., "column": ...}]}`` where the own columns are not in
-the source. ``GET /health`` says who is connected, ``GET /livez`` that the process is alive.
+``POST /predict`` with ``{"ids": [...]}``, or ``{"rows": [{"id": ..., "column": ...}]}`` where the own columns
+are not in the source. ``GET /health`` says who is connected, ``GET /livez`` that the process is alive.
 """
 
 from __future__ import annotations

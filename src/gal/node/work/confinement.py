@@ -1,7 +1,8 @@
-"""What the process that computes may reach: Python, its organization's home and data; nothing else on the disk.
+"""What the process that computes may reach: Python, its organization's home and
+data; nothing else on the disk.
 
-A local model is code of the organization's own choice, and what it is fitted to comes from others: shut in (``sandbox.py``),
-it cannot read what lies beside the data, nor change anything outside the home folder.
+A local model is code of the organization's own choice, and what it is fitted to comes from others: shut in
+(``sandbox.py``), it cannot read what lies beside the data, nor change anything outside the home folder.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.work.sandbox import landlock_version, shut_in
 
 CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")
-"""Variables that say where libraries keep what they compile: by default beside the home folder, where nothing may be written."""
+"""Variables that say where libraries keep what they compile: by default beside the home
+folder, where nothing may be written.
+"""
 
 
 def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()) -> str:
     """Shut this process in for good; why it could not be, or an empty text where it is.
 
-    A module with the local model is imported first: it may lie in a folder that holds more than the process may read.
+    A module with the local model is imported first: it may lie in a folder that holds
+    more than the process may read.
     """
     own_module = _import_model(configuration.model.use)
     if landlock_version() == 0:
@@ -43,7 +47,9 @@ def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()
 
 
 def _import_model(use: str) -> list[Path]:
-    """Import the module of ``package.module:Class``; where its package lies. What is wrong with it, the first fit says."""
+    """Import the module of ``package.module:Class``; where its package lies. What is
+    wrong with it, the first fit says.
+    """
     module, colon, _ = use.partition(":")
     if not colon:
         return []
@@ -67,7 +73,8 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
 def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:
     """Whether one of the places is a file that has another one in its stead since this was called.
 
-    What a shut-in process may read it knows by the file itself, not by its name: a new export under the same name is out of reach.
+    What a shut-in process may read it knows by the file itself, not by its name: a new export under
+    the same name is out of reach.
     """
 
     before = [_file_id(path) for path in places]
@@ -84,7 +91,9 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def _folder_or_file(path: Path, home: Path) -> Path:
-    """The folder of a file, because a new export may replace the file; the file alone, where the folder holds too much."""
+    """The folder of a file, because a new export may replace the file; the file alone,
+    where the folder holds too much.
+    """
     folder = path if path.is_dir() else path.parent
     above = (home.resolve(), Path.home(), Path(tempfile.gettempdir()).resolve())
     return path if any(one.is_relative_to(folder) for one in above) else folder
@@ -107,7 +116,9 @@ def temporary_folder(home: Path) -> Path:
 
 @contextmanager
 def within_reach(path: Path, home: Path) -> Iterator[Path]:
-    """A file as the process that computes can read it: itself, or a copy in the home folder for as long as it takes."""
+    """A file as the process that computes can read it: itself, or a copy in the home
+    folder for as long as it takes.
+    """
     if path.resolve().is_relative_to(home.resolve()):
         yield path
         return

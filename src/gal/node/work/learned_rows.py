@@ -1,7 +1,7 @@
 """What an organization learned from, kept at home: whether what it serves in predictions is still that.
 
-Of each column its share of missing values, range, quantiles or categories; and of each row a keyed digest, since a column
-whose values are shuffled looks as before. Nothing of it leaves but a flag.
+Of each column its share of missing values, range, quantiles or categories; and of each row a keyed digest,
+since a column whose values are shuffled looks as before. Nothing of it leaves but a flag.
 """
 
 from __future__ import annotations
@@ -217,11 +217,17 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if before.get("categories") is not None and now.get("categories") is not None:
         new = {one: share for one, share in now["categories"].items() if one not in before["categories"]}
         if sum(new.values()) > enough:
-            return f"{sum(new.values()):.0%} are of {len(new)} categories that are new, such as {next(iter(new))!r:.40}"
+            return (
+                f"{sum(new.values()):.0%} are of {len(new)} categories that are new, such as "
+                f"{next(iter(new))!r:.40}"
+            )
         moved = {one: now["categories"].get(one, 0.0) - share for one, share in before["categories"].items()}
         most = max(moved, key=lambda one: abs(moved[one]), default="")
         if most and abs(moved[most]) > enough:
-            return f"{most!r:.40} in {before['categories'][most] + moved[most]:.0%}, {before['categories'][most]:.0%} in learning"
+            return (
+                f"{most!r:.40} in {before['categories'][most] + moved[most]:.0%}, "
+                f"{before['categories'][most]:.0%} in learning"
+            )
         return ""
     if "values" not in before or "values" not in now:
         return ""

@@ -1,6 +1,8 @@
-"""What an organization computes: aligning rows, fitting residuals, predicting. It runs in a process of its own.
+"""What an organization computes: aligning rows, fitting residuals, predicting.
+It runs in a process of its own.
 
-Requests come as the bytes that arrived, answers go out as the bytes that will be sent. Nothing here knows of the network.
+Requests come as the bytes that arrived, answers go out as the bytes that will be sent.
+Nothing here knows of the network.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class PredictedRows(NamedTuple):
 
     answer: bytes
     rows: bytes = b""
-    """The ledger's keys of the rows that are known, as a file; empty where there is no noise, and nothing to charge."""
+    """The ledger's keys of the rows that are known, as a file; empty where there is
+    no noise, and nothing to charge.
+    """
     changes: Changes = Changes()
     """How the rows of today differ from those that were learned from."""
 

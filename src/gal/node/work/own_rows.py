@@ -1,4 +1,6 @@
-"""An organization's own rows: read from its source, found by their tokens or in a private set intersection."""
+"""An organization's own rows: read from its source, found by their tokens or
+in a private set intersection.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ class OwnRows:
         if secret is not None and secret_digest(secret) != fields["secret"]:
             raise RefusedError(
                 "alignment",
-                f"{peer!r} and organization {self._configuration.name!r} have different secrets for keyed hashes: compare "
+                f"{peer!r} and organization {self._configuration.name!r} have different secrets for keyed "
+                "hashes: compare "
                 "the files named by data.secret_file",
             )
         table, index = self._index(fields["method"])

@@ -28,7 +28,9 @@ class StoredModels:
         self._kept: dict[tuple[Path, str], Models] = {}
 
     def read(self, folder: Path, files: Sequence[tuple[str, str]]) -> dict[tuple[Any, int], Any]:
-        """The models in these files, each with its digest; LocalModelError where one is not what was written."""
+        """The models in these files, each with its digest; LocalModelError
+        where one is not what was written.
+        """
         found: dict[tuple[Any, int], Any] = {}
         for file, expected in dict.fromkeys(files):
             found.update(self._read_one(folder / file, expected))

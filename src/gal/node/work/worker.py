@@ -20,7 +20,9 @@ from gal.node.journal.failures import Failure
 Result = tuple[dict[str, Any], bytes]
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""So that what was used can be given back: a table that was read once would otherwise stay beside the view."""
+"""So that what was used can be given back: a table that was read once would
+otherwise stay beside the view.
+"""
 
 ENDED = "worker-ended"
 """The word for a process that was killed, or crashed."""
@@ -55,7 +57,8 @@ class Worker:
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
         """Run a command and wait for its result; WorkFailedError where it failed.
 
-        One whose process was killed meanwhile is run once more in a new one: each leaves whole files, or none.
+        One whose process was killed meanwhile is run once more in a new one:
+        each leaves whole files, or none.
         """
         result, content = self._run(do, data, command)
         if result.get("failure", {}).get("code") == ENDED and not self._closed:
@@ -145,7 +148,10 @@ def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
     """Why a worker process ended, from its exit status."""
     name, policy = configuration.name, configuration.policy
     if code == -signal.SIGXCPU:
-        said = f"{name} gives a fit at most {policy.fit_cpu_seconds:g} seconds of CPU time, and this one took more"
+        said = (
+            f"{name} gives a fit at most {policy.fit_cpu_seconds:g} seconds of CPU time, and this one "
+            "took more"
+        )
         return Failure("cpu-limit", said, f"{said}: raise policy.fit_cpu_seconds, or choose a faster model")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     return Failure(

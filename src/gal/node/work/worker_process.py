@@ -1,6 +1,7 @@
 """The process in which an organization computes: reads commands from a socket, writes results to it.
 
-``python -m gal.node.work.worker_process HOME SOCKET``. Fits go one after another, rows and predictions beside them.
+``python -m gal.node.work.worker_process HOME SOCKET``. Fits go one after another,
+rows and predictions beside them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What releases cost: epsilon and delta of one guarantee (``costs``), and of many together (``composition``)."""
+"""What releases cost: epsilon and delta of one guarantee (``costs``), and of
+many together (``composition``).
+"""
 
 from gal.privacy.accounting.composition import (
     Costliest,

@@ -1,8 +1,9 @@
 """What releases cost together: epsilon at a delta, and the noise that a target for several releases needs.
 
-Neighbouring data sets differ in **one row's value, replaced by any other**: its label, or what an organization answers about
-it. Each mechanism is described by the privacy loss between the two worst values; those are composed by dp-accounting (extra
-``privacy``), always rounded up, so that a cost is never stated below the true one.
+Neighbouring data sets differ in **one row's value, replaced by any other**: its label, or what an
+organization answers about it. Each mechanism is described by the privacy loss between the two worst
+values; those are composed by dp-accounting (extra ``privacy``), always rounded up, so that a cost is
+never stated below the true one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ Integers = NDArray[np.int64]
 Mechanism = Literal["randomised-response", "laplace", "gaussian", "none"]
 
 FINEST_STEP = 2.0**-13
-"""Privacy losses are rounded up to multiples of this, or of its double, fourfold and so on where the losses spread far."""
+"""Privacy losses are rounded up to multiples of this, or of its double, fourfold and so
+on where the losses spread far.
+"""
 STEPS = 2**16
 """About so many multiples are kept: more take longer and tell hardly more."""
 LARGEST_RELEASE = 50.0
 """A single release with a larger epsilon protects nothing: what it adds to others is summed, not composed."""
 LOST_MASS = 1e-12
-"""Probability that floating-point convolution may lose, in a thousand releases: taken off delta, so that the cost is not
-stated too low."""
+"""Probability that floating-point convolution may lose, in a thousand releases: taken off delta, so that
+the cost is not stated too low."""
 LARGEST_DELTA = 0.1
 """Composition is evaluated at this delta at most; a larger one gains nothing that anybody should rely on."""
 EXTREME = 1e9
@@ -48,10 +51,10 @@ TIGHTNESS = 1e-4
 class Event:
     """Releases of one mechanism about one row.
 
-    ``parameter``: epsilon for randomised response; scale / L1 sensitivity for Laplace; standard deviation / L2 sensitivity
-    for Gaussian; 0 for "none", which is sent as it is and costs infinitely much. Sensitivity: how far the released numbers
-    of a row can lie apart for two different values. ``count``: how many such releases. ``classes``: how many classes
-    randomised response chooses from.
+    ``parameter``: epsilon for randomised response; scale / L1 sensitivity for Laplace; standard deviation /
+    L2 sensitivity for Gaussian; 0 for "none", which is sent as it is and costs infinitely much. Sensitivity:
+    how far the released numbers of a row can lie apart for two different values. ``count``: how many such
+    releases. ``classes``: how many classes randomised response chooses from.
     """
 
     mechanism: Mechanism
@@ -66,7 +69,8 @@ class Event:
             )
         if self.mechanism != "none" and not 1 / EXTREME <= self.parameter <= EXTREME:
             raise InvalidOptionError(
-                f"the parameter of {self.mechanism} must lie between {1 / EXTREME:g} and {EXTREME:g}, got {self.parameter!r}"
+                f"the parameter of {self.mechanism} must lie between {1 / EXTREME:g} and {EXTREME:g}, got "
+                f"{self.parameter!r}"
             )
         if self.count < 1 or int(self.count) != self.count:
             raise InvalidOptionError(f"an event is one or more releases, got count {self.count!r}")
@@ -97,7 +101,8 @@ def canonical(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def simply_summed(events: Sequence[Event], delta: float) -> float:
-    """Basic composition: pure epsilons added up, plus what all Gaussian releases together cost at ``delta``; quick.
+    """Basic composition: pure epsilons added up, plus what all Gaussian releases
+    together cost at ``delta``; quick.
 
     Never below `spent`.
     """
@@ -108,7 +113,9 @@ def simply_summed(events: Sequence[Event], delta: float) -> float:
 
 
 def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Standard deviation / L2 sensitivity of each of so many Gaussian releases that together cost (epsilon, delta)."""
+    """Standard deviation / L2 sensitivity of each of so many Gaussian releases that
+    together cost (epsilon, delta).
+    """
     _check_target(epsilon, delta, releases)
     if delta == 0:
         raise InvalidOptionError(
@@ -118,7 +125,8 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
         raise InvalidOptionError(
             f"Gaussian noise needs an epsilon of at least {SMALLEST_TARGET:g}, got {epsilon!r}"
         )
-    # So many releases are one with less noise, for which the library has the exact formula up to its last digits.
+    # So many releases are one with less noise, for which the library has the exact formula up to its last
+    # digits.
     with np.errstate(divide="ignore"):
         size = _dp_accounting().get_sigma_gaussian(epsilon, delta) * math.sqrt(releases)
     while spent([Event("gaussian", size, releases)], delta) > epsilon:
@@ -142,8 +150,8 @@ def laplace_multiplier(epsilon: float, delta: float, releases: int) -> float:
 class Costliest:
     """The costliest of very many combinations of releases, found without composing each of them.
 
-    ``kinds`` are single releases, K of them; a combination is how many there are of each. Only what costs more than
-    ``floor`` is looked for.
+    ``kinds`` are single releases, K of them; a combination is how many there are of each. Only what costs
+    more than ``floor`` is looked for.
     """
 
     def __init__(self, kinds: Sequence[Event], delta: float, floor: float = 0.0) -> None:
@@ -254,8 +262,10 @@ def _pure_losses(event: Event, step: float) -> Any:
     if event.mechanism == "laplace":
         single = module.from_laplace_mechanism(event.parameter, value_discretization_interval=step)
     else:
-        # dp-accounting's own parameter: the probability that the answer is drawn from all classes, the true one included.
-        # Its default relation is ours (a label replaced by another); PLDAccountant is not used because it forgets the count
+        # dp-accounting's own parameter: the probability that the answer is drawn from all classes, the true
+        # one included.
+        # Its default relation is ours (a label replaced by another); PLDAccountant is not used because it
+        # forgets the count
         # of randomised response and, with REPLACE_SPECIAL, compares a label with no label, which is cheaper.
         drawn = event.classes / (math.exp(event.parameter) + event.classes - 1)
         single = module.from_randomized_response(drawn, event.classes, value_discretization_interval=step)
@@ -286,8 +296,10 @@ def _gaussian_epsilon(distance: float, delta: float) -> float:
         return 0.0
     if delta == 0:
         return math.inf
-    # The library subtracts two numbers that are nearly equal for small distances, and then has seven digits; where none is
-    # left, delta is far below any that is asked for, and minus infinity as its logarithm is what the search needs.
+    # The library subtracts two numbers that are nearly equal for small distances, and then has seven digits;
+    # where none is
+    # left, delta is far below any that is asked for, and minus infinity as its logarithm is what the search
+    # needs.
     with np.errstate(divide="ignore"):
         sigma = 1 / max(distance, SMALLEST_DISTANCE)
         return float(_dp_accounting().get_epsilon_gaussian(sigma, delta * (1 - 1e-6)))

@@ -1,4 +1,6 @@
-"""Epsilon, delta and public bounds: what a privacy guarantee is stated in, and checks that they make sense."""
+"""Epsilon, delta and public bounds: what a privacy guarantee is stated in,
+and checks that they make sense.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def check_epsilon(epsilon: Any) -> None:
     number = isinstance(epsilon, int | float | np.integer | np.floating) and not isinstance(epsilon, bool)
     if not number or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidOptionError(
-            f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to {LARGEST_EPSILON:g} (more "
+            f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to "
+            f"{LARGEST_EPSILON:g} (more "
             f"protects nothing), got {epsilon!r}"
         )
 
@@ -51,5 +54,6 @@ def check_bounds(lower: Any, upper: Any) -> None:
     """An error where these are no public bounds."""
     if lower is None or upper is None or not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise InvalidOptionError(
-            f"public bounds lower < upper are needed, chosen without looking at the labels, got {lower!r} and {upper!r}"
+            f"public bounds lower < upper are needed, chosen without looking at the labels, got {lower!r} "
+            f"and {upper!r}"
         )

@@ -1,4 +1,5 @@
-"""The leak meter: attacks on what was really sent, by the label holder, before a task (``gal leakage``) and after it.
+"""The leak meter: attacks on what was really sent, by the label holder, before a task
+(``gal leakage``) and after it.
 
 ``Transcript`` collects messages, ``plant_canaries`` draws labels that nobody can know but from a message,
 ``measure_leakage`` attacks, and a ``LeakReport`` says how often each attack was right, and what that means.

@@ -1,7 +1,7 @@
 """Attacks on labels: each guesses the labels of rows from messages about them, and says in one sentence how.
 
-A guess is a class code; of numbers it is whether the label lies above the middle, and of a canary among numbers whether it
-is the upper bound.
+A guess is a class code; of numbers it is whether the label lies above the middle, and of a canary among
+numbers whether it is the upper bound.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Seen:
 
     @cached_property
     def table(self) -> Floats:
-        """All messages about a row beside each other, (n, all); of its cross-validation those that it is in, in order."""
+        """All messages about a row beside each other, (n, all); of its cross-validation
+        those that it is in, in order.
+        """
         task, parts = self.residual[:, :, :1], self.residual[:, :, 1:]
         if parts.shape[2] > 1:
             missing = np.isnan(parts).all(axis=(1, 3))
@@ -101,7 +103,9 @@ class Attack(Protocol):
         """How it works, for people."""
 
     def guesses(self, seen: Seen, expected: Seen) -> tuple[Codes, Codes]:
-        """A class code for each row (n,), with its own messages; and without, from those ``expected`` from its features."""
+        """A class code for each row (n,), with its own messages; and without, from those
+        ``expected`` from its features.
+        """
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,10 @@ class SumOfRounds:
     """Reads the class off the sum of all residuals: noise that is drawn anew averages out."""
 
     name: str = "sum over rounds"
-    sentence: str = "Residuals of all rounds are added up, so that noise averages out; the largest entry (or the sign) is taken."
+    sentence: str = (
+        "Residuals of all rounds are added up, so that noise averages out; the largest entry "
+        "(or the sign) is taken."
+    )
 
     def guesses(self, seen: Seen, expected: Seen) -> tuple[Codes, Codes]:
         sums = [np.nansum(one.residual, axis=(1, 2)) for one in (seen, expected)]
@@ -157,7 +164,8 @@ class LikelihoodRatio:
     mechanism: Any = field(default=None, repr=False)
     name: str = "likelihood ratio"
     sentence: str = (
-        "The label under which all messages together are most likely, to an attacker who knows the mechanism, and even the "
+        "The label under which all messages together are most likely, to an attacker who knows the "
+        "mechanism, and even the "
         "label holder's outputs behind every residual (which no assistant does)."
     )
 
@@ -202,7 +210,10 @@ class OwnFeatures:
     """What the assistants can guess from their own columns: no leak of any message."""
 
     name: str = "own features"
-    sentence: str = "A classifier of the assistants' own columns, fitted to the labels known: no message, so no leak. For comparison."
+    sentence: str = (
+        "A classifier of the assistants' own columns, fitted to the labels known: no message, "
+        "so no leak. For comparison."
+    )
 
     def guesses(self, seen: Seen, expected: Seen) -> tuple[Codes, Codes]:  # noqa: ARG002
         return _largest(seen.odds), _largest(seen.odds)
@@ -210,7 +221,9 @@ class OwnFeatures:
 
 @dataclass(frozen=True)
 class Learned:
-    """A classifier of columns that follow from messages (or not), fitted to the rows whose labels are known."""
+    """A classifier of columns that follow from messages (or not), fitted to
+    the rows whose labels are known.
+    """
 
     name: str
     sentence: str
@@ -270,7 +283,8 @@ def label_attacks(mechanism: Any, *, insight: bool) -> list[Attack]:
 def expected_without(seen: Seen) -> Seen:
     """The same attacker, to whom each row's own messages (and fitted values) are unknown.
 
-    In their place stand the ones that a cross-fitted ridge of the features expects, from other rows' messages only.
+    In their place stand the ones that a cross-fitted ridge of the features expects,
+    from other rows' messages only.
     """
     flat = seen.residual.reshape(len(seen.residual), -1)
     columns = np.hstack([flat, seen.fitted])
@@ -289,7 +303,8 @@ def expected_without(seen: Seen) -> Seen:
 def read_off(score: Floats, seen: Seen) -> Codes:
     """The class that a residual (n, K) points to: its largest entry, or the sign of a single one.
 
-    Of numbers: above the middle where it is larger than that of half of the rows; of canaries where it is positive.
+    Of numbers: above the middle where it is larger than that of half of the rows; of
+    canaries where it is positive.
     """
     if not seen.numbers:
         if score.shape[1] > 1:
@@ -307,7 +322,9 @@ def of_round(seen: Seen, t: int) -> Codes:
 
 
 def taught_odds(model: Any, seen: Seen, columns: Floats, *judged: Floats) -> list[Floats]:
-    """Log-odds (n, C) of a classifier fitted to these columns where labels are known: of them, and of others ``judged``."""
+    """Log-odds (n, C) of a classifier fitted to these columns where labels are known: of
+    them, and of others ``judged``.
+    """
     taught = seen.taught
     codes = seen.known[taught]
     counts = np.bincount(codes, minlength=seen.classes)

@@ -30,11 +30,12 @@ def plant_canaries(
     lower: float | None = None,
     upper: float | None = None,
 ) -> Canaries:
-    """Draw the labels of some rows uniformly from the public ``classes``, or from the bounds ``lower`` and ``upper``.
+    """Draw the labels of some rows uniformly from the public ``classes``, or from the
+    bounds ``lower`` and ``upper``.
 
-    A canary's label has nothing to do with its features, so no attacker can know it but from a message. Numbers are
-    drawn from the two bounds only, which makes of them a guess between two. Canaries are a ``fraction`` of the rows,
-    or ``count`` of them, or drawn from the given ``rows``.
+    A canary's label has nothing to do with its features, so no attacker can know it but from a message.
+    Numbers are drawn from the two bounds only, which makes of them a guess between two. Canaries are a
+    ``fraction`` of the rows, or ``count`` of them, or drawn from the given ``rows``.
 
     >>> labels, mask = plant_canaries(["no"] * 10, np.random.default_rng(1), count=4, classes=["no", "yes"])
     >>> int(mask.sum()), int((labels == "yes").sum())
@@ -67,7 +68,8 @@ def _values(given: NDArray[Any], classes: Any, lower: float | None, upper: float
         return values
     if lower is None or upper is None or not lower < upper:
         raise InvalidOptionError(
-            f"canaries need the public classes, or for numbers the public bounds lower < upper, got {lower!r} and {upper!r}"
+            "canaries need the public classes, or for numbers the public bounds lower < upper, got "
+            f"{lower!r} and {upper!r}"
         )
     if given.dtype.kind not in "iuf":
         raise InvalidInputError("bounds are for labels that are numbers: pass the public classes of these")

@@ -61,10 +61,11 @@ class Share:
 def best_guess(cost: Cost, classes: int) -> float:
     """The most often that anybody guesses a label right who held all ``classes`` for equally likely before.
 
-    Under (epsilon, delta)-differential privacy of a label, P(guess k | label k) <= e^epsilon P(guess k | label j) + delta
-    for all k and j. Summed over k other than j, and then over j, with p the sum of P(guess k | label k) over all C classes:
-    (C - 1) p <= e^epsilon (C - p) + C (C - 1) delta, so that p / C is at most what this returns. It is reached by
-    telling the label with probability delta, and answering by randomised response otherwise.
+    Under (epsilon, delta)-differential privacy of a label, P(guess k | label k) <= e^epsilon P(guess k |
+    label j) + delta for all k and j. Summed over k other than j, and then over j, with p the sum of P(guess
+    k | label k) over all C classes: (C - 1) p <= e^epsilon (C - p) + C (C - 1) delta, so that p / C is at
+    most what this returns. It is reached by telling the label with probability delta, and answering by
+    randomised response otherwise.
 
     >>> round(best_guess(Cost(1.0), 2), 3), round(best_guess(Cost(1.0), 10), 3)
     (0.731, 0.232)

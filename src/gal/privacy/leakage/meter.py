@@ -48,7 +48,9 @@ class Truth:
     labels: Floats
     """As a loss wants them, (n, width)."""
     codes: Codes
-    """What attacks guess, (n,): class codes; of numbers 1 above the median of ordinary rows (the mean of several outputs)."""
+    """What attacks guess, (n,): class codes; of numbers 1 above the median of ordinary rows
+    (the mean of several outputs).
+    """
     classes: int
     canary: Mask
     numbers: bool
@@ -77,17 +79,17 @@ def measure_leakage(
 
     Parameters
     ----------
-    transcript: what was sent; the likelihood-ratio attack also needs its ``note`` to have been called in every round.
-    y: the label holder's true labels of all rows of the task, (n,) or, for numbers, (n, K); with the canaries' drawn ones.
+    transcript: what was sent; the likelihood-ratio attack needs its ``note`` called in every round.
+    y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
     roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
     label_holder: her own organization's name; what only she received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
-    views: the other organizations' columns by name, as far as they are at hand: for what they guess without any
+    views: the other organizations' columns by name, as far as at hand: for what they guess without any
         message, and to see how much of them their answers reveal. Assistants are taken to collude.
-    own_view: the label holder's columns. features: whether to try to reconstruct those of ``views`` from answers.
+    own_view: the label holder's columns. features: whether to reconstruct those of ``views`` from answers.
     known: the share of rows whose labels the attackers know; at least two of each class.
-    loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds; default: those it had.
+    loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
     rng = np.random.default_rng(seed)
@@ -155,7 +157,9 @@ def _seen(
 
 
 def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackResult]:
-    """Every attack with and without messages, on the rows whose labels are not known; ``truth`` (n,) are their codes."""
+    """Every attack with and without messages, on the rows whose labels are not known;
+    ``truth`` (n,) are their codes.
+    """
     expected = expected_without(seen)
     ordinary, canaries = ~seen.taught & ~seen.canary, ~seen.taught & seen.canary
     found = []
@@ -233,7 +237,9 @@ def _mask(canaries: Any, n: int) -> Mask:
 
 
 def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generator) -> Mask:
-    """Rows whose labels the attackers are told: this share of each class, and at least two of it if there are more."""
+    """Rows whose labels the attackers are told: this share of each class, and at
+    least two of it if there are more.
+    """
     if not 0 <= share < 1:
         raise InvalidOptionError(f"known must be a share from 0 to below 1, got {share!r}")
     told = np.zeros(len(codes), dtype=np.bool_)

@@ -25,7 +25,9 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Explained:
-    """R2 on rows whose columns are not known, with a bootstrap interval of 95 %; 1 is all of a column, 0 nothing."""
+    """R2 on rows whose columns are not known, with a bootstrap interval of 95 %; 1
+    is all of a column, 0 nothing.
+    """
 
     value: float
     low: float
@@ -63,10 +65,11 @@ def reconstruct(
     known: Mask,
     rng: np.random.Generator,
 ) -> list[Reconstruction]:
-    """How well each column of ``views`` follows from the ``answers`` (n, T, K), where ``known`` rows teach it.
+    """How well each column of ``views`` follows from the ``answers`` (n, T, K),
+    where ``known`` rows teach it.
 
-    ``own`` (n, d) is what the label holder has anyway: her columns and labels as numbers. A straight and a curved
-    ridge are tried; cross-validation on the known rows chooses for each column.
+    ``own`` (n, d) is what the label holder has anyway: her columns and labels as numbers. A straight and a
+    curved ridge are tried; cross-validation on the known rows chooses for each column.
     """
     found = []
     for name, view in views.items():
@@ -91,7 +94,9 @@ def numbers_of(table: Any) -> Floats:
 
 
 def _as_numbers(view: Any) -> tuple[Floats, list[slice], list[str]]:
-    """Columns as numbers (categories one-hot), where each of the view's columns is in them, and what they are called."""
+    """Columns as numbers (categories one-hot), where each of the view's columns is in
+    them, and what they are called.
+    """
     encoder = TableEncoder().fit(as_table(view))
     codes = encoder.codes(as_table(view))
     blocks, places, start = [], [], 0
@@ -113,7 +118,9 @@ def _filled(column: Floats) -> Floats:
 
 
 def _guessed(inputs: Floats, columns: Floats, known: Mask) -> Floats:
-    """All columns from the inputs, each by what is best where it is known: a straight or a curved ridge, or its mean."""
+    """All columns from the inputs, each by what is best where it is known: a straight
+    or a curved ridge, or its mean.
+    """
     target = columns[known]
     made = [np.tile(target.mean(axis=0), (len(columns), 1))]
     errors = [np.square(target - target.mean(axis=0)).sum(axis=0)]

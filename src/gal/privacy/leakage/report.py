@@ -15,7 +15,9 @@ from gal.privacy.leakage.reconstruction import Reconstruction
 
 @dataclass(frozen=True)
 class AttackResult:
-    """How often one attack was right: on ordinary rows and on canaries, with and without the row's own messages."""
+    """How often one attack was right: on ordinary rows and on canaries, with and
+    without the row's own messages.
+    """
 
     name: str
     sentence: str
@@ -92,7 +94,9 @@ class LeakReport:
 
     @property
     def worst(self) -> AttackResult:
-        """The attack on messages that was right most often: for canaries, or without any for ordinary rows."""
+        """The attack on messages that was right most often: for canaries, or
+        without any for ordinary rows.
+        """
         attacks = [one for one in self.attacks if one.message]
         if self.planted:
             return max(attacks, key=lambda one: one.canaries.value if one.canaries.of else 0.0)
@@ -100,7 +104,9 @@ class LeakReport:
 
     @property
     def knows_all(self) -> AttackResult | None:
-        """An attack that was right about every single row that could be tested; the one that needs least, None without."""
+        """An attack that was right about every single row that could be tested; the one
+        that needs least, None without.
+        """
         for one in sorted((one for one in self.attacks if one.message), key=lambda one: one.informed):
             share = self._share(one)
             if share.of > 0 and share.right == share.of:
@@ -109,14 +115,18 @@ class LeakReport:
 
     @property
     def tested(self) -> int:
-        """Rows that shares are of: canaries, or without any ordinary rows, whose labels the attackers were not told."""
+        """Rows that shares are of: canaries, or without any ordinary rows, whose
+        labels the attackers were not told.
+        """
         return self._share(self.worst).of
 
     def _share(self, attack: AttackResult) -> Share:
         return attack.canaries if self.planted else attack.ordinary
 
     def exceeding(self, confidence: float = 0.95) -> list[AttackResult]:
-        """Attacks that were right about canaries more often than the guarantee allows, beyond their intervals."""
+        """Attacks that were right about canaries more often than the guarantee
+        allows, beyond their intervals.
+        """
         bound = self.bound
         if bound is None:
             return []
@@ -144,8 +154,10 @@ class LeakReport:
         if not self.planted:
             gain = share.value - worst.ordinary_without.value
             return [
-                f"{said}; without the message it was right about {worst.ordinary_without}, so that the message itself told "
-                f"{100 * gain:.1f} percentage points. Plant canaries to see what messages tell apart from features."
+                f"{said}; without the message it was right about {worst.ordinary_without}, so that the "
+                "message itself told "
+                f"{100 * gain:.1f} percentage points. Plant canaries to see what messages tell apart from "
+                "features."
             ]
         said += f"; a blind guess is right about {100 * self.chance:.1f} %."
         return [said, self._against_the_bound()]
@@ -164,8 +176,14 @@ class LeakReport:
         exceeding = self.exceeding()
         if exceeding:
             names = ", ".join(one.name for one in exceeding)
-            return f"THE GUARANTEE ALLOWS {100 * self.bound:.1f} %, WHICH IS EXCEEDED ({names}): please report it."
-        return f"The guarantee allows {100 * self.bound:.1f} %, and no attack exceeds it by more than chance explains."
+            return (
+                f"THE GUARANTEE ALLOWS {100 * self.bound:.1f} %, WHICH IS EXCEEDED ({names}): please "
+                "report it."
+            )
+        return (
+            f"The guarantee allows {100 * self.bound:.1f} %, and no attack exceeds it by more than "
+            "chance explains."
+        )
 
     @property
     def _epsilon(self) -> str:
@@ -177,8 +195,10 @@ class LeakReport:
             return []
         most = max(self.reconstructions, key=lambda one: one.with_answers.value - one.without.value)
         return [
-            f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: they and what she has "
-            f"explain {100 * max(most.with_answers.value, 0):.0f} % of it, {100 * max(most.without.value, 0):.0f} % without them."
+            f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: "
+            "they and what she has "
+            f"explain {100 * max(most.with_answers.value, 0):.0f} % of it, "
+            f"{100 * max(most.without.value, 0):.0f} % without them."
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -209,7 +229,9 @@ class LeakReport:
 
 
 def added_reports(reports: Sequence[LeakReport]) -> LeakReport:
-    """Several fits with the same mechanism as one: right guesses are added up, columns are those of the first."""
+    """Several fits with the same mechanism as one: right guesses are added up,
+    columns are those of the first.
+    """
     if not reports:
         raise InvalidInputError("no reports to add up")
     first = reports[0]

@@ -1,7 +1,7 @@
 """What was really sent and answered: the only thing that attacks may look at.
 
-A ``Transcript`` is passed to whatever learns, as ``on_message``; its ``note`` as ``on_round`` adds the outputs F^t and
-scales, which nobody else sees, for attackers that are given more than they have.
+A ``Transcript`` is passed to whatever learns, as ``on_message``; its ``note`` as ``on_round`` adds the
+outputs F^t and scales, which nobody else sees, for attackers that are given more than they have.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ class SentResidual:
 
 @dataclass(frozen=True)
 class SentRows:
-    """All messages about the rows of which something was sent, side by side; n rows, T rounds, P parts, K outputs."""
+    """All messages about the rows of which something was sent, side by side; n
+    rows, T rounds, P parts, K outputs.
+    """
 
     rows: Positions
     """Their positions among all rows of the task, (n,)."""
     residual: Floats
-    """(n, T, 1 + P, K): first the task itself, then its cross-validation; NaN where nothing was sent of a row."""
+    """(n, T, 1 + P, K): first the task itself, then its cross-validation; NaN
+    where nothing was sent of a row.
+    """
     answers: Mapping[str, Floats]
     """What each other organization answered in the task itself: (n, T, K), NaN where it did not."""
     before: Floats | None = None
@@ -79,8 +83,8 @@ class Transcript:
     >>> # GALClassifier(parts, on_message=transcript, on_round=transcript.note).fit(X, y)
     >>> # transcript.sent(model.task_rows_, model.label_holder_)
 
-    ``rows`` keeps these rows only, of a task with ``roles``: a sample does where there are millions. A first round
-    begins the transcript anew, so that one object can be used for one fit after another.
+    ``rows`` keeps these rows only, of a task with ``roles``: a sample does where there are millions. A first
+    round begins the transcript anew, so that one object can be used for one fit after another.
     """
 
     def __init__(self, *, roles: Rows | None = None, rows: Any = None) -> None:
@@ -135,7 +139,9 @@ class Transcript:
         self.messages[key] = SentResidual(*key, np.array(residual), request.organizations, weight)
 
     def _usable(self, values: Any, request: FitRequest) -> bool:
-        """Whether these are fitted values of all rows; what is not counts as no answer, as it does in learning."""
+        """Whether these are fitted values of all rows; what is not counts as no
+        answer, as it does in learning.
+        """
         outputs = request.residual.shape[1]
         if not isinstance(values, np.ndarray) or values.shape[1:] != (outputs,) or values.dtype.kind != "f":
             return False
@@ -145,7 +151,9 @@ class Transcript:
         return values if self.kept is None else values[self.kept]
 
     def sent(self, roles: Rows | None = None, label_holder: str | None = None) -> SentRows:
-        """What others than the label holder received, by row; ``roles`` are the task's (``model.task_rows_``)."""
+        """What others than the label holder received, by row; ``roles`` are the
+        task's (``model.task_rows_``).
+        """
         roles = self.roles if roles is None else roles
         if roles is None:
             raise InvalidOptionError(
@@ -177,7 +185,8 @@ def _side_by_side(
         fit = fit if transcript.kept is None else fit[np.isin(fit, kept)]
         if len(fit) != len(message.residual):
             raise InvalidInputError(
-                f"the message of round {round} has {len(message.residual)} rows, the task's row roles say {len(fit)}: "
+                f"the message of round {round} has {len(message.residual)} rows, the task's row roles say "
+                f"{len(fit)}: "
                 "these are roles of another task"
             )
         places = np.searchsorted(kept, fit)

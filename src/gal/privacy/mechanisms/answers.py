@@ -1,7 +1,9 @@
-"""Noise on an assisting organization's answers: its fitted values and predictions, each as by local differential privacy.
+"""Noise on an assisting organization's answers: its fitted values and predictions, each as
+by local differential privacy.
 
-An answer is what the organization says of one row in one round: K numbers. They are cut at a public bound, so that two
-different rows lie no further apart than is known beforehand, and noise hides which of them was answered for.
+An answer is what the organization says of one row in one round: K numbers. They are cut at a public
+bound, so that two different rows lie no further apart than is known beforehand, and noise hides
+which of them was answered for.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ MANY = 2**20
 class AnswerNoise:
     """Cuts answers at +-``clip`` and adds noise; one answer about one row costs (``epsilon``, ``delta``).
 
-    Neighbouring: the row that is answered for is replaced by any other. ``source=None``: the operating system's entropy.
+    Neighbouring: the row that is answered for is replaced by any other. ``source=None``:
+    the operating system's entropy.
     """
 
     noise: Noise
     clip: float
-    """Public bound of answers, chosen without looking at them. Residuals have a root mean square of about 1."""
+    """Public bound of answers, chosen without looking at them. Residuals have
+    a root mean square of about 1.
+    """
     epsilon: float
     delta: float = 0.0
     """Only for Gaussian noise, which needs it."""
@@ -53,7 +58,8 @@ class AnswerNoise:
             check_delta(self.delta)
         elif self.delta != 0:
             raise InvalidOptionError(
-                f"Laplace noise on a single answer needs no delta, got {self.delta!r}: leave it out, or take gaussian"
+                f"Laplace noise on a single answer needs no delta, got {self.delta!r}: leave it out, or "
+                "take gaussian"
             )
 
     @property
@@ -93,7 +99,8 @@ class AnswerNoise:
     def scale(self, n_outputs: int) -> float:
         """Of the noise on each of the K numbers of an answer.
 
-        Another row can move each of them by 2 clip: together by 2 clip K, or by 2 clip sqrt(K) in Euclidean length.
+        Another row can move each of them by 2 clip: together by 2 clip K, or by 2
+        clip sqrt(K) in Euclidean length.
 
         >>> AnswerNoise("laplace", clip=3.0, epsilon=1.0).scale(n_outputs=2)
         12.0
@@ -114,7 +121,9 @@ class AnswerNoise:
         return SystemNoise() if self.source is None else self.source
 
     def __call__(self, values: NDArray[Any]) -> Floats:
-        """Answers of shape (..., n, K), cut and noised; each is drawn for anew, also the same one asked for twice."""
+        """Answers of shape (..., n, K), cut and noised; each is drawn for anew,
+        also the same one asked for twice.
+        """
         rows = values.reshape(-1, values.shape[-1])
         scale, out = self.scale(values.shape[-1]), np.empty(rows.shape)
         add = self._source.laplace if self.noise == "laplace" else self._source.gaussian
@@ -129,10 +138,14 @@ class AnswerNoise:
         """What is guaranteed, and what is not, in plain words."""
         noise = "Laplace" if self.noise == "laplace" else "Gaussian"
         return (
-            f"{noise} noise on answers cut at +-{self.clip:g}: {self.cost} for each answer (all numbers about one row in one "
-            "round), and all answers about a row add up. Each answer is protected as by local differential privacy: who sees "
-            "it learns no more of that row than this allows. What a row has taught the model, which answers for other "
-            "rows too, is not protected: that would need training with differential privacy, which is not here."
+            f"{noise} noise on answers cut at +-{self.clip:g}: {self.cost} for each answer (all numbers "
+            "about one row in one "
+            "round), and all answers about a row add up. Each answer is protected as by local differential "
+            "privacy: who sees "
+            "it learns no more of that row than this allows. What a row has taught the model, which answers "
+            "for other "
+            "rows too, is not protected: that would need training with differential privacy, which is not "
+            "here."
         )
 
 
@@ -141,5 +154,6 @@ def _check_clip(clip: Any) -> None:
     number = isinstance(clip, int | float | np.integer | np.floating) and not isinstance(clip, bool)
     if not number or not 0 < clip < math.inf:
         raise InvalidOptionError(
-            f"clip must be a number above 0: a public bound of answers, chosen without looking at them, got {clip!r}"
+            "clip must be a number above 0: a public bound of answers, chosen without looking at them, got "
+            f"{clip!r}"
         )

@@ -43,7 +43,9 @@ class Mechanism(ABC):
 
     @abstractmethod
     def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Of each row's messages under each of G labels (each (width,)): (n, G, E) in E pieces that add up."""
+        """Of each row's messages under each of G labels (each (width,)): (n,
+        G, E) in E pieces that add up.
+        """
 
 
 class LabelMechanism(Mechanism):
@@ -53,7 +55,9 @@ class LabelMechanism(Mechanism):
 
     @property
     def source(self) -> NoiseSource | None:
-        """Where noise comes from; None: the operating system's entropy. Mechanisms have a field of this name."""
+        """Where noise comes from; None: the operating system's entropy.
+        Mechanisms have a field of this name.
+        """
         return None
 
     def drawing_from(self, source: NoiseSource) -> Self:
@@ -91,18 +95,24 @@ class LabelMechanism(Mechanism):
 
 
 class ResidualMechanism(Mechanism):
-    """Noises the residuals of a task: ``release`` makes what is sent, ``cost`` is what all rounds cost together."""
+    """Noises the residuals of a task: ``release`` makes what is sent, ``cost`` is
+    what all rounds cost together.
+    """
 
     noised = "residuals"
 
     @property
     def classes(self) -> Sequence[Any] | None:
-        """The public set of all classes that can occur, where labels are classes. Mechanisms have a field of this name."""
+        """The public set of all classes that can occur, where labels are classes.
+        Mechanisms have a field of this name.
+        """
         return None
 
     @property
     def source(self) -> NoiseSource | None:
-        """Where noise comes from; None: the operating system's entropy. Mechanisms have a field of this name."""
+        """Where noise comes from; None: the operating system's entropy.
+        Mechanisms have a field of this name.
+        """
         return None
 
     def drawing_from(self, source: NoiseSource) -> Self:
@@ -164,7 +174,9 @@ class MechanismKind:
     needs: tuple[str, ...] = ()
     may_have: tuple[str, ...] = ()
     promise: str | None = None
-    """What it does to what organizations receive, as an invitation says it; None: it guarantees nothing, no task has it."""
+    """What it does to what organizations receive, as an invitation says it; None: it
+    guarantees nothing, no task has it.
+    """
     compared: tuple[KindOfLabels, ...] = EITHER
     """For which labels a comparison of all mechanisms has it."""
     strengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -1,12 +1,12 @@
 """Log loss for labels that went through randomised response: its minimum is where that of the true labels is.
 
-Forward correction: what a model says of the true classes is mixed with the mechanism's own, public probabilities, and the
-mixture is compared with the noisy label. Its residual is the plain one times the chance that the label is no accident,
-so a row whose noisy label the model firmly contradicts stops pulling.
+Forward correction: what a model says of the true classes is mixed with the mechanism's own, public
+probabilities, and the mixture is compared with the noisy label. Its residual is the plain one times the
+chance that the label is no accident, so a row whose noisy label the model firmly contradicts stops pulling.
 
-Chosen by measuring (five small sets, Ridge, eight organizations, ten rounds, epsilon 0.5 to 4; that scan is not kept): mean
-accuracy of the public track 78.5 %, against 76.0 with unbiased residuals, ``(one-hot - accident) / signal -
-probability``, and 77.7 with the plain log loss of noisy labels.
+Chosen by measuring (five small sets, Ridge, eight organizations, ten rounds, epsilon 0.5 to 4; that scan is
+not kept): mean accuracy of the public track 78.5 %, against 76.0 with unbiased residuals, ``(one-hot -
+accident) / signal - probability``, and 77.7 with the plain log loss of noisy labels.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from gal.errors import InvalidOptionError
 Floats = NDArray[np.float64]
 
 DOUBT = 0.01
-"""The share of changed labels that counts as if their rows said nothing. Without any, the loss is bounded, and a line
-search may walk to where all residuals vanish (outputs of 40,000 were seen). From 0.003 to 0.1 the accuracy is the same."""
+"""The share of changed labels that counts as if their rows said nothing. Without any, the loss is
+bounded, and a line search may walk to where all residuals vanish (outputs of 40,000 were seen). From
+0.003 to 0.1 the accuracy is the same."""
 
 
 @dataclass(frozen=True)
 class CorrectedLogLoss:
     """Log loss of labels of which a share ``keep`` is true, and the others are any other class, all alike.
 
-    ``y`` are noisy class codes (n, 1); outputs are those of the log loss for ``n_classes`` classes. With ``keep=1`` it is
-    the log loss; below it is not convex.
+    ``y`` are noisy class codes (n, 1); outputs are those of the log loss for ``n_classes`` classes. With
+    ``keep=1`` it is the log loss; below it is not convex.
     """
 
     n_classes: int
@@ -44,7 +45,8 @@ class CorrectedLogLoss:
             raise InvalidOptionError(f"n_classes must be at least 2, got {self.n_classes!r}")
         if not (self.signal > 0 and self.keep <= 1):
             raise InvalidOptionError(
-                f"keep must be above 1/{self.n_classes} and at most 1 for {self.n_classes} classes, got {self.keep!r}"
+                f"keep must be above 1/{self.n_classes} and at most 1 for {self.n_classes} classes, got "
+                f"{self.keep!r}"
             )
 
     @property
@@ -76,8 +78,8 @@ class CorrectedLogLoss:
     def initial(self, y: Floats, sample_weight: Floats | None = None) -> Floats:
         """The debiased share of each class, as outputs (K,).
 
-        A share is at least its standard error (at most what all classes alike would have), and half a row: a class that
-        the noise hides is not said to be absent.
+        A share is at least its standard error (at most what all classes alike would have), and half a row: a
+        class that the noise hides is not said to be absent.
         """
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         seen = np.bincount(y[:, 0].astype(np.intp), weights=weight, minlength=self.n_classes) / weight.sum()
@@ -100,7 +102,9 @@ class CorrectedLogLoss:
         return np.asarray((1 - self._doubt) * corrected + self._doubt * over_classes)
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
-        """Minus the derivative by the outputs (n, K): that of the log loss, as far as the label can be trusted."""
+        """Minus the derivative by the outputs (n, K): that of the log loss, as
+        far as the label can be trusted.
+        """
         _, trust = self._with_trust(self.plain.value(y, output))
         pull = ((1 - self._doubt) * trust)[:, None] * self.plain.pseudo_residual(y, output)
         if self._doubt > 0:
@@ -125,7 +129,8 @@ class CorrectedLogLoss:
         return DOUBT * (1 - self.keep)
 
     def _with_trust(self, plain: Floats) -> tuple[Floats, Floats]:
-        """Corrected loss from the plain one, and the probability that the noisy label is no accident; all (n,).
+        """Corrected loss from the plain one, and the probability that the noisy
+        label is no accident; all (n,).
 
         In logs: a probability of the class that underflows is no trouble.
         """

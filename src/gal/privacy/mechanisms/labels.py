@@ -1,7 +1,9 @@
-"""Label differential privacy, once: a noisy copy of the labels is made, and everything that is sent follows from it.
+"""Label differential privacy, once: a noisy copy of the labels is made, and
+everything that is sent follows from it.
 
-The **public track** is ordinary learning on the noisy copy, so that whatever any number of organizations receive, in any
-number of rounds, costs epsilon once (post-processing). The **private track** is in ``refit.py`` and never leaves.
+The **public track** is ordinary learning on the noisy copy, so that whatever any number of organizations
+receive, in any number of rounds, costs epsilon once (post-processing). The **private track** is in
+``refit.py`` and never leaves.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RandomisedResponse(LabelMechanism):
-    """Each class label stays with probability e^epsilon / (e^epsilon + C - 1), and else becomes any other class.
+    """Each class label stays with probability e^epsilon / (e^epsilon + C - 1),
+    and else becomes any other class.
 
     ``classes`` is the public set of classes: which ones occur must not be learned from the labels.
 
@@ -54,7 +57,8 @@ class RandomisedResponse(LabelMechanism):
         named = isinstance(self.classes, Sequence | np.ndarray) and not isinstance(self.classes, str)
         if not named or len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise InvalidOptionError(
-                "randomised response needs the public set of all classes that can occur, at least two different ones, "
+                "randomised response needs the public set of all classes that can occur, at least two "
+                "different ones, "
                 f"got {self.classes!r:.200}"
             )
 
@@ -96,7 +100,8 @@ class RandomisedResponse(LabelMechanism):
             strange = known[places] != given
         if strange.any():
             raise InvalidLabelsError(
-                f"{int(strange.sum())} of {len(given)} labels (first at row {int(strange.argmax())}) are none of the public "
+                f"{int(strange.sum())} of {len(given)} labels (first at row {int(strange.argmax())}) are "
+                "none of the public "
                 f"classes {known.tolist()!r:.200}: name all classes that can occur. Nothing was sent."
             )
         return places
@@ -105,7 +110,8 @@ class RandomisedResponse(LabelMechanism):
         """The true labels as codes of the public classes, and the log loss."""
         if options.loss not in ("auto", "log_loss"):
             raise InvalidOptionError(
-                f"classes are learned with the log loss under a privacy mechanism: leave the loss away, got {options.loss!r}"
+                "classes are learned with the log loss under a privacy mechanism: leave the loss away, got "
+                f"{options.loss!r}"
             )
         codes = self.codes(y).astype(np.float64)[:, None]
         loss = classification_loss("log_loss", len(self.classes), one_output=not options.paper)
@@ -132,8 +138,10 @@ class RandomisedResponse(LabelMechanism):
     def describe(self) -> str:
         """The guarantee in plain words."""
         return (
-            f"Randomised response on {len(self.classes)} classes with {self.cost}, once for all rounds and all "
-            "organizations together: whoever held all classes of a row for equally likely before guesses its label right "
+            f"Randomised response on {len(self.classes)} classes with {self.cost}, once for all rounds and "
+            "all "
+            "organizations together: whoever held all classes of a row for equally likely before guesses "
+            "its label right "
             f"with probability at most {self.keep:.1%} afterwards."
         )
 
@@ -251,14 +259,17 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
     auto = isinstance(options.loss, str) and options.loss in {"auto", "squared_error"}
     if not auto and not isinstance(options.loss, SquaredError):
         raise InvalidOptionError(
-            f"noisy labels are learned with squared error, because their noise has mean 0, got loss={options.loss!r}"
+            "noisy labels are learned with squared error, because their noise has mean 0, got "
+            f"loss={options.loss!r}"
         )
     labels = regression_labels(y, Options(loss="squared_error"))
     outside = ~((labels.y >= lower) & (labels.y <= upper))  # NaN as well
     if outside.any():
         raise InvalidLabelsError(
-            f"{int(outside.any(axis=1).sum())} of {len(labels.y)} labels (first at row {int(outside.any(axis=1).argmax())}) "
-            f"are outside of the public bounds {lower:g} to {upper:g}: choose bounds that hold for every label that can occur, "
+            f"{int(outside.any(axis=1).sum())} of {len(labels.y)} labels (first at row "
+            f"{int(outside.any(axis=1).argmax())}) "
+            f"are outside of the public bounds {lower:g} to {upper:g}: choose bounds that hold for every "
+            "label that can occur, "
             "or clip the labels yourself. Nothing was sent."
         )
     return labels
@@ -266,7 +277,8 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
 
 def _described(noise: str, lower: float, upper: float, cost: Cost) -> str:
     return (
-        f"{noise} noise on labels between the public bounds {lower:g} and {upper:g} with {cost}, once for all rounds and "
+        f"{noise} noise on labels between the public bounds {lower:g} and {upper:g} with {cost}, once for "
+        "all rounds and "
         "all organizations together."
     )
 

@@ -1,7 +1,9 @@
-"""How likely what was sent is under each label: what mechanisms say of their own noise, for the strongest attack there is.
+"""How likely what was sent is under each label: what mechanisms say of their own noise, for
+the strongest attack there is.
 
-The attacker is given more than any assistant has: the outputs F^{t-1} behind every residual, the scales, and the quantiles at
-which the paper's mechanisms clip. Then a message tells of a label only through the mechanism's noise, and that is known.
+The attacker is given more than any assistant has: the outputs F^{t-1} behind every residual, the scales, and
+the quantiles at which the paper's mechanisms clip. Then a message tells of a label only through the
+mechanism's noise, and that is known.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Insight:
     loss: Loss
     """The loss whose residuals are sent."""
     y: Floats
-    """The true labels (n, width) as the loss wants them: only for the clipping quantiles of the paper's mechanisms."""
+    """The true labels (n, width) as the loss wants them: only for the clipping
+    quantiles of the paper's mechanisms.
+    """
     rounds: int
     """How many the task could have had: the noise of residuals is made for so many."""
 
@@ -57,7 +61,8 @@ class Insight:
 
 
 def log_likelihood_as_sent(insight: Insight, labels: Sequence[Floats]) -> Floats:
-    """Where nothing is noised: messages are what they must be, up to rounding; (n, G, E) under each of G labels.
+    """Where nothing is noised: messages are what they must be, up to rounding;
+    (n, G, E) under each of G labels.
 
     For classes there is one piece, for numbers one for each output.
     """
@@ -74,7 +79,9 @@ def noisy_labels(insight: Insight) -> Floats:
 
 
 def in_pieces(insight: Insight, entries: Sequence[Floats]) -> Floats:
-    """Entries (n, T, B, K) under each label added up over all messages: (n, G, 1), or (n, G, K) of numbers."""
+    """Entries (n, T, B, K) under each label added up over all messages: (n,
+    G, 1), or (n, G, K) of numbers.
+    """
     sums = np.stack([np.nansum(one, axis=(1, 2)) for one in entries], axis=1)
     return sums if insight.y.shape[1] == insight.loss.n_outputs else sums.sum(axis=2, keepdims=True)
 

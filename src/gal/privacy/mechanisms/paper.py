@@ -23,8 +23,8 @@ Floats32 = NDArray[np.float32]
 QUANTILES = (0.025, 0.975)
 """Of all entries of the residual together: what lies outside is clipped."""
 IMPOSSIBLE = -60.0
-"""The log-likelihood of an entry that cannot be: not minus infinity, because F^{t-1} of a cross-validation is not known
-exactly, and one entry must not outvote all others."""
+"""The log-likelihood of an entry that cannot be: not minus infinity, because F^{t-1} of a cross-validation is
+not known exactly, and one entry must not outvote all others."""
 
 
 @dataclass(frozen=True)

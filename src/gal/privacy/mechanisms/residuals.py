@@ -1,7 +1,8 @@
 """Noise on every residual that is sent, composed over rounds and outputs to one guarantee for the whole task.
 
-Residuals are clipped at a public bound, so that one label changes what is sent by no more than is known beforehand. What comes
-after, weights, rates and the next residual, follows from what was released; see ``gal.core.task.Task`` for what that excludes.
+Residuals are clipped at a public bound, so that one label changes what is sent by no more than is known
+beforehand. What comes after, weights, rates and the next residual, follows from what was released; see
+``gal.core.task.Task`` for what that excludes.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class GaussianResiduals(ResidualMechanism):
 
 @dataclass(frozen=True)
 class LaplaceResiduals(ResidualMechanism):
-    """Laplace noise on every residual; all rounds together cost epsilon (or less noise for (epsilon, delta))."""
+    """Laplace noise on every residual; all rounds together cost epsilon (or
+    less noise for (epsilon, delta)).
+    """
 
     epsilon: float
     delta: float = 0.0
@@ -168,12 +171,16 @@ def check_clip(clip: Any) -> None:
     number = isinstance(clip, int | float | np.integer | np.floating) and not isinstance(clip, bool)
     if not number or not 0 < clip < math.inf:
         raise InvalidOptionError(
-            f"clip must be a number above 0: a public bound of residuals, chosen without looking at the labels, got {clip!r}"
+            "clip must be a number above 0: a public bound of residuals, chosen without looking at the "
+            f"labels, got {clip!r}"
         )
 
 
 def _described(noise: str, clip: float, cost: Cost) -> str:
-    return f"{noise} noise on every residual, clipped at +-{clip:g}: {cost} for all rounds and all organizations together."
+    return (
+        f"{noise} noise on every residual, clipped at +-{clip:g}: {cost} for all rounds and all "
+        "organizations together."
+    )
 
 
 def _noised(

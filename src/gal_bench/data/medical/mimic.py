@@ -1,7 +1,8 @@
-"""Length of stay and death in hospital from MIMIC-III's CSV tables, in the hands of the paper's four organizations.
+"""Length of stay and death in hospital from MIMIC-III's CSV tables, in the hands of
+the paper's four organizations.
 
-The full set needs credentials; ``folder`` names its unpacked files. Without it, the open demo of 100 patients is
-read from the data folder.
+The full set needs credentials; ``folder`` names its unpacked files. Without it, the open demo of 100
+patients is read from the data folder.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ SOURCES = {
     NAME: Source(
         {DEMO: "cc1052bb288a8d94ac816549d78d528e564d5b22e63ad5421c2cf552809451eb"},
         "the CSV files of PhysioNet's 'MIMIC-III Clinical Database Demo' 1.4, "
-        "https://physionet.org/content/mimiciii-demo/1.4/ (ODbL 1.0), packed into one archive; a folder with the "
+        "https://physionet.org/content/mimiciii-demo/1.4/ (ODbL 1.0), packed into one archive; a folder "
+        "with the "
         "CSV files themselves, of the demo or of the full set, goes into folder=",
     )
 }
@@ -98,18 +100,18 @@ def load_mimic(
 ) -> ViewSet:
     """``task`` is "mortality" (death in hospital, AUC) or "length of stay" (hours in the ICU, MAD).
 
-    ``folder`` holds the CSV files (plain or .gz, names of columns in either case); without it the demo is read
-    from ``data_dir`` (else GAL_DATA). A row is an ICU stay of an adult that lasts at least ``hours``, of which only
-    these are seen (48 for mortality, 24 for length of stay): with shorter stays among them, the end of a sequence
-    would tell the length of stay. Unless ``all_stays``, admissions with several ICU stays or a move between
-    units are left out. A fifth of the patients, drawn by ``seed``, is for the test.
+    ``folder`` holds the CSV files (plain or .gz, names of columns in either case); without it the demo is
+    read from ``data_dir`` (else GAL_DATA). A row is an ICU stay of an adult that lasts at least ``hours``, of
+    which only these are seen (48 for mortality, 24 for length of stay): with shorter stays among them, the
+    end of a sequence would tell the length of stay. Unless ``all_stays``, admissions with several ICU stays
+    or a move between units are left out. A fifth of the patients, drawn by ``seed``, is for the test.
 
-    "microbiology" (the label holder) and "body" are ``Sequences`` (n, hours, 2 * columns) float32: standardised
-    values, carried forward, then whether each was measured in that hour. "demographics" is a table (n, columns)
-    float32. "icd" is ``Sequences`` (n, 40) of codes: the three-digit ICD-9 categories in the order of the record,
-    1, 2, ... by the training rows' table, 0 for what these do not have. Hospitals assign ICD codes at discharge,
-    and cultures need days: in real use both would come too late. ``chunk_rows`` of CHARTEVENTS are in memory at a
-    time.
+    "microbiology" (the label holder) and "body" are ``Sequences`` (n, hours, 2 * columns) float32:
+    standardised values, carried forward, then whether each was measured in that hour. "demographics" is a
+    table (n, columns) float32. "icd" is ``Sequences`` (n, 40) of codes: the three-digit ICD-9 categories in
+    the order of the record, 1, 2, ... by the training rows' table, 0 for what these do not have. Hospitals
+    assign ICD codes at discharge, and cultures need days: in real use both would come too late.
+    ``chunk_rows`` of CHARTEVENTS are in memory at a time.
     """
     if task not in TASKS:
         raise InvalidOptionError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
@@ -154,7 +156,9 @@ def _views(
 
 
 def find_stays(tables: Tables, hours: int, *, all_stays: bool) -> pd.DataFrame:
-    """One row per stay, by its number: ``row`` 0, 1, ..., patient, admission, begin, labels and demographics."""
+    """One row per stay, by its number: ``row`` 0, 1, ..., patient, admission,
+    begin, labels and demographics.
+    """
     stays = tables.read("ICUSTAYS", STAY_TYPES).sort_values("icustay_id")
     if not all_stays:
         once = ~stays["hadm_id"].duplicated(keep=False)
@@ -173,7 +177,8 @@ def find_stays(tables: Tables, hours: int, *, all_stays: bool) -> pd.DataFrame:
     kept = stays[(stays["age"] >= ADULT) & (stays["stay_hours"] >= hours)].reset_index(drop=True)
     if kept.empty:
         raise InvalidInputError(
-            f"{tables.where} has no ICU stay of an adult of at least {hours} hours: {len(stays)} stays looked at; "
+            f"{tables.where} has no ICU stay of an adult of at least {hours} hours: {len(stays)} stays "
+            "looked at; "
             "ask for fewer hours, or for all_stays=True"
         )
     return kept.assign(row=np.arange(len(kept)))
@@ -242,7 +247,9 @@ def add_cultures(grid: HourlyGrid, tables: Tables, stays: pd.DataFrame) -> None:
 
 
 def diagnoses(tables: Tables, stays: pd.DataFrame, train: Positions) -> tuple[Sequences, NDArray[np.float32]]:
-    """Codes of all rows (n, 40), and (n, 100 at most) whether a row has each of the training rows' most frequent."""
+    """Codes of all rows (n, 40), and (n, 100 at most) whether a row has each of
+    the training rows' most frequent.
+    """
     found = tables.read("DIAGNOSES_ICD", DIAGNOSIS_TYPES).dropna(subset=["icd9_code"])
     found = found.merge(stays[["hadm_id", "row"]], on="hadm_id").sort_values(
         ["row", "seq_num"], kind="stable"
@@ -259,7 +266,9 @@ def diagnoses(tables: Tables, stays: pd.DataFrame, train: Positions) -> tuple[Se
 
 
 def category(codes: pd.Series[Any]) -> pd.Series[Any]:
-    """The three-digit category of ICD-9 codes without their dot: 99591 -> 995, V4581 -> V45, E8788 -> E878."""
+    """The three-digit category of ICD-9 codes without their dot: 99591 ->
+    995, V4581 -> V45, E8788 -> E878.
+    """
     codes = codes.str.strip()
     return codes.str[:3].where(~codes.str.startswith("E"), codes.str[:4])
 

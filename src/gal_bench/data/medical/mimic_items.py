@@ -75,8 +75,8 @@ CULTURES = (
     Measure("other culture"),
     Measure("resistance"),
 )
-"""MICROBIOLOGYEVENTS: measured where a specimen was taken, 1 where something grew; for resistance, measured where
-an antibiotic was tried, 1 where it did not work fully."""
+"""MICROBIOLOGYEVENTS: measured where a specimen was taken, 1 where something grew; for resistance, measured
+where an antibiotic was tried, 1 where it did not work fully."""
 
 SPECIMENS = {
     "blood culture": ("BLOOD",),

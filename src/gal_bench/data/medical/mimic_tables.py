@@ -1,4 +1,6 @@
-"""The CSV tables of MIMIC-III: from a folder or an archive, packed or not, with names in upper or lower case."""
+"""The CSV tables of MIMIC-III: from a folder or an archive, packed or not,
+with names in upper or lower case.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ class Tables:
         missing = [column for column in types if column not in spelled]
         if missing:
             raise InvalidInputError(
-                f"{name} in {self.where} has no column {', '.join(missing)}: expected a table of MIMIC-III 1.4, "
+                f"{name} in {self.where} has no column {', '.join(missing)}: expected a table of MIMIC-III "
+                "1.4, "
                 f"got the columns {', '.join(spelled)}"
             )
         return {column: spelled[column] for column in types}

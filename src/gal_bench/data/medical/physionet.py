@@ -1,8 +1,8 @@
 """The 4,000 stays of PhysioNet's 2012 challenge, set A, in the hands of four organizations.
 
-The paper's case study uses MIMIC-III, which few may download; this open set asks the same two questions. It has
-neither cultures nor diagnoses: "laboratory" takes the place of the paper's microbiology, and "treatment" (how the
-patient is ventilated) that of the ICD codes. Numpy is all that is needed to read it.
+The paper's case study uses MIMIC-III, which few may download; this open set asks the same two questions. It
+has neither cultures nor diagnoses: "laboratory" takes the place of the paper's microbiology, and "treatment"
+(how the patient is ventilated) that of the ICD codes. Numpy is all that is needed to read it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ SOURCES = {
             STAYS: "f8ec6abeed54c68342872dd5688017ed9dadb59a4261be82e6e87c671bac6547",
             OUTCOMES: "2613ea60ccda29f87571a7d6b09ad130858a8ccd66325bd073365925026883c2",
         },
-        "PhysioNet 'Predicting Mortality of ICU Patients: the PhysioNet/Computing in Cardiology Challenge 2012', "
+        "PhysioNet 'Predicting Mortality of ICU Patients: the PhysioNet/Computing in Cardiology Challenge "
+        "2012', "
         "https://physionet.org/content/challenge-2012/1.0.0/ (ODC-By 1.0)",
     )
 }
@@ -110,16 +111,17 @@ PARAMETERS = tuple(sorted({one.name for one in (*LABORATORY, *BODY, *TREATMENT, 
 def load_physionet(task: str, data_dir: Path | str | None = None, *, seed: int = 0) -> ViewSet:
     """``task`` is "mortality" (death in hospital, AUC) or "length of stay" (in days, MAD).
 
-    Steps are the first 48 hours of the stay; a row ends after the last hour in which anybody measured anything.
-    "laboratory" (the label holder), "body" and "treatment" are ``Sequences`` (n, 48, 2 * columns) float32:
-    standardised values, carried forward, then whether each was measured in that hour. "demographics" is a table
-    (n, 11) float32: age, gender, height and weight; whether the last three are known; the type of ICU.
+    Steps are the first 48 hours of the stay; a row ends after the last hour in which anybody measured
+    anything. "laboratory" (the label holder), "body" and "treatment" are ``Sequences`` (n, 48, 2 *
+    columns) float32: standardised values, carried forward, then whether each was measured in that
+    hour. "demographics" is a table (n, 11) float32: age, gender, height and weight; whether the last
+    three are known; the type of ICU.
 
-    A fifth of the stays, drawn by ``seed``, is for the test, stratified by death for mortality; all statistics
-    come from the other stays. The 60 stays of unknown length are left out of "length of stay". That is the time
-    from admission to the ICU until leaving the hospital, in days; the paper's MIMICL is the time in the ICU, in
-    hours, on all of MIMIC-III: their figures cannot be compared. The scores (SAPS-I, SOFA) and the survival that
-    come with the labels are in no view.
+    A fifth of the stays, drawn by ``seed``, is for the test, stratified by death for mortality; all
+    statistics come from the other stays. The 60 stays of unknown length are left out of "length of stay".
+    That is the time from admission to the ICU until leaving the hospital, in days; the paper's MIMICL is the
+    time in the ICU, in hours, on all of MIMIC-III: their figures cannot be compared. The scores (SAPS-I,
+    SOFA) and the survival that come with the labels are in no view.
     """
     if task not in TASKS:
         raise InvalidOptionError(f"task must be one of {', '.join(TASKS)}, got {task!r}")

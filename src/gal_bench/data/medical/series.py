@@ -89,8 +89,8 @@ class Scale:
         """Of the training rows' values, (..., columns); NaN does not count.
 
         Values are cut at the 1st and the 99th percentile before mean and spread are taken. A column with one
-        value only (MechVent is always 1) becomes 1, so that it differs from the 0 of what was never measured; a
-        column without any value is always 0.
+        value only (MechVent is always 1) becomes 1, so that it differs from the 0 of what was never measured;
+        a column without any value is always 0.
         """
         columns = values.reshape(-1, values.shape[-1]).T
         found = np.array([_column_scale(column[~np.isnan(column)]) for column in columns])
@@ -126,7 +126,9 @@ def sequence_view(grid: HourlyGrid, lengths: Positions, train: Positions) -> Seq
 
 
 def carried_forward(values: Floats) -> Floats:
-    """The last value known at each hour, 0 where there is none yet; (rows, hours, columns) with NaN for gaps."""
+    """The last value known at each hour, 0 where there is none yet; (rows,
+    hours, columns) with NaN for gaps.
+    """
     filled = values.copy()
     for hour in range(1, filled.shape[1]):
         now = filled[:, hour]
@@ -166,10 +168,11 @@ def joined(sequences: Sequence[Sequences], tables: Sequence[NDArray[Any]]) -> Se
 def split_rows(
     patients: NDArray[Any], seed: int, labels: NDArray[np.int64] | None = None
 ) -> tuple[Positions, Positions]:
-    """Positions of the training rows and of the test rows, both rising; a fifth of the patients is for the test.
+    """Positions of the training rows and of the test rows, both rising; a fifth
+    of the patients is for the test.
 
-    No patient is in both parts. With ``labels`` (classes, one per row), a fifth of the patients of each class:
-    a patient's is the highest of his or her rows.
+    No patient is in both parts. With ``labels`` (classes, one per row), a fifth of the patients of each
+    class: a patient's is the highest of his or her rows.
     """
     _, patient = np.unique(patients, return_inverse=True)
     stratum = np.zeros(patient.max() + 1, dtype=np.int64)
@@ -190,7 +193,8 @@ def check_labels(name: str, y: NDArray[Any], parts: tuple[Positions, Positions],
             wanted = "stays that survived and stays that died" if classes else "stays"
             raise InvalidInputError(
                 f"{name}: the {what} rows need {wanted}, got {rows.size} of {len(y)} stays"
-                f"{f', {int(y[rows].sum())} of them died' if classes else ''}; more stays, or another seed, may help"
+                f"{f', {int(y[rows].sum())} of them died' if classes else ''}; more stays, or another seed, "
+                "may help"
             )
 
 

@@ -1,4 +1,6 @@
-"""A label holder of protected labels is killed at every point: noise is drawn and charged once, and before anything leaves."""
+"""A label holder of protected labels is killed at every point: noise is drawn and charged
+once, and before anything leaves.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labe
         assert set(statuses.values()) == {"finished"}
         check_paid_before_sent(network)
         with Ledger(network.home(real_nodes.HOLDER) / "ledger.sqlite") as ledger:
-            # Noisy labels are drawn and paid for once; releases in every version, however often it was killed.
+            # Noisy labels are drawn and paid for once; releases in every version, however often it was
+            # killed.
             assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(statuses))
 
 

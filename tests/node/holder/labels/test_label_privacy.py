@@ -1,4 +1,6 @@
-"""Labels over nodes: what leaves follows from noise that is drawn once and charged before anything is sent."""
+"""Labels over nodes: what leaves follows from noise that is drawn once and
+charged before anything is sent.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ MECHANISMS = {
 
 
 class FixedNoise:
-    """Looks secure, and gives the same noisy values whatever the labels are; counts the values that it gave."""
+    """Looks secure, and gives the same noisy values whatever the labels are;
+    counts the values that it gave.
+    """
 
     secure = True
 
@@ -77,7 +81,9 @@ class FixedNoise:
 
 
 def labelled(classes: bool = True, seed: int = 0) -> dict[str, pd.DataFrame]:
-    """Tables of which the first has labels that follow from all columns; another ``seed``: other labels, all else the same."""
+    """Tables of which the first has labels that follow from all columns; another ``seed``:
+    other labels, all else the same.
+    """
     tables = numbers(N, organizations=("clinic", "lab"))
     y = tables["clinic"][LABEL].to_numpy().copy()
     if seed:
@@ -95,7 +101,8 @@ def running_net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 @pytest.fixture
 def net(running_net: Network, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Network:
-    """The same with its labels as they were, and noise that tests can foresee; each test has tasks of its own.
+    """The same with its labels as they were, and noise that tests can foresee;
+    each test has tasks of its own.
 
     The private refit, which takes longer than all else, is left out where a test is not about it.
     """
@@ -144,7 +151,9 @@ def charged(network: Network, task: str) -> list[Any]:
 def traffic(
     net: Network, sent: list[tuple[str, str, bytes]], task: str, privacy: LabelPrivacy
 ) -> list[tuple[str, str, bytes]]:
-    """Everything that the lab receives in a task, from the invitation to a prediction, but for the task's own name."""
+    """Everything that the lab receives in a task, from the invitation to a
+    prediction, but for the task's own name.
+    """
     del sent[:]
     record = net.invite(task, rounds=2, privacy=privacy, cross_validation=0)
     net.learn(task)
@@ -184,7 +193,9 @@ def test_without_privacy_other_labels_show(net: Network, sent: Any) -> None:
 
 
 def same_as_in_one_process(network: Network, lab_model: Any) -> dict[str, Any]:
-    """With the same noisy labels, learning and predicting over nodes is what the estimator does, to the last bit."""
+    """With the same noisy labels, learning and predicting over nodes is what the
+    estimator does, to the last bit.
+    """
     record = network.invite("same", rounds=3, seed=4, privacy=RESPONSE)
     facts = network.learn("same")
     table = network.tables["clinic"].merge(network.tables["lab"], on=ROW_ID)
@@ -284,7 +295,8 @@ def test_every_version_of_a_task_costs_once(net: Network) -> None:
     again = protected(net, "once", 2, draws := FixedNoise(1))
     assert (draws.drawn, spent(task="once")) == ([], EPSILON)
     np.testing.assert_array_equal(first.labels.y, again.labels.y)
-    # One label is corrected, one row is new: only the new one is drawn. Noise for the other would show that it was corrected.
+    # One label is corrected, one row is new: only the new one is drawn. Noise for the other would show that
+    # it was corrected.
     table = net.tables["clinic"].copy()
     table.loc[5, LABEL] = "no" if table.loc[5, LABEL] == "yes" else "yes"
     new = pd.DataFrame([[7, 0.5, 0.5, "yes"]], columns=table.columns)

@@ -1,4 +1,6 @@
-"""Which version predicts after a learning: the better one, with enough organizations, unless told otherwise."""
+"""Which version predicts after a learning: the better one, with enough
+organizations, unless told otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The closing model over nodes: the same as in one process to the last bit, kept with its version, resumed, and served."""
+"""The closing model over nodes: the same as in one process to the last bit, kept with
+its version, resumed, and served.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Waiting for organizations: who is waited for, how many are enough, and what is said where they are too few."""
+"""Waiting for organizations: who is waited for, how many are enough, and what
+is said where they are too few.
+"""
 
 from __future__ import annotations
 

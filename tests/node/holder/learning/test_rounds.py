@@ -1,4 +1,6 @@
-"""Learning over nodes is learning in process, to the last bit; and what it does when somebody is not there."""
+"""Learning over nodes is learning in process, to the last bit; and what it
+does when somebody is not there.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 def same_as_in_process(network: Network, task: str, alignment: str = "plain", **options: Any) -> TaskRecord:
-    """Learn over nodes and in process; models and predictions of all rows must be the same, to the last bit."""
+    """Learn over nodes and in process; models and predictions of all rows
+    must be the same, to the last bit.
+    """
     record = network.invite(task, alignment=alignment, **options)
     facts = network.learn(task)
     expected, members = network.in_process(**options)
@@ -192,7 +196,9 @@ def test_rows_that_one_does_not_know(tmp_path: Path) -> None:
 
 
 def assert_mean_stands_in(network: Network, record: TaskRecord, gone: set[int]) -> None:
-    """Both in learning and in prediction the mean over known rows stands in: the train loss can be had again."""
+    """Both in learning and in prediction the mean over known rows stands in:
+    the train loss can be had again.
+    """
     ensemble = network.ensemble(record)
     ids = network.tables["clinic"][ROW_ID]
     found = network.holder.predictor.predict(
@@ -318,7 +324,9 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
 
 
 def test_labels_that_need_other_terms(pair: Network) -> None:
-    """What others agreed to stands: more classes, or a cross-validation, need a new task; nothing is begun."""
+    """What others agreed to stands: more classes, or a cross-validation,
+    need a new task; nothing is begun.
+    """
     record = pair.invite("terms", rounds=1, cross_validation=0)
     pair.write("clinic", pair.tables["clinic"].assign(y=np.arange(60) % 3))
     with pytest.raises(TaskError, match=r"3 numbers per row, agreed were 1.*gal invite"):

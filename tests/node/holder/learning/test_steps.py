@@ -1,7 +1,8 @@
-"""One step of a version: who is asked, who is waited for, what counts, and what is said where too little came.
+"""One step of a version: who is asked, who is waited for, what counts, and what
+is said where too little came.
 
-Around it stand an organization that answers at once or never, and a clock that does not tick: the store, the gathering
-and the messages are the real ones.
+Around it stand an organization that answers at once or never, and a clock that does not tick: the store, the
+gathering and the messages are the real ones.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def received(message: Message) -> Received:
 
 
 class FakeNode:
-    """A label holder's node among organizations that answer as they are told to, as soon as they are asked."""
+    """A label holder's node among organizations that answer as they are told
+    to, as soon as they are asked.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -384,8 +387,10 @@ def test_fewer_than_the_quorum_stop_learning_and_say_what_to_do(step: Step) -> N
     with pytest.raises(TaskError) as error:
         step.carry(4, [step.fit(round=2)])
     assert str(error.value) == (
-        "step 4 (for round 2): 1 of 3 organizations answered, the quorum is 2. lab refused (policy): not today; ward did not "
-        "answer within 50 s. What came is kept: gal learn risk --resume, with --quorum 1 if these are enough; or go on "
+        "step 4 (for round 2): 1 of 3 organizations answered, the quorum is 2. lab refused (policy): not "
+        "today; ward did not "
+        "answer within 50 s. What came is kept: gal learn risk --resume, with --quorum 1 if these are "
+        "enough; or go on "
         "without: gal remove risk NAME"
     )
     assert not step.version.replies.is_closed(4)

@@ -1,7 +1,8 @@
 """What a version tells of the labels is drawn once, kept, and charged, before anything is sent.
 
-Under a label mechanism the noisy labels lie in the folder of the version that drew them, before the first message, and stay
-there until the task is forgotten: what resumes, and every later version, uses them again, which tells nobody anything new.
+Under a label mechanism the noisy labels lie in the folder of the version that drew them, before the first
+message, and stay there until the task is forgotten: what resumes, and every later version, uses them again,
+which tells nobody anything new.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class Recalled:
 class Drawn:
     """Noisy labels as one version drew them: key of the row and noisy label, each (n,).
 
-    A row keeps its noisy label when its true one is corrected later: new noise for changed labels only would show
-    which ones were changed. What is learned in the private refit is the label of today.
+    A row keeps its noisy label when its true one is corrected later: new noise for changed labels only would
+    show which ones were changed. What is learned in the private refit is the label of today.
     """
 
     keys: Integers
@@ -105,7 +106,8 @@ class Drawn:
             return Drawn(keys, noisy, table.schema.metadata[DRAW].decode())
         except (OSError, KeyError, TypeError, pa.ArrowException) as error:
             raise PrivacyError(
-                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring the file back from a "
+                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring "
+                "the file back from a "
                 "backup, or open a new task"
             ) from error
 
@@ -141,7 +143,8 @@ class KeptRelease:
             kept = np.fromfile(path, dtype="<f8")
             if kept.size != math.prod(shape):
                 raise PrivacyError(
-                    f"the release of round {round} in {path} is damaged, and another would cost again: learn a new version (--anew)"
+                    f"the release of round {round} in {path} is damaged, and another would cost again: "
+                    "learn a new version (--anew)"
                 )
             return kept.reshape(shape)
         noised = np.ascontiguousarray(self.made(residual, round, track, part), dtype="<f8")
@@ -174,7 +177,9 @@ def fitted_values(
 def refit_facts(
     task: Task, labels: Labels, reached: Progress | None, moved: Mapping[str, Any], ensemble: Ensemble
 ) -> dict[str, Any]:
-    """The private track: what counts, refitted to the true labels (n, 1); for the version's own facts, never sent."""
+    """The private track: what counts, refitted to the true labels (n, 1); for the
+    version's own facts, never sent.
+    """
     fitted = fitted_values(reached, moved, ensemble)
     if not any(fitted):
         return {"private_refit": None}
@@ -230,7 +235,9 @@ def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: Labe
 
 
 def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same without what was not measured: she has none of the others' columns, so nothing says what these tell."""
+    """The same without what was not measured: she has none of the others' columns,
+    so nothing says what these tell.
+    """
     attacks = [one for one in facts.get("attacks", []) if not one["name"].startswith("own features")]
     for one in attacks:
         one["ordinary"]["without"] = one["canaries"]["without"] = None
@@ -239,12 +246,14 @@ def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
     best = max(attacks, key=lambda one: float(one["ordinary"]["with"]["share"] or 0.0))
     share = best["ordinary"]["with"]
     said = (
-        f"The strongest attack ({best['name']}) was right about {share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%}) of "
+        f"The strongest attack ({best['name']}) was right about {share['share']:.1%} ({share['low']:.1%} to "
+        f"{share['high']:.1%}) of "
         "these rows."
     )
     if facts["bound"] is not None:
         said += (
-            f" The guarantee allows {facts['bound']:.1%} on average for rows whose classes were all equally likely before; where "
+            f" The guarantee allows {facts['bound']:.1%} on average for rows whose classes were all equally "
+            "likely before; where "
             "columns or the share of a class tell something, guesses are better without any message."
         )
     said += (
@@ -256,7 +265,8 @@ def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
 class LabelGuard:
     """Draws, keeps and charges what a version tells of the labels; what it has not let through is not sent.
 
-    ``noise`` makes the source of noise; default: the operating system's entropy. One that is not secure is refused.
+    ``noise`` makes the source of noise; default: the operating system's entropy. One
+    that is not secure is refused.
     """
 
     def __init__(self, node: HolderNode, noise: Callable[[], NoiseSource] | None = None) -> None:
@@ -271,7 +281,9 @@ class LabelGuard:
         labels: Labels,
         peers: Sequence[str],
     ) -> Protected:
-        """What learning may see of these true labels; charged when this returns, and the same however often it is called."""
+        """What learning may see of these true labels; charged when this returns, and the
+        same however often it is called.
+        """
         privacy, options = privacy_of(record.options), Options(**record.options["options"])
         disclosure = _Disclosure(self.node, record, version, tuple(sorted(peers)), row_keys(ids.values))
         made = privacy.made()
@@ -294,7 +306,9 @@ class LabelGuard:
             raise
 
     def _noisy(self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels) -> Floats:
-        """The noisy copy (n,) of the labels: as drawn before for rows that were there, drawn now and kept for others."""
+        """The noisy copy (n,) of the labels: as drawn before for rows that were there,
+        drawn now and kept for others.
+        """
         noisy, since = np.empty(len(labels.y)), np.zeros(len(labels.y), dtype=np.int64)
         earlier = disclosure.drawn()
         draws = {version: drawn.draw for version, drawn in earlier.items()}
@@ -319,7 +333,8 @@ class LabelGuard:
         source = self.noise()
         if source.secure is not True:
             raise PrivacyError(
-                f"{type(source).__name__} is no secure source of noise: whoever knows its seed takes the noise off again. A node "
+                f"{type(source).__name__} is no secure source of noise: whoever knows its seed takes the "
+                "noise off again. A node "
                 "takes the operating system's entropy only; nothing was sent"
             )
         return source
@@ -352,14 +367,18 @@ class _Disclosure:
         return {version: Drawn.read(path) for version, path in found.items() if version <= self.version}
 
     def releases(self) -> str:
-        """Names the releases of this version, beside which it lies: if they are lost, and drawn again, they cost again."""
+        """Names the releases of this version, beside which it lies: if they are lost,
+        and drawn again, they cost again.
+        """
         path = self.folder / "draw"
         if not path.exists():
             write_whole(path, uuid4().hex.encode(), durably=True)
         return path.read_text(encoding="ascii")
 
     def charge(self, version: int, draw: str, event: Event, keys: Integers) -> None:
-        """Charge these rows with what was drawn for a version of this task; the same draw again costs nothing."""
+        """Charge these rows with what was drawn for a version of this task; the
+        same draw again costs nothing.
+        """
         configuration = self.node.configuration
         charge = Charge(
             f"{self.record.id}/version {version}/{draw}",

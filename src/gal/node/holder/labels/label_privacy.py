@@ -51,12 +51,14 @@ class LabelPrivacy:
                 "the paper's guarantee nothing and are not for nodes; " if "paper" in self.mechanism else ""
             )
             raise InvalidOptionError(
-                f"no privacy mechanism of a task is called {self.mechanism!r:.80}; {paper}there are: {', '.join(names)}"
+                f"no privacy mechanism of a task is called {self.mechanism!r:.80}; {paper}there are: "
+                f"{', '.join(names)}"
             )
         classless = self.mechanism == NONE or not kind_named(self.mechanism).suits("classes")
         if self.classes is not None and classless:
             raise InvalidOptionError(
-                f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have randomised-response, or one "
+                f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have "
+                "randomised-response, or one "
                 "on residuals"
             )
         self.made()  # whatever else is wrong is said now
@@ -111,13 +113,17 @@ class LabelPrivacy:
         return regression_labels(y, options)
 
     def as_classes(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Labels as the public classes of the same name: 1, 1.0 and "1" are one class; others stay what they are."""
+        """Labels as the public classes of the same name: 1, 1.0 and "1" are one
+        class; others stay what they are.
+        """
         if self.classes is None:
             return y
         return named_classes(y, self.classes)
 
     def stand_in(self, n_rows: int) -> NDArray[Any]:
-        """Labels (n,) that could be, and tell nothing: for what must be known of a task before any noise is drawn."""
+        """Labels (n,) that could be, and tell nothing: for what must be known of a
+        task before any noise is drawn.
+        """
         could_be: Sequence[Any] = self.classes or (
             self.lower or 0.0,
             1.0 if self.upper is None else self.upper,
@@ -164,8 +170,10 @@ def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task:
     budget = label_budget(configuration)
     if budget is not None and privacy.mechanism == "none":
         raise PrivacyError(
-            f"the task {task!r} has no privacy mechanism, so it would tell every label, and node.toml allows epsilon "
-            f"{budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task with gal invite --privacy, or "
+            f"the task {task!r} has no privacy mechanism, so it would tell every label, and node.toml "
+            "allows epsilon "
+            f"{budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task with gal "
+            "invite --privacy, or "
             "take the budget out of node.toml"
         )
 
@@ -187,17 +195,22 @@ def check_affordable(
     too_much = cost > budget.epsilon or (budget.delta == 0 and before + cost > budget.epsilon * (1 + 1e-9))
     if too_much:
         asked = (
-            f"{privacy.mechanism} needs a delta, and the budget has delta {budget.delta:g}: set privacy.label_delta in node.toml"
+            f"{privacy.mechanism} needs a delta, and the budget has delta {budget.delta:g}: set "
+            "privacy.label_delta in node.toml"
             if math.isinf(cost)
-            else f"it costs epsilon {cost:.4g}, {before:.4g} of {budget.epsilon:g} are spent on these labels (privacy.label_epsilon)"
+            else f"it costs epsilon {cost:.4g}, {before:.4g} of {budget.epsilon:g} are spent on these "
+            "labels (privacy.label_epsilon)"
         )
         raise BudgetSpentError(
-            f"the task {task!r} could never be learned: {asked}. No invitation was written; take a smaller epsilon, or a larger budget"
+            f"the task {task!r} could never be learned: {asked}. No invitation was written; take a smaller "
+            "epsilon, or a larger budget"
         )
 
 
 def standing(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPrivacy) -> dict[str, Any]:
-    """What the row that lost most has lost, all tasks and organizations together, and what is left; None: without limit."""
+    """What the row that lost most has lost, all tasks and organizations together, and
+    what is left; None: without limit.
+    """
     subject, budget, made = subject_of(configuration), label_budget(configuration), privacy.made()
     delta = 0.0 if budget is None else budget.delta
     if delta == 0 and made is not None:
@@ -228,7 +241,10 @@ def in_words(facts: Mapping[str, Any]) -> str:
         if facts["budget"] is None
         else f"{facts['left']:.4g} of {facts['budget']:g} left"
     )
-    return f"Spent on these labels so far, all tasks and organizations together: epsilon {facts['spent']:.4g}{at_delta}; {limit}."
+    return (
+        "Spent on these labels so far, all tasks and organizations together: epsilon "
+        f"{facts['spent']:.4g}{at_delta}; {limit}."
+    )
 
 
 def privacy_facts(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPrivacy) -> dict[str, Any]:

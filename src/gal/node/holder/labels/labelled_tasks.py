@@ -43,7 +43,9 @@ class LabelledRows:
 
 
 def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
-    """The same rows by their ids: the order of a source can tell labels, as where cases come before controls."""
+    """The same rows by their ids: the order of a source can tell labels, as
+    where cases come before controls.
+    """
     order = np.argsort(rows.ids.values, kind="stable")
     return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
 
@@ -59,6 +61,11 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     if len(there) == 0:
         raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
     return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+
+
+_NOT_LISTENING = (
+    "{} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
+)
 
 
 def new_task(
@@ -82,9 +89,7 @@ def new_task(
     """
     check_name(name, "a task")
     if configuration.listen is None:
-        raise TaskError(
-            f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
-        )
+        raise TaskError(_NOT_LISTENING.format(configuration.name))
     everybody = invited(configuration.name, cards, organizations)
     kept = {"kind": kind, "seed": seed, "options": dict(options)}
     if privacy.mechanism != "none":
@@ -130,7 +135,8 @@ def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[
     if unknown or not members:
         known = ", ".join(sorted(cards.all())) or "none"
         raise InvalidInputError(
-            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add FILE"
+            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add "
+            "FILE"
         )
     if own in members:
         raise InvalidInputError(f"{own!r} is this organization itself: it takes part anyway")
@@ -151,7 +157,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
     if options.get("closing", "auto") not in ("auto", True, False):
         raise InvalidOptionError(
-            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a model of one\'s own '
+            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a model of '
+            "one's own "
             "is for the estimators and gal.learn"
         )
 
@@ -211,14 +218,17 @@ def check_terms(
     for what, (now, agreed, beyond) in needed.items():
         if beyond:
             raise TaskError(
-                f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were agreed: {now} {what}, "
+                f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were "
+                f"agreed: {now} {what}, "
                 f"agreed were {agreed}. Open a new task for them: gal invite"
             )
 
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """The labels of a version as they were when it began: what resumes does not depend on a source that changes."""
+    """The labels of a version as they were when it began: what resumes does not
+    depend on a source that changes.
+    """
 
     folder: Path
 

@@ -1,4 +1,6 @@
-"""Whether a version that was learned predicts from now on: not if it is worse than the one that does, nor with too few."""
+"""Whether a version that was learned predicts from now on: not if it is worse than the
+one that does, nor with too few.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class Acceptance:
         """InvalidOptionError where that can never be."""
         if self.at_least > n_organizations:
             raise InvalidOptionError(
-                f"--at-least {self.at_least} can never be reached: the task has {n_organizations} organizations, your own "
+                f"--at-least {self.at_least} can never be reached: the task has {n_organizations} "
+                "organizations, your own "
                 "included"
             )
 

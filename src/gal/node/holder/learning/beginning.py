@@ -1,4 +1,6 @@
-"""How a version begins: every organization says which of the label holder's rows it knows, and both mean the same ones."""
+"""How a version begins: every organization says which of the label holder's rows it
+knows, and both mean the same ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ BEGIN = 0
 
 
 class Beginning:
-    """Agrees with organizations on the rows of a version: with most before the first round, with some later."""
+    """Agrees with organizations on the rows of a version: with most before
+    the first round, with some later.
+    """
 
     def __init__(self, version: OpenVersion) -> None:
         self._version, self._gathering = version, version.gathering
@@ -149,7 +153,9 @@ class Beginning:
         return refused
 
     def _asking(self, name: str, seconds: float) -> Asking | None:
-        """Which of her rows she asks an organization about: all, or those found by a private set intersection."""
+        """Which of her rows she asks an organization about: all, or those found
+        by a private set intersection.
+        """
         version = self._version
         if version.terms.alignment != "psi":
             return Asking(np.arange(len(version.rows.ids)))
@@ -161,8 +167,10 @@ class Beginning:
         )
         if positions is not None and len(positions) == 0:
             raise AlignmentError(
-                f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id names the same kind of "
-                f"id at both, written in the same way, or go on without: gal remove {version.record.name} {name}"
+                f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id "
+                "names the same kind of "
+                f"id at both, written in the same way, or go on without: gal remove {version.record.name} "
+                f"{name}"
             )
         return None if positions is None else Asking(positions)
 

@@ -1,4 +1,6 @@
-"""Waiting for organizations: until all are connected, or time is up and enough are; the only place that knows a quorum."""
+"""Waiting for organizations: until all are connected, or time is up and enough are; the
+only place that knows a quorum.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Patience:
 
 @dataclass
 class Gathering:
-    """The organizations of one version: who is invited, who is there, and how long the others are waited for."""
+    """The organizations of one version: who is invited, who is there, and how
+    long the others are waited for.
+    """
 
     node: HolderNode
     record: TaskRecord
@@ -50,7 +54,8 @@ class Gathering:
     def __post_init__(self) -> None:
         if self.patience.quorum > self.n_organizations:
             raise InvalidOptionError(
-                f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has {self.n_organizations} "
+                f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has "
+                f"{self.n_organizations} "
                 "organizations, your own included"
             )
 
@@ -98,7 +103,9 @@ class Gathering:
             raise LearningInterruptedError(f"learning {self.record.name!r} was interrupted{how}")
 
     def connect(self) -> list[str]:
-        """Wait until everybody is connected, or time is up and a quorum is; whose models move, of those there."""
+        """Wait until everybody is connected, or time is up and a quorum is;
+        whose models move, of those there.
+        """
 
         def missing() -> list[str]:
             return [name for name in self.invited if name not in self.present()]
@@ -112,12 +119,16 @@ class Gathering:
         return sorted(name for name in self.invited if present.get(name))
 
     def check_quorum(self, n_there: int, missing: Sequence[str], again: str = "") -> None:
-        """TaskError where too few are there; ``again`` is the option with which the command is given once more."""
+        """TaskError where too few are there; ``again`` is the option with which
+        the command is given once more.
+        """
         if n_there < self.quorum:
             command = f"gal learn {self.record.name} {again}".strip()
             raise TaskError(
-                f"only {n_there} of {self.n_organizations} organizations are there after {self.patience.join:g} s, the quorum is {self.quorum} of "
-                f"{self.n_organizations}; not there: {', '.join(missing)}. Are their nodes running (gal serve), and have they joined "
+                f"only {n_there} of {self.n_organizations} organizations are there after "
+                f"{self.patience.join:g} s, the quorum is {self.quorum} of "
+                f"{self.n_organizations}; not there: {', '.join(missing)}. Are their nodes running (gal "
+                "serve), and have they joined "
                 f"{self.record.name!r} (gal join)? Then: {command}"
             )
 

@@ -1,7 +1,9 @@
-"""Learning over nodes: carries the requests of Algorithm 1 to the organizations, round by round, and survives.
+"""Learning over nodes: carries the requests of Algorithm 1 to the
+organizations, round by round, and survives.
 
-Every reply is on the disk before it counts, and a step (one list of requests) is closed in one transaction that says whose
-replies count. Learning again from the closed steps gives the same numbers, so that resuming is simply that.
+Every reply is on the disk before it counts, and a step (one list of requests) is closed in one
+transaction that says whose replies count. Learning again from the closed steps gives the same numbers,
+so that resuming is simply that.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Learning:
     """Drives the learning stage of one version over its organizations."""
 
     def __init__(self, version: OpenVersion, transcript: Transcript | None = None) -> None:
-        """``transcript`` collects what was sent and what came back, for who wants to know what it gives away."""
+        """``transcript`` collects what was sent and what came back, for who
+        wants to know what it gives away.
+        """
         self.version, self.transcript = version, transcript
         self.reached: Progress | None = None
         """After the last finished round."""
@@ -41,7 +45,9 @@ class Learning:
         return self._beginning.shared
 
     def run(self) -> Ensemble:
-        """Learn to the end; LearningInterruptedError where it is stopped, and what was done so far is kept."""
+        """Learn to the end; LearningInterruptedError where it is stopped,
+        and what was done so far is kept.
+        """
         self._beginning.begin()
         rounds = Rounds(self.version, self._beginning)
         steps = learn(self.version.task, on_round=self._report_round)

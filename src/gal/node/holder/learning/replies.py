@@ -1,4 +1,6 @@
-"""Where a reply is accepted: it is on the disk before it counts, is checked once, and becomes values for the engine."""
+"""Where a reply is accepted: it is on the disk before it counts, is checked once, and
+becomes values for the engine.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Replies:
     # What is asked
 
     def request(self, step: int, place: int, request: Request, name: str) -> Encoded:
-        """The request for one organization: only the rows that it knows. The same rows make the same message."""
+        """The request for one organization: only the rows that it knows. The
+        same rows make the same message.
+        """
         shared, version = self._shared[name], self._version
         key = place, shared.digest
         if key not in self._requests:
@@ -122,7 +126,9 @@ class Replies:
         return replies
 
     def _reply(self, step: int, stored: StoredReply, request: Request) -> Reply:
-        """What the engine gets for a stored reply: values of all rows, or an error that says what was wrong."""
+        """What the engine gets for a stored reply: values of all rows, or an
+        error that says what was wrong.
+        """
         name = stored.organization
         if stored.file is None:
             return NoAnswerError(stored.problem or "did not answer")
@@ -140,17 +146,21 @@ class Replies:
     def _not_the_same(self, step: int) -> TaskError:
         task = self._version.record.name
         return TaskError(
-            f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else than it did. "
+            f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else "
+            "than it did. "
             f"gal-learn or the options have changed; learn a new version: gal learn {task}"
         )
 
     def _again(self, step: int, stored: StoredReply, asked: Encoded) -> Message:
-        """A reply that counts was lost with the disk: whoever gave it still has it, and gives the same again."""
+        """A reply that counts was lost with the disk: whoever gave it still
+        has it, and gives the same again.
+        """
         version, name = self._version, stored.organization
         came = self._ask_again(name, asked) if name != version.own_name else version.ask_own(asked)
         if came is None or came.digest != stored.digest:
             raise TaskError(
-                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did not give the same again: "
+                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did "
+                "not give the same again: "
                 f"learn a new version with gal learn {version.record.name} --anew"
             )
         write_whole(version.folder / str(stored.file), came.data)
@@ -169,7 +179,9 @@ class Replies:
 
 
 def read_values(message: Message, shared: SharedRows, request: Request, task: Task) -> Reply:
-    """The values in a reply for all rows of the task; what cannot be used is an error for the engine to name."""
+    """The values in a reply for all rows of the task; what cannot be used is
+    an error for the engine to name.
+    """
     fits = isinstance(request, FitRequest)
     if message.kind != ("fitted" if fits else "predicted"):
         return InvalidReplyError(f"answered with {message.kind}")

@@ -1,4 +1,6 @@
-"""Where a node waits: each round's requests go out, replies are awaited, and the step is closed in one transaction."""
+"""Where a node waits: each round's requests go out, replies are awaited, and the
+step is closed in one transaction.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ class Rounds:
             one.result()
 
     def _close(self, step: int, requests: Sequence[Request], pendings: Pendings) -> None:
-        """The step is over: who has not answered is missed, for good; too few, and learning waits for people."""
+        """The step is over: who has not answered is missed, for good; too few,
+        and learning waits for people.
+        """
         version, stored = self._version, self._version.replies.of(step)
         answered = {one.organization for one in stored if one.file}
         broken = [one for one in pendings.values() if one.problem]
@@ -122,9 +126,12 @@ class Rounds:
     ) -> TaskError:
         gathering, task = self._gathering, self._version.record.name
         return TaskError(
-            f"step {step} ({_what(requests)}): {n_answered} of {gathering.n_organizations} organizations answered, the quorum is "
-            f"{gathering.quorum}. {'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. What came is kept: "
-            f"gal learn {task} --resume, with --quorum {max(n_answered, 1)} if these are enough; or go on without: "
+            f"step {step} ({_what(requests)}): {n_answered} of {gathering.n_organizations} organizations "
+            "answered, the quorum is "
+            f"{gathering.quorum}. {'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. "
+            "What came is kept: "
+            f"gal learn {task} --resume, with --quorum {max(n_answered, 1)} if these are enough; or go on "
+            "without: "
             f"gal remove {task} NAME"
         )
 

@@ -68,7 +68,8 @@ class Versions:
         open_ones = self._open(record)
         if open_ones and not anew:
             raise TaskError(
-                f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn {record.name} --resume, or give "
+                f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn "
+                f"{record.name} --resume, or give "
                 "it up with --anew"
             )
         for number in open_ones:
@@ -106,7 +107,9 @@ class Versions:
         return version
 
     def reopen(self, gathering: Gathering) -> OpenVersion:
-        """A version whose files are there; what it will tell of the labels is drawn, kept and charged when this returns."""
+        """A version whose files are there; what it will tell of the labels is drawn, kept
+        and charged when this returns.
+        """
         node, record = self._node, gathering.record
         folder = node.state.folder(record.id, gathering.version, HOLDER)
         rows, organizations, moving = VersionFiles(folder).read()
@@ -135,7 +138,9 @@ class Versions:
     def finish(
         self, learning: Learning, ensemble: Ensemble, seconds: float, acceptance: Acceptance
     ) -> dict[str, Any]:
-        """Remember what was learned, and let everybody know that this version is over; the better one predicts."""
+        """Remember what was learned, and let everybody know that this version is
+        over; the better one predicts.
+        """
         version, state = learning.version, self._node.state
         record, labels = version.record, version.labels
         outcome = LearningOutcome(
@@ -179,12 +184,15 @@ class Versions:
         found = self._node.state.learned_version(version.record.id, version.number)
         if found is None:
             raise TaskError(
-                f"version {version.number} of {version.record.name!r} is not on record any more: was the task forgotten?"
+                f"version {version.number} of {version.record.name!r} is not on record any more: was the "
+                "task forgotten?"
             )
         return found
 
     def measure_leak(self, learning: Learning) -> dict[str, Any]:
-        """What the messages of a finished version gave away, kept with it; nothing where nobody wanted to know."""
+        """What the messages of a finished version gave away, kept with it;
+        nothing where nobody wanted to know.
+        """
         version, state = learning.version, self._node.state
         record = version.record
         if learning.transcript is None:
