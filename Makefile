@@ -8,8 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= node
-# Modules are compiled when they are first imported: most of what torch brings never is.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# With compiled modules: a process that is shut in cannot keep what it compiles itself.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 empty :=
 comma := ,
 GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))

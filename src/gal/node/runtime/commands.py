@@ -26,7 +26,6 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
     from gal.node.holder.learning.acceptance import Acceptance
     from gal.node.holder.learning.gathering import Patience
-    from gal.node.web.endpoint import Endpoint
 
     def learn(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
         either = _either(stopping, node.stopping)
@@ -62,6 +61,8 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
         )
 
     def endpoint(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
+        from gal.node.web.endpoint import Endpoint  # a web server takes a second to import
+
         with Endpoint(holder, arguments["task"], arguments["listen"], arguments["seconds"]) as serving:
             where = {"port": serving.port, "scheme": serving.scheme, "token": str(serving.token_file)}
             report({"event": "listening", **where})
