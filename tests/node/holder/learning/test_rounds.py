@@ -349,7 +349,8 @@ def test_nothing_is_left_lying_about(pair: Network) -> None:
     state = pair.nodes["clinic"].state
     assert [*state.folder(record.id, 1, "label holder").iterdir()] == []
     kept = {path.name for path in pair.nodes["lab"].state.folder(record.id, 1).iterdir()}
-    assert kept == {"model-assisted-1.gal", "model-assisted-2.gal"}
+    models = {"model-assisted-1.gal", "model-assisted-2.gal"}
+    assert kept == models | {"learned-columns.json", "learned-rows.npy"}, "what changed data are known by"
 
 
 def test_one_leaves_during_learning(pair: Network) -> None:
