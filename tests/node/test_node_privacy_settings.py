@@ -50,7 +50,7 @@ def test_budgets(tmp_path: Path) -> None:
 
 def test_what_init_writes_holds_when_it_is_uncommented(tmp_path: Path) -> None:
     text = new_configuration_text("lab")
-    section = text[text.index("# [privacy]") : text.index("# [network]")]
+    section = text[text.index("# [privacy]") :].split("\n\n")[0]
     lines = [line.removeprefix("# ") for line in section.splitlines()[1:]]
     found = read(tmp_path, "\n".join(lines)).privacy
     assert found.model_fields_set == set(type(found).model_fields)
