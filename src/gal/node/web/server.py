@@ -83,7 +83,7 @@ def listening_socket(listen: str) -> socket.socket:
     host, port = parse_address(listen, "cannot listen there", any_port=True)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        made = socket.socket(found[0], socket.SOCK_STREAM)
+        made = socket.socket(*found[:3])  # with its protocol: asyncio then sends small answers at once
     except (OSError, OverflowError) as error:
         raise InvalidInputError(
             f"cannot listen on {listen}: {getattr(error, 'strerror', None) or error}"
