@@ -48,10 +48,8 @@ class Mechanism(ABC):
         """
 
 
-class LabelMechanism(Mechanism):
-    """Makes a noisy copy of the labels once: ``cost`` is what all that follows from it costs."""
-
-    noised = "labels"
+class _Drawing(Mechanism):
+    """Draws noise."""
 
     @property
     def source(self) -> NoiseSource | None:
@@ -65,6 +63,12 @@ class LabelMechanism(Mechanism):
         mechanism: Any = self  # a dataclass, as each of them is
         made: Self = replace(mechanism, source=source)
         return made
+
+
+class LabelMechanism(_Drawing):
+    """Makes a noisy copy of the labels once: ``cost`` is what all that follows from it costs."""
+
+    noised = "labels"
 
     @property
     @abstractmethod
@@ -94,7 +98,7 @@ class LabelMechanism(Mechanism):
         """The guarantee in plain words."""
 
 
-class ResidualMechanism(Mechanism):
+class ResidualMechanism(_Drawing):
     """Noises the residuals of a task: ``release`` makes what is sent, ``cost`` is
     what all rounds cost together.
     """
@@ -107,19 +111,6 @@ class ResidualMechanism(Mechanism):
         Mechanisms have a field of this name.
         """
         return None
-
-    @property
-    def source(self) -> NoiseSource | None:
-        """Where noise comes from; None: the operating system's entropy.
-        Mechanisms have a field of this name.
-        """
-        return None
-
-    def drawing_from(self, source: NoiseSource) -> Self:
-        """The same with noise from this source."""
-        mechanism: Any = self  # a dataclass, as each of them is
-        made: Self = replace(mechanism, source=source)
-        return made
 
     @property
     @abstractmethod

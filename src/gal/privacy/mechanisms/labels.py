@@ -9,9 +9,10 @@ receive, in any number of rounds, costs epsilon once (post-processing). The **pr
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,13 @@ from gal.privacy.accounting import (
 )
 from gal.privacy.mechanisms.contract import COMPARED_EPSILONS, LabelMechanism, Mark, MechanismKind
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
-from gal.privacy.mechanisms.likelihood import Insight, log_likelihood_as_sent, log_normal, noisy_labels
+from gal.privacy.mechanisms.likelihood import (
+    Insight,
+    log_laplace,
+    log_likelihood_as_sent,
+    log_normal,
+    noisy_labels,
+)
 from gal.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
@@ -146,15 +153,58 @@ class RandomisedResponse(LabelMechanism):
         )
 
 
+class _NoiseOnNumbers(LabelMechanism):
+    """What both kinds of noise have in common; which noise, and how much, is theirs."""
+
+    noise: ClassVar[str]
+    """laplace or gaussian"""
+    lower: float
+    upper: float
+    suits = ("numbers",)
+
+    @abstractmethod
+    def scale(self, n_outputs: int = 1) -> float:
+        """Of the noise; all outputs of a row together cost what the mechanism costs."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The public bounds."""
+        return self.lower, self.upper
+
+    def read(self, y: Any, options: Options) -> Labels:
+        """The true labels, within the bounds, and squared error."""
+        return _numbers(y, options, self.lower, self.upper)
+
+    def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
+        """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
+        add = source.laplace if self.noise == "laplace" else source.gaussian
+        return Labels(add(labels.y, self.scale(labels.y.shape[1])), labels.loss)
+
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Noise around each label; the first residual gives the noisy one away."""
+        noisy = noisy_labels(insight)
+        scale = self.scale(noisy.shape[1])
+        likely = log_laplace if self.noise == "laplace" else log_normal
+        within = [np.clip(label, self.lower, self.upper) for label in labels]
+        return np.stack([likely(noisy, label, scale) for label in within], axis=1)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return (
+            f"{self.noise.capitalize()} noise on labels between the public bounds {self.lower:g} and "
+            f"{self.upper:g} with {self.cost}, once for all rounds and all organizations together."
+        )
+
+
 @dataclass(frozen=True)
-class LaplaceLabels(LabelMechanism):
+class LaplaceLabels(_NoiseOnNumbers):
     """Numbers within public bounds, plus Laplace noise of scale (upper - lower) / epsilon."""
 
     epsilon: float
     lower: float
     upper: float
     source: NoiseSource | None = None
-    suits = ("numbers",)
+    noise: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -170,37 +220,13 @@ class LaplaceLabels(LabelMechanism):
         """The same for the ledger."""
         return Event("laplace", 1 / self.epsilon)
 
-    def read(self, y: Any, options: Options) -> Labels:
-        """The true labels, within the bounds, and squared error."""
-        return _numbers(y, options, self.lower, self.upper)
-
     def scale(self, n_outputs: int = 1) -> float:
         """Of the noise; all outputs of a row together cost epsilon."""
         return n_outputs * (self.upper - self.lower) / self.epsilon
 
-    def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
-        """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
-        return Labels(source.laplace(labels.y, self.scale(labels.y.shape[1])), labels.loss)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The public bounds."""
-        return self.lower, self.upper
-
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Laplace noise around each label; the first residual gives the noisy one away."""
-        noisy = noisy_labels(insight)
-        scale = self.scale(noisy.shape[1])
-        within = [np.clip(label, self.lower, self.upper) for label in labels]
-        return np.stack([-np.abs(noisy - label) / scale for label in within], axis=1)
-
-    def describe(self) -> str:
-        """The guarantee in plain words."""
-        return _described("Laplace", self.lower, self.upper, self.cost)
-
 
 @dataclass(frozen=True)
-class GaussianLabels(LabelMechanism):
+class GaussianLabels(_NoiseOnNumbers):
     """Numbers within public bounds, plus Gaussian noise for (epsilon, delta)."""
 
     epsilon: float
@@ -208,7 +234,7 @@ class GaussianLabels(LabelMechanism):
     lower: float
     upper: float
     source: NoiseSource | None = None
-    suits = ("numbers",)
+    noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -225,33 +251,9 @@ class GaussianLabels(LabelMechanism):
         """The same for the ledger."""
         return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, releases=1))
 
-    def read(self, y: Any, options: Options) -> Labels:
-        """The true labels, within the bounds, and squared error."""
-        return _numbers(y, options, self.lower, self.upper)
-
     def scale(self, n_outputs: int = 1) -> float:
         """Standard deviation of the noise; all outputs of a row together cost (epsilon, delta)."""
         return self.event.parameter * (self.upper - self.lower) * math.sqrt(n_outputs)
-
-    def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
-        """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
-        return Labels(source.gaussian(labels.y, self.scale(labels.y.shape[1])), labels.loss)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The public bounds."""
-        return self.lower, self.upper
-
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Gaussian noise around each label; the first residual gives the noisy one away."""
-        noisy = noisy_labels(insight)
-        scale = self.scale(noisy.shape[1])
-        within = [np.clip(label, self.lower, self.upper) for label in labels]
-        return np.stack([log_normal(noisy, label, scale) for label in within], axis=1)
-
-    def describe(self) -> str:
-        """The guarantee in plain words."""
-        return _described("Gaussian", self.lower, self.upper, self.cost)
 
 
 def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
@@ -273,14 +275,6 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
             "or clip the labels yourself. Nothing was sent."
         )
     return labels
-
-
-def _described(noise: str, lower: float, upper: float, cost: Cost) -> str:
-    return (
-        f"{noise} noise on labels between the public bounds {lower:g} and {upper:g} with {cost}, once for "
-        "all rounds and "
-        "all organizations together."
-    )
 
 
 RESPONSE = MechanismKind(

@@ -8,9 +8,9 @@ beforehand. What comes after, weights, rates and the next residual, follows from
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,45 @@ class NoisyResiduals:
         return add(clipped, self.scale)
 
 
+class _NoiseOnResiduals(ResidualMechanism):
+    """What both kinds of noise have in common; which noise, and how much, is theirs."""
+
+    noise: ClassVar[str]
+    """laplace or gaussian"""
+    epsilon: float
+    delta: float
+    clip: float
+
+    @property
+    def cost(self) -> Cost:
+        """(epsilon, delta) for all rounds."""
+        return Cost(self.epsilon, self.delta)
+
+    def release(self, loss: Loss, rounds: int, source: NoiseSource) -> NoisyResiduals:
+        """What is sent instead of the residuals of this loss."""
+        total, length = sensitivities(loss, self.clip)
+        scale = self.event(rounds).parameter * (total if self.noise == "laplace" else length)
+        return NoisyResiduals(self.noise, scale, self.clip, rounds, source)
+
+    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+        """Noise around the clipped residual of each label, in every round anew."""
+        nobody: Any = None  # draws nothing here: only the scale is asked for
+        scale = self.release(insight.loss, insight.rounds, nobody).scale
+        likely = log_laplace if self.noise == "laplace" else log_normal
+        messages = insight.unscaled()
+        expected = [np.clip(insight.expected(one), -self.clip, self.clip)[:, :, None] for one in labels]
+        return in_pieces(insight, [likely(messages, one, scale) for one in expected])
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return (
+            f"{self.noise.capitalize()} noise on every residual, clipped at +-{self.clip:g}: {self.cost} for "
+            "all rounds and all organizations together."
+        )
+
+
 @dataclass(frozen=True)
-class GaussianResiduals(ResidualMechanism):
+class GaussianResiduals(_NoiseOnResiduals):
     """Gaussian noise on every residual; all rounds together cost (epsilon, delta)."""
 
     epsilon: float
@@ -70,39 +107,20 @@ class GaussianResiduals(ResidualMechanism):
     classes: Sequence[Any] | None = None
     """The public set of all classes that can occur, where labels are classes."""
     source: NoiseSource | None = None
+    noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         check_clip(self.clip)
 
-    @property
-    def cost(self) -> Cost:
-        """(epsilon, delta) for all rounds."""
-        return Cost(self.epsilon, self.delta)
-
     def event(self, rounds: int) -> Event:
         """The same for the ledger."""
         return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, rounds), count=rounds)
 
-    def release(self, loss: Loss, rounds: int, source: NoiseSource) -> NoisyResiduals:
-        """What is sent instead of the residuals of this loss."""
-        scale = self.event(rounds).parameter * sensitivities(loss, self.clip)[1]
-        return NoisyResiduals("gaussian", scale, self.clip, rounds, source)
-
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Gaussian noise around the clipped residual of each label."""
-        nobody: Any = None  # draws nothing here: only the scale is asked for
-        scale = self.release(insight.loss, insight.rounds, nobody).scale
-        return _noised(insight, labels, self.clip, lambda sent, true: log_normal(sent, true, scale))
-
-    def describe(self) -> str:
-        """The guarantee in plain words."""
-        return _described("Gaussian", self.clip, self.cost)
-
 
 @dataclass(frozen=True)
-class LaplaceResiduals(ResidualMechanism):
+class LaplaceResiduals(_NoiseOnResiduals):
     """Laplace noise on every residual; all rounds together cost epsilon (or
     less noise for (epsilon, delta)).
     """
@@ -114,6 +132,7 @@ class LaplaceResiduals(ResidualMechanism):
     classes: Sequence[Any] | None = None
     """The public set of all classes that can occur, where labels are classes."""
     source: NoiseSource | None = None
+    noise: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -121,29 +140,9 @@ class LaplaceResiduals(ResidualMechanism):
             check_delta(self.delta)
         check_clip(self.clip)
 
-    @property
-    def cost(self) -> Cost:
-        """(epsilon, delta) for all rounds."""
-        return Cost(self.epsilon, self.delta)
-
     def event(self, rounds: int) -> Event:
         """The same for the ledger."""
         return Event("laplace", laplace_multiplier(self.epsilon, self.delta, rounds), count=rounds)
-
-    def release(self, loss: Loss, rounds: int, source: NoiseSource) -> NoisyResiduals:
-        """What is sent instead of the residuals of this loss."""
-        scale = self.event(rounds).parameter * sensitivities(loss, self.clip)[0]
-        return NoisyResiduals("laplace", scale, self.clip, rounds, source)
-
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Laplace noise around the clipped residual of each label."""
-        nobody: Any = None  # draws nothing here: only the scale is asked for
-        scale = self.release(insight.loss, insight.rounds, nobody).scale
-        return _noised(insight, labels, self.clip, lambda sent, true: log_laplace(sent, true, scale))
-
-    def describe(self) -> str:
-        """The guarantee in plain words."""
-        return _described("Laplace", self.clip, self.cost)
 
 
 def sensitivities(loss: Loss, clip: float) -> tuple[float, float]:
@@ -174,22 +173,6 @@ def check_clip(clip: Any) -> None:
             "clip must be a number above 0: a public bound of residuals, chosen without looking at the "
             f"labels, got {clip!r}"
         )
-
-
-def _described(noise: str, clip: float, cost: Cost) -> str:
-    return (
-        f"{noise} noise on every residual, clipped at +-{clip:g}: {cost} for all rounds and all "
-        "organizations together."
-    )
-
-
-def _noised(
-    insight: Insight, labels: Sequence[Floats], clip: float, likely: Callable[[Floats, Floats], Floats]
-) -> Floats:
-    """Noise of one scale on residuals clipped at a public bound, in every round anew."""
-    messages = insight.unscaled()
-    expected = [np.clip(insight.expected(label), -clip, clip)[:, :, None] for label in labels]
-    return in_pieces(insight, [likely(messages, one) for one in expected])
 
 
 GAUSSIAN = MechanismKind(
