@@ -199,7 +199,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """Public facts about the fit."""
         self.rounds_ = finished_rounds(self.ensemble_, self._seconds)
         self.n_rounds_ = self.ensemble_.n_rounds
-        self.contributions_ = dict(self.ensemble_.contributions)
+        self.contributions_ = dict(self.ensemble_.earned)
+        self.shares_ = self.ensemble_.shares
         self.closing_ = self.ensemble_.closing
 
     @property
