@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from gal.core.coalitions import Spoken
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
@@ -227,6 +228,11 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         model, table, answers = self._ask(X, missing)
         return model.output(table, answers)
 
+    def _spoken(self, X: Any) -> Spoken:
+        """What each organization, and the closing model, say of these rows."""
+        model, table, answers = self._ask(X)
+        return model.spoken(table, answers)
+
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
         model, table, answers = self._ask(X)
         yield from model.staged(table, answers)
@@ -325,14 +331,14 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
         """Predictions; ``missing`` names organizations that cannot be asked, or maps them to rows."""
-        return self._prediction(self._output(X, missing))
+        return self._predicted(self._output(X, missing))
 
     def staged_predict(self, X: Any) -> Iterator[Floats]:
         """Predictions after each round."""
         for output in self._staged_outputs(X):
-            yield self._prediction(output)
+            yield self._predicted(output)
 
-    def _prediction(self, output: Floats) -> Floats:
+    def _predicted(self, output: Floats) -> Floats:
         prediction = self._loss.inverse_link(output)
         return prediction[:, 0] if self._single_output else prediction
 
@@ -370,7 +376,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 
     def predict(self, X: Any, missing: Any = None) -> NDArray[Any]:
         """The most probable class; ``missing`` names organizations that cannot be asked."""
-        return self._classes_of(self._output(X, missing))
+        return self._predicted(self._output(X, missing))
 
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """Class probabilities after each round."""
@@ -380,7 +386,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     def staged_predict(self, X: Any) -> Iterator[NDArray[Any]]:
         """The most probable class after each round."""
         for output in self._staged_outputs(X):
-            yield self._classes_of(output)
+            yield self._predicted(output)
 
     def _probabilities(self, output: Floats) -> Floats:
         if isinstance(self._loss, BinaryLogLoss | MultinomialLogLoss):
@@ -394,7 +400,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
             return output
         return output[:, 0] if output.shape[1] == 1 else output[:, 1] - output[:, 0]
 
-    def _classes_of(self, output: Floats) -> NDArray[Any]:
+    def _predicted(self, output: Floats) -> NDArray[Any]:
         chosen = self._decision(output)
         codes = (chosen > 0).astype(int) if chosen.ndim == 1 else chosen.argmax(axis=1)
         return np.asarray(self.classes_[codes])

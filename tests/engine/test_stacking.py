@@ -297,7 +297,7 @@ def test_in_parts_there_is_the_same() -> None:
     assert plain.closing is None
     same, closed = (
         replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0, shares=None)
-            for one in (plain, ensemble)
+        for one in (plain, ensemble)
     )  # each is compared as it predicts
     assert same == closed, "the rounds are the same"
     assert (predict(plain, [left, right]).output != found.output).any()

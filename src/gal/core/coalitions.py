@@ -1,9 +1,9 @@
 """What some of the organizations would bring: estimated from what all of them said, at no request.
 
-Every organization's part of F^T is known for the rows that judge. Where only some are there, the best that the
-label holder could make of it is estimated as the projection of the final output on what is left: her model
-alone, her own part, and theirs. No label takes part in it, so that noise finds nothing to fit. Of the closing
-model it asks what it says when the answers of those who are not there are those of another row.
+Every organization's part of F^T is known for the rows that judge. Where only some are there, the best that
+the label holder could make of it is estimated as the projection of the final output on what is left: her
+model alone, her own part, and theirs. No label takes part in it, so that noise finds nothing to fit. Of the
+closing model it asks what it says when the answers of those who are not there are those of another row.
 
 It is an estimate: with fewer organizations the others would have been sent other residuals.
 """
@@ -22,9 +22,6 @@ from gal.core.games import Game
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-SAME = 1e-10
-"""Directions that differ by less than this, relative to the largest, count as one."""
-
 
 @dataclass(frozen=True)
 class Spoken:
@@ -37,7 +34,7 @@ class Spoken:
     final: Floats
     """What the whole model says."""
     closed: Callable[[Sequence[frozenset[str]]], list[Floats]] | None = None
-    """What the closing model adds where some organizations do not answer for the row, for each of these sets."""
+    """What the closing model adds where some do not answer for the row, for each set of those who do not."""
 
 
 def spoken(
@@ -64,7 +61,10 @@ def spoken(
     def closed(absent: Sequence[frozenset[str]]) -> list[Floats]:
         moved = np.concatenate([_without(output, parts, some, other) for some in absent])
         said = [
-            {name: np.concatenate([v[other] if name in some else v for some in absent]) for name, v in one.items()}
+            {
+                name: np.concatenate([v[other] if name in some else v for some in absent])
+                for name, v in one.items()
+            }
             for one in used
         ]
         return np.split(closing.output(moved, said) - moved, len(absent))  # asked once: every call costs
@@ -89,7 +89,8 @@ def outputs_by_coalition(said: Spoken, alone: Floats | None, holder: str | None,
     fixed |= {holder: said.parts[holder]} if holder is not None and holder in said.parts else {}
     columns = fixed | {name: said.parts[name] for name in game.players if name in said.parts}
     names, everybody = list(columns), frozenset(game.players)
-    known = _Columns(target.ravel(), [_centred(columns[name])[0].ravel() for name in names])
+    usual = [1.0 if name else 0.0 for name in names]  # in the whole model parts count once, alone not at all
+    known = _Columns(target.ravel(), [_centred(columns[name])[0].ravel() for name in names], usual)
     closed: Sequence[Floats] = ()
     if said.closed is not None:
         closed = said.closed([everybody - some for some in game.coalitions[:-1]])
@@ -104,22 +105,29 @@ def outputs_by_coalition(said: Spoken, alone: Floats | None, holder: str | None,
 class _Columns:
     """Columns on which a target is projected, some at a time; their products are taken once."""
 
-    def __init__(self, target: Floats, columns: Sequence[Floats]) -> None:
-        self._target = target
+    def __init__(self, target: Floats, columns: Sequence[Floats], usual: Sequence[float]) -> None:
+        self._target, self._usual = target, np.array(usual)
         self._table = np.stack(columns, axis=1) if columns else np.zeros((len(target), 0))
         self._gram, self._aim = self._table.T @ self._table, self._table.T @ target
+        self._pull = float(np.mean(np.square(target)))
 
     def projected(self, kept: Sequence[int], more: Floats | None = None) -> Floats:
-        """The least squares fit of the target by these columns, and by one more."""
+        """The least squares fit of the target by these columns, and by one more, which counts as it is.
+
+        A column counts as much as it usually does unless the rows say otherwise: one that hardly moves must
+        not be blown up to follow the target by chance.
+        """
         table, gram, aim = self._table[:, kept], self._gram[np.ix_(kept, kept)], self._aim[kept]
+        usual = self._usual[kept]
         if more is not None:
             across = table.T @ more
             gram = np.block([[gram, across[:, None]], [across[None, :], np.array([[more @ more]])]])
             table, aim = np.column_stack([table, more]), np.append(aim, more @ self._target)
-        sizes = np.sqrt(np.diag(gram))
-        sizes = np.where(sizes > 0, sizes, 1.0)
-        weights = np.linalg.lstsq(gram / np.outer(sizes, sizes), aim / sizes, rcond=SAME)[0]
-        return np.asarray(table @ (weights / sizes))
+            usual = np.append(usual, 1.0)
+        if not self._pull > 0 or not len(usual):
+            return np.zeros_like(self._target)
+        pull = self._pull * np.eye(len(usual))
+        return np.asarray(table @ np.linalg.solve(gram + pull, aim + pull @ usual))
 
 
 def _centred(values: Floats) -> tuple[Floats, Floats]:

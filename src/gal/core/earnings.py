@@ -102,7 +102,9 @@ def share_out(task: Task, helped: Candidate, own: Candidate | None, *, used: boo
     )
 
 
-def _by_organization(game: Game, means: Floats, draws: Floats, gain: float, *, used: bool) -> dict[str, Earned]:
+def _by_organization(
+    game: Game, means: Floats, draws: Floats, gain: float, *, used: bool
+) -> dict[str, Earned]:
     """Shapley's shares of the estimates, moved by their sizes to add up to what was measured."""
     if not used:
         return dict.fromkeys(game.players, Earned(0.0, 0.0, 0.0))
@@ -114,13 +116,20 @@ def _by_organization(game: Game, means: Floats, draws: Floats, gain: float, *, u
 
 
 def _coalitions(game: Game, means: Floats, draws: Floats, gain: float) -> tuple[Coalition, ...]:
-    """What each would bring over alone; at least nothing, since assistance that does not help is not used."""
-    here = means[-1] - means[1:-1]
-    *found, together = earned(np.append(here[:-1], gain), here, draws[-1] - draws[1:-1])
+    """What each would bring over alone; at least nothing, since assistance that does not help is not used.
+
+    Estimates are compared with that of nobody: both know the mean. They are stretched to what was measured.
+    """
+    whole = float(means[0] - means[-2])
+    stretch = gain / whole if whole > 0 and gain > 0 else 1.0
+    here = stretch * (means[0] - means[1:-2])
+    found = earned(here, here, stretch * (draws[0] - draws[1:-2]))
     least = [Earned(max(one.value, 0.0), max(one.low, 0.0), max(one.high, 0.0)) for one in found]
     some = zip(game.coalitions[1:-1], least, strict=True)
     estimates = [Coalition(tuple(sorted(names)), one, measured=False) for names, one in some]
-    return (*estimates, Coalition(game.players, together, measured=True))
+    together = np.array([means[-1] - means[-2]]), (draws[-1] - draws[-2])[None, :]
+    (measured,) = earned(np.array([gain]), *together)
+    return (*estimates, Coalition(game.players, measured, measured=True))
 
 
 def _rows(task: Task, helped: Candidate, game: Game | None) -> NDArray[np.intp] | None:

@@ -75,7 +75,9 @@ def _drawn(names: tuple[str, ...], orders: Sequence[NDArray[np.intp]]) -> Game:
     everybody = frozenset(names)
     small = [frozenset[str](), *(frozenset({name}) for name in names)]
     found = dict.fromkeys([*small, *(everybody - {name} for name in names)])
-    ways = [[frozenset(names[one] for one in order[:size]) for size in range(len(names) + 1)] for order in orders]
+    ways = [
+        [frozenset(names[one] for one in order[:size]) for size in range(len(names) + 1)] for order in orders
+    ]
     found |= dict.fromkeys(some for way in ways for some in way if some != everybody)
     coalitions = (*found, everybody)
     at = {some: place for place, some in enumerate(coalitions)}

@@ -13,8 +13,8 @@ from typing import Any, Literal
 Verdict = Literal["helped", "free rider", "unclear", "hurt"]
 
 SMALL_GAIN, SMALL_WHOLE = 0.1, 0.05
-"""Who earned nothing that can be told from chance, and less than this share of the gain (where that can be told
-from chance; else of all that was learned), is a free rider; with more it is unclear.
+"""Who earned nothing that can be told from chance (or costs a little), and less than this share of the gain
+(where that can be told from chance; else of all that was learned), is a free rider; with more it is unclear.
 """
 
 
@@ -34,7 +34,7 @@ class Earned:
         """
         if self.low > 0:
             return "helped"
-        if self.high < 0:
+        if self.high < 0 and self.value < -small:
             return "hurt"
         return "free rider" if self.value <= max(small, 0.0) else "unclear"
 
