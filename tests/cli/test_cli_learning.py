@@ -69,7 +69,7 @@ def test_too_few_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Any,
 
     (tmp_path / "node.toml").write_text('name = "clinic"\n')
     monkeypatch.setattr("gal.node.runtime.commands.do", do)
-    monkeypatch.setattr(learning, "print_version", lambda facts, out: None)
+    monkeypatch.setattr(learning, "print_version", lambda facts, out, worth: None)
     chosen = AcceptanceOptions(at_least=3)
     if too_few:
         with pytest.raises(typer.Exit) as ended:

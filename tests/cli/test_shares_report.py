@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from test_cli_learning import FACTS
 
-from gal.cli.learning import print_version, worth_of_facts
+from gal.cli.learning import _print_earned, print_version, worth_of_facts
 from gal.cli.shares_report import number, print_coalitions, print_shares
 from gal.cli.versions import _gained
 from gal.core.shares import Coalition, Earned, Shares
@@ -72,8 +72,9 @@ def test_a_version_says_who_earned_what() -> None:
     assert worth_of_facts(facts, 10.0) == pytest.approx({"telecom": 80.0, "chancer": 1.0})
     assert worth_of_facts(facts, None) is None
     assert _gained(facts) == "telecom 99%, chancer 1% (free rider)"
-    private = said(print_version, facts | {"privacy": {"mechanism": "none"}}, Console)
-    assert "noisy labels" not in private
+    assert "noisy labels" not in words
+    judged = said(_print_earned, facts | {"privacy": {"mechanism": "randomised-response"}}, Console, None)
+    assert "Judged on the noisy labels" in judged
 
 
 def test_a_version_that_nothing_validates_says_so() -> None:

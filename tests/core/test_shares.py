@@ -206,7 +206,7 @@ def test_the_closing_model_hears_the_absent_speak_of_other_rows() -> None:
         share, validation_loss = 1.0, 0.0
 
         def output(self, output: Floats, answers: Any) -> Floats:
-            return output + answers[0]["a"].astype(float) * answers[0]["b"].astype(float)
+            return np.asarray(output + answers[0]["a"].astype(float) * answers[0]["b"].astype(float))
 
     rng = np.random.default_rng(0)
     replies = {name: rng.normal(size=(50, 1)).astype(np.float32) for name in "ab"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -22,7 +24,7 @@ def sound() -> pd.DataFrame:
     )
 
 
-def found(**columns: object) -> dict[str, Finding]:
+def found(**columns: Any) -> dict[str, Finding]:
     table = sound().assign(**columns)
     used = [name for name in table.columns if name != "y"]
     return {one.kind: one for one in profile_of(table, "y", {"bank": used})}

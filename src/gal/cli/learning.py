@@ -108,7 +108,7 @@ def learn_command(
         facts = do(
             folder, "learn", arguments, on_event=watcher, stopping=stopping, log=open_log(folder, "error")
         )
-    facts["worth"] = worth_of_facts(facts, afterwards.worth_per_point)
+    facts = {**facts, "worth": worth_of_facts(facts, afterwards.worth_per_point)}
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
