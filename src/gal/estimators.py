@@ -17,7 +17,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from gal.core.coalitions import Spoken
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
@@ -227,11 +226,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def _output(self, X: Any, missing: Any = None) -> Floats:
         model, table, answers = self._ask(X, missing)
         return model.output(table, answers)
-
-    def _spoken(self, X: Any) -> Spoken:
-        """What each organization, and the closing model, say of these rows."""
-        model, table, answers = self._ask(X)
-        return model.spoken(table, answers)
 
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
         model, table, answers = self._ask(X)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gal.evaluate.profile import Finding, profile_of
+from gal.evaluate.profile import Remark, profile_of
 
 N = 60
 
@@ -24,7 +24,7 @@ def sound() -> pd.DataFrame:
     )
 
 
-def found(**columns: Any) -> dict[str, Finding]:
+def found(**columns: Any) -> dict[str, Remark]:
     table = sound().assign(**columns)
     used = [name for name in table.columns if name != "y"]
     return {one.kind: one for one in profile_of(table, "y", {"bank": used})}

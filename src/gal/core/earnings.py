@@ -29,7 +29,7 @@ CLOSED_ROWS = 100_000
 FEWEST_ROWS = 1000
 
 
-class Candidate(Protocol):
+class Concluded(Protocol):
     """One of the label holder's two models, as it is concluded."""
 
     @property
@@ -71,7 +71,7 @@ def judging_rows(task: Task) -> NDArray[np.intp]:
     return rows[:: -(-len(rows) // MOST_ROWS)] if len(rows) > MOST_ROWS else rows
 
 
-def share_out(task: Task, helped: Candidate, own: Candidate | None, *, used: bool) -> Shares | None:
+def share_out(task: Task, helped: Concluded, own: Concluded | None, *, used: bool) -> Shares | None:
     """The validated gain by organization; None where nothing validates, or nobody but her takes part.
 
     ``used``: whether assistance is; else its gain is 0, and so is everybody's part of it.
@@ -132,7 +132,7 @@ def _coalitions(game: Game, means: Floats, draws: Floats, gain: float) -> tuple[
     return (*estimates, Coalition(game.players, measured, measured=True))
 
 
-def _rows(task: Task, helped: Candidate, game: Game | None) -> NDArray[np.intp] | None:
+def _rows(task: Task, helped: Concluded, game: Game | None) -> NDArray[np.intp] | None:
     """The rows that tell; None where there are none, or nobody kept what was said of them."""
     if helped.judged is not None:
         return np.sort(np.concatenate([_part(task, part) for part in range(task.rows.n_parts)]))
@@ -146,7 +146,7 @@ def _rows(task: Task, helped: Candidate, game: Game | None) -> NDArray[np.intp] 
     return rows
 
 
-def _spoken(task: Task, one: Candidate, rows: NDArray[np.intp]) -> Spoken:
+def _spoken(task: Task, one: Concluded, rows: NDArray[np.intp]) -> Spoken:
     if one.judged is not None:
         return _left_out(task, one, one.judged, rows)
     first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))[rows]
@@ -164,7 +164,7 @@ def _part(task: Task, part: int) -> NDArray[np.intp]:
     return judging_rows(replace(task, rows=task.rows.without(part)))
 
 
-def _left_out(task: Task, one: Candidate, judged: Judgement, rows: NDArray[np.intp]) -> Spoken:
+def _left_out(task: Task, one: Concluded, judged: Judgement, rows: NDArray[np.intp]) -> Spoken:
     """What was said of each row by the learning that did not see it."""
     first, last = judged.stages[0], judged.stages[one.kept]
     parts = {name: np.zeros_like(first) for name in task.organizations}

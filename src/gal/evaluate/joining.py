@@ -52,7 +52,9 @@ class Joining:
             ]
             self._outputs.append([first, *middle, last, first])
             return
-        found = outputs_by_coalition(assisted._spoken(X), alone._output(X), self.holder, self.game)
+        model, table, answers = assisted._ask(X)
+        said = model.spoken(table, answers)
+        found = outputs_by_coalition(said, alone._output(X), self.holder, self.game)
         estimated = [self.metric.output(_Outputs(assisted), output) for output in found[:-1]]
         self._outputs.append([*estimated, last, first])
 

@@ -36,7 +36,7 @@ DATE = re.compile(
 
 
 @dataclass(frozen=True)
-class Finding:
+class Remark:
     """One thing to look at."""
 
     kind: Kind
@@ -45,7 +45,7 @@ class Finding:
     """What it is, and what to do."""
 
 
-def profile_of(table: pd.DataFrame, target: str, organizations: Mapping[str, Sequence[str]]) -> list[Finding]:
+def profile_of(table: pd.DataFrame, target: str, organizations: Mapping[str, Sequence[str]]) -> list[Remark]:
     """Constant, empty, id-like and date-like columns, duplicated ids, rare classes; empty if all is well.
 
     >>> table = pd.DataFrame({"id": range(40), "a": 1, "b": [0.5, 0.1] * 20, "y": [0] * 38 + [1, 1]})
@@ -59,7 +59,7 @@ def profile_of(table: pd.DataFrame, target: str, organizations: Mapping[str, Seq
         if kind is not None:
             found.setdefault(kind, []).append(name)
     rest = [name for name in table.columns if name not in used and name != target]
-    findings = [Finding(kind, tuple(found[kind]), words) for kind, words in WORDS.items() if kind in found]
+    findings = [Remark(kind, tuple(found[kind]), words) for kind, words in WORDS.items() if kind in found]
     return [*findings, *_duplicates(table, used, rest), *_rare(table[target], target), *_unused(rest)]
 
 
@@ -97,7 +97,7 @@ def _counts(known: pd.Series[Any]) -> bool:
     return len(known) > 1 and bool((known.diff().iloc[1:] == 1).all())
 
 
-def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -> list[Finding]:
+def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -> list[Remark]:
     """Ids that stand in several rows, and rows that are there twice."""
     found = []
     for name in [one for one in [*rest, *used] if ID_NAME.search(one)]:
@@ -105,18 +105,18 @@ def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -
         twice = int(column.duplicated(keep=False).sum())
         if 0 < twice <= 0.5 * len(column) and len(column) >= 20:  # more often it is a key of something else
             words = f"{twice:,} rows share their {name} with another: rows of one case on both sides flatter"
-            found.append(Finding("duplicated ids", (name,), words))
+            found.append(Remark("duplicated ids", (name,), words))
     try:
         same = int(table.duplicated().sum())
     except TypeError:  # cells that cannot be compared
         same = 0
     if same:
         words = f"{same:,} rows are there a second time, target and all: they flatter every model"
-        found.append(Finding("duplicated rows", (), words))
+        found.append(Remark("duplicated rows", (), words))
     return found
 
 
-def _rare(y: pd.Series[Any], target: str) -> list[Finding]:
+def _rare(y: pd.Series[Any], target: str) -> list[Remark]:
     if not are_classes(y.to_numpy()):
         return []
     counts = y.value_counts()
@@ -126,8 +126,8 @@ def _rare(y: pd.Series[Any], target: str) -> list[Finding]:
     shown = ", ".join(f"{name} ({count})" for name, count in list(rare.items())[:5])
     more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
     words = f"classes with fewer than {RARE} rows: {shown}{more}; join them, or leave these rows out"
-    return [Finding("rare classes", (target,), words)]
+    return [Remark("rare classes", (target,), words)]
 
 
-def _unused(rest: Sequence[str]) -> list[Finding]:
-    return [Finding("not used", tuple(rest), "no organization holds it")] if rest else []
+def _unused(rest: Sequence[str]) -> list[Remark]:
+    return [Remark("not used", tuple(rest), "no organization holds it")] if rest else []

@@ -25,7 +25,7 @@ from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
 from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
-from gal.evaluate.profile import Finding, profile_of
+from gal.evaluate.profile import Remark, profile_of
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -74,7 +74,7 @@ class Simulation:
     """How many of them were predicted by models that had not seen them: all, or one test part."""
     seconds: float
     pooled_model: str
-    profile: Sequence[Finding] = ()
+    profile: Sequence[Remark] = ()
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
     """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from gal.cli.shares_report import point_in_words, print_coalitions, print_shares
 from gal.evaluate import Simulation
 from gal.evaluate.metrics import METRICS
-from gal.evaluate.profile import Finding
+from gal.evaluate.profile import Remark
 
 
 def print_simulation(found: Simulation, out: Console) -> None:
@@ -42,7 +42,7 @@ def print_simulation(found: Simulation, out: Console) -> None:
     )
 
 
-def print_profile(findings: Sequence[Finding], out: Console) -> None:
+def print_profile(findings: Sequence[Remark], out: Console) -> None:
     """What should be looked at in the table; nothing where all is well."""
     if not findings:
         return
