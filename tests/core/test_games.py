@@ -77,6 +77,19 @@ def test_drawn_orders_come_near() -> None:
     np.testing.assert_allclose(game.shares(values), list(worth.values()), atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [3, 8])
+def test_at_best_who_spoils_is_left_out(n: int) -> None:
+    """Everybody is worth 1, but the first takes 5 away: at best it is not there, and gets nothing."""
+    game = game_of(names(n))
+    values = np.array([len(some - {"o00"}) - 5.0 * ("o00" in some) for some in game.coalitions])
+    best = game.at_best(np.stack([values, 2 * values], axis=1))
+    if n <= ALL_COALITIONS:
+        np.testing.assert_array_equal(best[:, 0], [len(some - {"o00"}) for some in game.coalitions])
+        np.testing.assert_allclose(game.shares(best)[:, 1], [0.0] + [2.0] * (n - 1), atol=1e-12)
+    assert (best[:, 0] >= values).all()
+    assert best[0, 0] == 0
+
+
 def test_what_is_missing_is_spread_by_size() -> None:
     moved = scaled(np.array([[3.0, 0.0], [-1.0, 0.0]]), np.array([4.0, 1.0]))
     np.testing.assert_allclose(moved, [[4.5, 0.5], [-0.5, 0.5]])

@@ -108,10 +108,10 @@ def _by_organization(
     """Shapley's shares of the estimates, moved by their sizes to add up to what was measured."""
     if not used:
         return dict.fromkeys(game.players, Earned(0.0, 0.0, 0.0))
-    shares = game.shares(means[-1] - means[:-1])
+    shares = game.shares(game.at_best(means[0] - means[:-1]))
     values = scaled(shares[:, None], np.array([gain]))[:, 0]
     here = scaled(shares[:, None], np.array([means[-1] - means[-2]]))[:, 0]
-    drawn = scaled(game.shares(draws[-1] - draws[:-1]), draws[-1] - draws[-2])
+    drawn = scaled(game.shares(game.at_best(draws[0] - draws[:-1])), draws[-1] - draws[-2])
     return dict(zip(game.players, earned(values, here, drawn), strict=True))
 
 

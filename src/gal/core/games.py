@@ -43,6 +43,18 @@ class Game:
         """Of what all reach beyond the empty coalition; ``values`` (coalitions,) or (coalitions, draws)."""
         return np.asarray(self.weights @ values)
 
+    def at_best(self, values: Floats) -> Floats:
+        """The value of each coalition if whom it includes may be left out again: that of its best part.
+
+        Nobody has to take what makes things worse. So noise earns nothing rather than less than nothing, and
+        what it spoils is not made up for by the others' shares.
+        """
+        best = [
+            values[[at for at, part in enumerate(self.coalitions) if part <= some]].max(axis=0)
+            for some in self.coalitions
+        ]
+        return np.stack(best)
+
 
 def game_of(players: Sequence[str], seed: int = 0) -> Game:
     """The game of these players: exact for few, with drawn orders for many.

@@ -68,10 +68,16 @@ class Shares:
     """What some of the others would bring: all coalitions of up to six others, some where there are more."""
 
     def verdicts(self) -> dict[str, Verdict]:
-        """In a word, by organization."""
+        """In a word, by organization; one hurt where without it much more would be gained."""
         sure = self.coalitions[-1].gain.low > 0
         small = SMALL_GAIN * self.gain if sure else SMALL_WHOLE * (self.own + self.gain)
-        return {name: one.verdict(small) for name, one in self.by_organization.items()}
+        found = {name: one.verdict(small) for name, one in self.by_organization.items()}
+        everybody = set(self.by_organization)
+        for one in self.coalitions:
+            left_out = everybody - set(one.organizations)
+            if len(left_out) == 1 and one.gain.value - self.gain > max(small, 0.0):
+                found[left_out.pop()] = "hurt"
+        return found
 
 
 def shares_of(facts: Mapping[str, Any] | None) -> Shares | None:

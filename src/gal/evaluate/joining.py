@@ -36,6 +36,10 @@ class Joining:
     relearn: Callable[[list[str], Any, Any, Any], Any] | None = None
     """Learns with these organizations from (X, y), and predicts other rows for the metric; None: estimate."""
     game: Game = field(init=False)
+    rounds: list[int] = field(init=False, default_factory=list)
+    """By part: how many rounds validated; 0 where a constant is all that holds."""
+    used: list[bool] = field(init=False, default_factory=list)
+    """By part: whether assistance was better than alone on the rows that validate, and is used."""
     _outputs: list[list[NDArray[Any]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -43,6 +47,8 @@ class Joining:
 
     def note(self, alone: Any, assisted: Any, train: tuple[Any, Any], X: Any) -> None:
         """One part: both models, the rows that they learned from, and those left out."""
+        self.rounds.append(assisted.n_rounds_)
+        self.used.append(assisted.ensemble_.track == "assisted" and assisted.n_rounds_ > 0)
         if not self.others:
             return
         first, last = self.metric.output(alone, X), self.metric.output(assisted, X)
@@ -66,8 +72,9 @@ class Joining:
         rows = np.stack([row_scores(self.metric, truth, output) for output in outputs])
         scores = np.array([self.metric.score(truth, output) for output in outputs])
         draws = resampled_means(rows, None, self.seed)
-        shares = scaled(self.game.shares(scores[:-1])[:, None], np.array([gain.value]))[:, 0]
-        drawn = scaled(self.game.shares(draws[:-1]), draws[-2] - draws[-1])
+        best, many = self.game.at_best(scores[:-1]), self.game.at_best(draws[:-1])
+        shares = scaled(self.game.shares(best)[:, None], np.array([gain.value]))[:, 0]
+        drawn = scaled(self.game.shares(many), draws[-2] - draws[-1])
         by_name = dict(zip(self.game.players, earned(shares, shares, drawn), strict=True))
         return Shares(
             rows=len(truth),

@@ -74,6 +74,10 @@ class Simulation:
     """How many of them were predicted by models that had not seen them: all, or one test part."""
     seconds: float
     pooled_model: str
+    rounds_used: Sequence[int] = ()
+    """By part of the cross-validation: how many rounds validated; 0 where a constant is all that holds."""
+    assistance_used: Sequence[bool] = ()
+    """By part: whether assistance was better than alone on rows that validate; else it is not used there."""
     profile: Sequence[Remark] = ()
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
@@ -152,6 +156,8 @@ def simulate(
         predicted_rows=len(truth),
         seconds=time.perf_counter() - started,
         pooled_model=picked,
+        rounds_used=joining.rounds,
+        assistance_used=joining.used,
         profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
         worth_per_point=worth_per_point,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -75,13 +75,24 @@ def _answer(found: Simulation) -> str:
             f" That is [bold]{found.covered:.0%}[/] of the way to pooling all data, "
             "and no column would leave its organization."
         )
-    if _nothing(found.contributions):
-        said += " Nothing was learned that holds for other rows."
-    return said
+    return said + _unused(found)
 
 
-def _nothing(contributions: Mapping[str, float]) -> bool:
-    return not any(contributions.values())
+def _unused(found: Simulation) -> str:
+    """Where nothing, or no assistance, was better on the rows that validate."""
+    parts, constant = len(found.rounds_used), sum(not rounds for rounds in found.rounds_used)
+    if constant == parts:
+        return (
+            " [bold yellow]Nothing was learned that holds for other rows[/]: no round was better on the rows "
+            "that validate, so every prediction is the same constant."
+        )
+    unused = sum(not one for one in found.assistance_used)
+    if unused and len(found.organizations) > 1:
+        return (
+            f" In {unused} of {parts} parts of the cross-validation no organization helped on the rows that "
+            "validate: assistance is not used there."
+        )
+    return ""
 
 
 def _number(value: float) -> str:

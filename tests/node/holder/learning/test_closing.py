@@ -17,7 +17,7 @@ import pytest
 
 import gal
 from gal.alignment import row_ids
-from gal.core.state import Ensemble
+from gal.core.state import Ensemble, plain
 from gal.errors import InvalidOptionError, LearningInterruptedError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE
 from gal.node.store.state import TaskRecord
@@ -192,7 +192,7 @@ def test_who_earned_what_is_the_same_as_in_one_process(network: Network, learned
     """The lab's share has what the closing model finds in its answers."""
     record, facts = learned
     shares = here[0].shares
-    assert exact(network.ensemble(record).shares) == exact(shares)
+    assert plain(network.ensemble(record).shares) == plain(shares)
     assert facts["shares"]["by_organization"]["lab"]["value"] == shares.gain
     assert facts["verdicts"] == {"lab": "helped"}
     assert facts["contributions_on"] == "validation rows"
