@@ -9,11 +9,13 @@ import pytest
 from rich.console import Console
 from test_cli_learning import FACTS
 
+from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.learning import _print_earned, print_version, worth_of_facts
 from gal.cli.shares_report import number, print_coalitions, print_shares
 from gal.cli.versions import _gained
 from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import plain
+from gal.evaluate import Interval, Simulation
 
 GOOD, NOTHING = Earned(0.08, 0.06, 0.1), Earned(0.001, -0.002, 0.003)
 SHARES = Shares(
@@ -91,3 +93,39 @@ def test_numbers_have_no_empty_minus() -> None:
         "0.500",
         "-1,234.5",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "used", "expected"),
+    [
+        ((0, 0), (False, False), "Nothing was learned that holds for other rows"),
+        ((3, 2), (True, False), "In 1 of 2 parts of the cross-validation no organization helped"),
+        ((3, 2), (True, True), ""),
+    ],
+)
+def test_a_simulation_says_where_nothing_validated(
+    rounds: tuple[int, ...], used: tuple[bool, ...], expected: str
+) -> None:
+    score = Interval(0.5, 0.4, 0.6)
+    found = Simulation(
+        metric="auc",
+        alone=score,
+        assisted=score,
+        pooled=score,
+        gain=Interval(0.0, -0.1, 0.1),
+        covered=None,
+        contributions={},
+        shares=None,
+        label_holder="bank",
+        organizations={"bank": ["a"], "shop": ["b"]},
+        target="y",
+        rows=10,
+        predicted_rows=10,
+        seconds=1.0,
+        pooled_model="linear model",
+        rounds_used=rounds,
+        assistance_used=used,
+    )
+    words = said(print_simulation, found, Console)
+    assert expected in words
+    assert ("Nothing was learned" in words) == (rounds == (0, 0))
