@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gal.core.games import ALL_COALITIONS, Game, earned, game_of, resampled_means, scaled
+from gal.core.games import ALL_COALITIONS, Game, earned, earned_by, game_of, resampled_means, scaled
 
 SIZES = st.integers(1, 5)
 
@@ -88,6 +88,21 @@ def test_at_best_who_spoils_is_left_out(n: int) -> None:
         np.testing.assert_allclose(game.shares(best)[:, 1], [0.0] + [2.0] * (n - 1), atol=1e-12)
     assert (best[:, 0] >= values).all()
     assert best[0, 0] == 0
+
+
+def test_luck_is_not_taken_for_help() -> None:
+    """What the second adds is chance: at best it is never below 0, but its interval is."""
+    rng = np.random.default_rng(0)
+    game = game_of(["a", "b"])
+    draws = np.stack(
+        [np.zeros(300), 1 + 0.01 * rng.normal(size=300), 0.02 * rng.normal(size=300), np.ones(300)]
+    )
+    draws[3] = draws[1] + 0.01 + 0.02 * rng.normal(size=300)
+    values = np.array([0.0, 1.0, 0.0, 1.01])
+    found = earned_by(game, values, draws, gain=1.01, here=1.01, totals=draws[3])
+    assert sum(one.value for one in found.values()) == pytest.approx(1.01)
+    assert found["b"].value > 0 > found["b"].low
+    assert found["a"].low > 0.9
 
 
 def test_what_is_missing_is_spread_by_size() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.closings import ClosingModel
 from gal.core.coalitions import Spoken, outputs_by_coalition, spoken
 from gal.core.cross_validation import Judgement
-from gal.core.games import Game, earned, game_of, resampled_means, scaled
+from gal.core.games import Game, earned, earned_by, game_of, resampled_means
 from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import ByName, Progress
 from gal.core.task import Task
@@ -108,11 +108,9 @@ def _by_organization(
     """Shapley's shares of the estimates, moved by their sizes to add up to what was measured."""
     if not used:
         return dict.fromkeys(game.players, Earned(0.0, 0.0, 0.0))
-    shares = game.shares(game.at_best(means[0] - means[:-1]))
-    values = scaled(shares[:, None], np.array([gain]))[:, 0]
-    here = scaled(shares[:, None], np.array([means[-1] - means[-2]]))[:, 0]
-    drawn = scaled(game.shares(game.at_best(draws[0] - draws[:-1])), draws[-1] - draws[-2])
-    return dict(zip(game.players, earned(values, here, drawn), strict=True))
+    values, many = means[0] - means[:-1], draws[0] - draws[:-1]
+    here, totals = float(means[-1] - means[-2]), draws[-1] - draws[-2]
+    return earned_by(game, values, many, gain=gain, here=here, totals=totals)
 
 
 def _coalitions(game: Game, means: Floats, draws: Floats, gain: float) -> tuple[Coalition, ...]:

@@ -132,3 +132,25 @@ def earned(values: Floats, here: Floats, draws: Floats) -> list[Earned]:
     low, high = np.quantile(draws, [0.025, 0.975], axis=1) - here
     found = zip(values, values + low, values + high, strict=True)
     return [Earned(float(value), float(least), float(most)) for value, least, most in found]
+
+
+def earned_by(
+    game: Game, values: Floats, draws: Floats, *, gain: float, here: float, totals: Floats
+) -> dict[str, Earned]:
+    """Everybody's share of ``gain``, from ``values`` (coalitions,) and ``draws`` (coalitions, draws) of them.
+
+    ``here`` and ``totals`` are what was gained on the rows of ``values``, and in each draw. Shares are those
+    of the game at best. The best of several values is a little too good by chance: so intervals also cover
+    those of the game as it is, where noise has as much to lose as to win.
+    """
+
+    def found(values: Floats, draws: Floats) -> list[Earned]:
+        shares = game.shares(values)[:, None]
+        at = scaled(shares, np.array([here]))[:, 0]
+        return earned(scaled(shares, np.array([gain]))[:, 0], at, scaled(game.shares(draws), totals))
+
+    best, plain = found(game.at_best(values), game.at_best(draws)), found(values, draws)
+    both = zip(game.players, best, plain, strict=True)
+    return {
+        name: Earned(one.value, min(one.low, two.low), max(one.high, two.high)) for name, one, two in both
+    }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from gal.core.coalitions import outputs_by_coalition
-from gal.core.games import Game, earned, game_of, resampled_means, scaled
+from gal.core.games import Game, earned, earned_by, game_of, resampled_means
 from gal.core.shares import Coalition, Earned, Shares
 from gal.evaluate.metrics import Metric
 
@@ -72,10 +72,10 @@ class Joining:
         rows = np.stack([row_scores(self.metric, truth, output) for output in outputs])
         scores = np.array([self.metric.score(truth, output) for output in outputs])
         draws = resampled_means(rows, None, self.seed)
-        best, many = self.game.at_best(scores[:-1]), self.game.at_best(draws[:-1])
-        shares = scaled(self.game.shares(best)[:, None], np.array([gain.value]))[:, 0]
-        drawn = scaled(self.game.shares(many), draws[-2] - draws[-1])
-        by_name = dict(zip(self.game.players, earned(shares, shares, drawn), strict=True))
+        totals = draws[-2] - draws[-1]
+        by_name = earned_by(
+            self.game, scores[:-1], draws[:-1], gain=gain.value, here=gain.value, totals=totals
+        )
         return Shares(
             rows=len(truth),
             judged_by="cross-validation",
