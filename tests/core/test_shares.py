@@ -18,6 +18,8 @@ from gal.core.games import game_of
 from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.engine.organization import Organization
+from gal.privacy import RandomisedResponse
+from gal.privacy.noise import SeededNoise
 
 Floats = NDArray[np.float64]
 PARTS = {"bank": [0], "shop": [1], "lab": [2], "chancer": [3, 4]}
@@ -164,15 +166,28 @@ def test_one_organization_has_nobody_to_share_with() -> None:
     assert GALRegressor({"bank": [0, 1]}, random_state=0, rounds=2).fit(X, y).shares_ is None
 
 
-def test_without_a_model_alone_her_part_is_an_estimate() -> None:
+def test_in_parts_there_is_the_same() -> None:
     X, y = table(400)
     members = [Organization(name, X[:, columns], LinearRegression()) for name, columns in PARTS.items()]
     found = gal.learn(y, members, rounds=3, validation_fraction=0.3, label_holder="bank")
     assert found.shares is not None
     assert found.shares.own_measured
-    assert sum(found.earned.values()) == pytest.approx(
-        found.initial_validation_loss - found.assisted_validation_loss
+    check_adds_up(found.shares, found)
+
+
+def test_under_privacy_her_own_part_is_an_estimate() -> None:
+    """No model alone is learned there, and labels are noisy; what is shared out adds up all the same."""
+    X, y = table(800)
+    privacy = RandomisedResponse(4.0, (False, True), SeededNoise(0))
+    model = GALClassifier(
+        PARTS, local_models=LinearRegression(), rounds=3, validation_fraction=0.3, privacy=privacy
     )
+    shares = model.fit(X, y > 0).shares_
+    assert shares is not None
+    assert not shares.own_measured
+    assert shares.own > 0
+    assert sum(one.value for one in shares.by_organization.values()) == pytest.approx(shares.gain)
+    assert shares.verdicts()["shop"] == "helped"
 
 
 def test_shares_are_stored_with_the_model() -> None:
