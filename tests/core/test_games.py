@@ -62,6 +62,14 @@ def test_who_adds_nothing_gets_nothing_and_equals_get_the_same(n: int) -> None:
         np.testing.assert_allclose(shares[1:], (n - 1) ** 2 / (n - 1))
 
 
+def test_all_coalitions_of_six_and_sixteen_orders_of_more() -> None:
+    assert [len(game_of(names(n)).coalitions) for n in (5, 6)] == [32, 64]
+    assert len(game_of(names(7)).coalitions) < 2**7
+    assert 16 * 4 < len(game_of(names(30)).coalitions) <= 2 + 2 * 30 + 16 * 28
+    steps = 16 * game_of(names(9)).weights
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
+
+
 def test_of_many_players_those_of_one_and_of_all_but_one_are_there() -> None:
     game = game_of(names(9), seed=3)
     sizes = [len(some) for some in game.coalitions]
