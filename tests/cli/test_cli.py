@@ -90,7 +90,6 @@ def test_simulate_says_what_to_look_at_and_what_it_is_worth(tmp_path: Path) -> N
         "constant: one",
         "id-like: key",
         "No organization helped",
-        "free rider",
         "Worth: 100 for every 0.01 of r2",
     ):
         assert words in said

@@ -41,7 +41,7 @@ def days_of_text(column: pd.Series[Any]) -> Floats | None:
 
     >>> import pandas as pd
     >>> days_of_text(pd.Series(["1970-01-02", "3/1/1970 6:00 PM"])).tolist()
-    [1.0, 61.75]
+    [1.0, 59.75]
     """
     known = column.dropna()
     if len(known) == 0 or not all(isinstance(one, str) for one in known):
