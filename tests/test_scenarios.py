@@ -54,7 +54,7 @@ def test_contributions_are_those_of_the_model_that_is_returned() -> None:
     loss = float(np.square(model.predict(X) - y).mean() / 2)
     assert model.ensemble_.train_loss == pytest.approx(loss, rel=1e-5)
     fall = model.ensemble_.initial_train_loss - model.ensemble_.train_loss
-    assert sum(model.contributions_.values()) == pytest.approx(fall, rel=1e-12)
+    assert sum(model.ensemble_.contributions.values()) == pytest.approx(fall, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "quantile"])

@@ -199,7 +199,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """Public facts about the fit."""
         self.rounds_ = finished_rounds(self.ensemble_, self._seconds)
         self.n_rounds_ = self.ensemble_.n_rounds
-        self.contributions_ = dict(self.ensemble_.contributions)
+        self.contributions_ = dict(self.ensemble_.earned)
+        self.shares_ = self.ensemble_.shares
         self.closing_ = self.ensemble_.closing
 
     @property
@@ -324,14 +325,14 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
         """Predictions; ``missing`` names organizations that cannot be asked, or maps them to rows."""
-        return self._prediction(self._output(X, missing))
+        return self._predicted(self._output(X, missing))
 
     def staged_predict(self, X: Any) -> Iterator[Floats]:
         """Predictions after each round."""
         for output in self._staged_outputs(X):
-            yield self._prediction(output)
+            yield self._predicted(output)
 
-    def _prediction(self, output: Floats) -> Floats:
+    def _predicted(self, output: Floats) -> Floats:
         prediction = self._loss.inverse_link(output)
         return prediction[:, 0] if self._single_output else prediction
 
@@ -369,7 +370,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 
     def predict(self, X: Any, missing: Any = None) -> NDArray[Any]:
         """The most probable class; ``missing`` names organizations that cannot be asked."""
-        return self._classes_of(self._output(X, missing))
+        return self._predicted(self._output(X, missing))
 
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """Class probabilities after each round."""
@@ -379,7 +380,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     def staged_predict(self, X: Any) -> Iterator[NDArray[Any]]:
         """The most probable class after each round."""
         for output in self._staged_outputs(X):
-            yield self._classes_of(output)
+            yield self._predicted(output)
 
     def _probabilities(self, output: Floats) -> Floats:
         if isinstance(self._loss, BinaryLogLoss | MultinomialLogLoss):
@@ -393,7 +394,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
             return output
         return output[:, 0] if output.shape[1] == 1 else output[:, 1] - output[:, 0]
 
-    def _classes_of(self, output: Floats) -> NDArray[Any]:
+    def _predicted(self, output: Floats) -> NDArray[Any]:
         chosen = self._decision(output)
         codes = (chosen > 0).astype(int) if chosen.ndim == 1 else chosen.argmax(axis=1)
         return np.asarray(self.classes_[codes])

@@ -21,6 +21,7 @@ from patience import LONGEST
 
 SMALLEST = {
     "camera_views": "",
+    "contributions": "--rows 60 --seeds 1",
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
     "engine": "--rows 1000 --fit-seconds 0.01",
@@ -64,6 +65,7 @@ def test_every_script_is_here() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("contributions", r"60 rows, sum +noise earns"),
         ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
         ("default_model", r"Wine +accuracy no trees"),
         ("nodes", r"from an organization +\d"),

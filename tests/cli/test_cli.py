@@ -61,6 +61,11 @@ def test_simulate_for_machines(files: tuple[Path, Path]) -> None:
     assert facts["gain"] == pytest.approx(facts["assisted"] - facts["alone"])
     assert sum(facts["contributions"].values()) == pytest.approx(1)
     assert facts["contributions"]["shop"] > facts["contributions"]["bank"]
+    shares = facts["shares"]
+    assert shares["by_organization"]["shop"]["value"] == pytest.approx(facts["gain"])
+    assert facts["verdicts"] == {"shop": "helped"}
+    assert facts["profile"] == []
+    assert facts["assistance_used"] == [True, True]
 
 
 def test_simulate_for_people(files: tuple[Path, Path]) -> None:
@@ -68,6 +73,26 @@ def test_simulate_for_people(files: tuple[Path, Path]) -> None:
     assert result.exit_code == 0, result.output
     for words in ("bank alone", "with assistance", "all columns in one place", "Assistance helps", "shop"):
         assert words in result.output
+    assert "no column would leave its organization" in " ".join(result.output.split())
+
+
+def test_simulate_says_what_to_look_at_and_what_it_is_worth(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"key": [f"k{place}" for place in range(80)], "one": 1, "y": rng.normal(size=80)})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "parts.toml").write_text('[organizations]\nbank = ["one"]\nshop = ["key"]\n')
+    paths = tmp_path / "table.csv", tmp_path / "parts.toml"
+    result = CliRunner().invoke(app, simulate(paths, "--worth-per-point", "100", target="y"))
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    for words in (
+        "Look at the table first",
+        "constant: one",
+        "id-like: key",
+        "No organization helped",
+        "Worth: 100 for every 0.01 of r2",
+    ):
+        assert words in said
 
 
 def test_same_seed_same_result(files: tuple[Path, Path]) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gal.cli import learning
 from gal.cli.app import EXIT_TOO_FEW
-from gal.cli.learning import AcceptanceOptions, learn_command, print_version
+from gal.cli.learning import AcceptanceOptions, AfterwardsOptions, learn_command, print_version
 
 FACTS: dict[str, Any] = {
     "task": "risk",
@@ -69,12 +69,12 @@ def test_too_few_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Any,
 
     (tmp_path / "node.toml").write_text('name = "clinic"\n')
     monkeypatch.setattr("gal.node.runtime.commands.do", do)
-    monkeypatch.setattr(learning, "print_version", lambda facts, out: None)
+    monkeypatch.setattr(learning, "print_version", lambda facts, out, worth: None)
     chosen = AcceptanceOptions(at_least=3)
     if too_few:
         with pytest.raises(typer.Exit) as ended:
-            learn_command("risk", accepting=chosen, home=tmp_path)
+            learn_command("risk", accepting=chosen, afterwards=AfterwardsOptions(), home=tmp_path)
         assert ended.value.exit_code == EXIT_TOO_FEW == 5
     else:
-        learn_command("risk", accepting=chosen, home=tmp_path)
+        learn_command("risk", accepting=chosen, afterwards=AfterwardsOptions(), home=tmp_path)
     assert asked["acceptance"] == {"require_all": False, "at_least": 3, "activate": False}

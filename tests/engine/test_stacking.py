@@ -296,7 +296,8 @@ def test_in_parts_there_is_the_same() -> None:
     plain = learn(y, [left, right], rounds=3, seed=seed, closing=False)
     assert plain.closing is None
     same, closed = (
-        replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0) for one in (plain, ensemble)
+        replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0, shares=None)
+        for one in (plain, ensemble)
     )  # each is compared as it predicts
     assert same == closed, "the rounds are the same"
     assert (predict(plain, [left, right]).output != found.output).any()

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.core.shares import shares_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,30 @@ class AcceptanceOptions:
     activate: Annotated[
         bool,
         typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
+    ] = False
+
+
+@dataclass(frozen=True)
+class AfterwardsOptions:
+    """What the label holder does with what she received, when the rounds are over."""
+
+    no_closing: Annotated[
+        bool,
+        typer.Option(
+            "--no-closing",
+            help="Without a closing model, if it takes too much memory; goes with --resume, too.",
+        ),
+    ] = False
+    worth_per_point: Annotated[
+        float | None,
+        typer.Option(
+            help="What a point (0.01 of a log loss, 1 of another loss) is worth, in any currency.",
+            show_default=False,
+        ),
+    ] = None
+    measure_leak: Annotated[
+        bool,
+        typer.Option("--measure-leak", help="When it is over, attack what was sent: what did it give away?"),
     ] = False
 
 
@@ -55,10 +80,7 @@ def learn_command(
     join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 60,
     *,
     accepting: AcceptanceOptions,
-    measure_leak: Annotated[
-        bool,
-        typer.Option("--measure-leak", help="When it is over, attack what was sent: what did it give away?"),
-    ] = False,
+    afterwards: AfterwardsOptions,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,7 +96,8 @@ def learn_command(
         "task": task,
         "resume": resume,
         "anew": anew,
-        "measure_leak": measure_leak,
+        "measure_leak": afterwards.measure_leak,
+        "no_closing": afterwards.no_closing,
         "patience": {"join": join, "deadline": deadline, "quorum": quorum},
         "acceptance": asdict(accepting),
     }
@@ -85,11 +108,12 @@ def learn_command(
         facts = do(
             folder, "learn", arguments, on_event=watcher, stopping=stopping, log=open_log(folder, "error")
         )
+    facts = {**facts, "worth": worth_of_facts(facts, afterwards.worth_per_point)}
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        print_version(facts, Console(highlight=False))
-        if measure_leak:
+        print_version(facts, Console(highlight=False), afterwards.worth_per_point)
+        if afterwards.measure_leak:
             unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
             print_leak(facts.get("leak", unknown), Console(highlight=False))
     if facts.get("too_few"):
@@ -152,7 +176,17 @@ def _privacy(event: Mapping[str, Any]) -> str:
     return f"[green]privacy: {escape(cost)}.[/] {escape(in_words(event))}"
 
 
-def print_version(facts: Mapping[str, Any], out: Console) -> None:
+def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> dict[str, float] | None:
+    """What the others' shares of the validated gain are worth; None where nobody says what a point is."""
+    shares = shares_of(facts.get("shares"))
+    if shares is None or worth_per_point is None:
+        return None
+    from gal.evaluate.joining import worth_of
+
+    return worth_of(shares, worth_per_point, facts["loss"])
+
+
+def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
     """What was learned, in words."""
     out.print(
         f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
@@ -179,8 +213,30 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
             ", ".join(map(str, missed)) or "none",
         )
     out.print(table)
+    _print_earned(facts, out, worth_per_point)
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
     _print_acceptance(facts, out)
+
+
+def _print_earned(facts: Mapping[str, Any], out: Console, worth_per_point: float | None) -> None:
+    """Who earned the validated gain, and what if only some had joined."""
+    from gal.cli.shares_report import point_in_words, print_coalitions, print_shares
+
+    shares = shares_of(facts.get("shares"))
+    if shares is None:
+        if facts.get("contributions_on") == "fitted rows":
+            out.print(
+                "[yellow]Contributions are of the fitted rows, where noise earns something, too: nothing "
+                "validates here. Do not pay by them.[/]"
+            )
+        return
+    worth = worth_of_facts(facts, worth_per_point)
+    print_shares(shares, facts.get("label_holder"), facts["loss"], out, worth)
+    print_coalitions(shares, facts["loss"], out, worth_per_point)
+    if worth_per_point is not None:
+        out.print(f"[dim]{point_in_words(facts['loss'], worth_per_point)}[/]")
+    if facts.get("privacy", {}).get("mechanism", "none") != "none":
+        out.print("[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]")
 
 
 def _print_validated(facts: Mapping[str, Any], out: Console) -> None:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.core.shares import shares_of
 from gal.errors import TaskError
 
 
@@ -35,7 +36,8 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
         typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
     table = Table(
-        "version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss", "privacy"
+        *("version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss"),
+        *("gained by", "privacy"),
     )
     for number, facts in found.items():
         mark = " [green]active[/]" if number == record.active else ""
@@ -47,12 +49,29 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
             str(facts.get("rounds", "")),
             _number(facts.get("train_loss")),
             _number(facts.get("validation_loss")),
+            _gained(facts),
             _privacy(facts),
         )
     screen = Console(highlight=False)
     screen.print(table if found else f"No version yet: gal learn {task}")
     if privacy is not None:
         print_privacy(privacy, screen)
+
+
+def _gained(facts: Mapping[str, Any]) -> str:
+    """Who earned what of the validated gain; nothing where nothing validates, or for versions of before."""
+    shares = shares_of(facts.get("shares"))
+    if shares is None:
+        return ""
+    if not shares.gain > 0:
+        return "[yellow]nobody[/]"
+    ranked = sorted(shares.by_organization.items(), key=lambda pair: -pair[1].value)
+    verdicts = shares.verdicts()
+    return ", ".join(
+        f"{escape(name)} {one.value / shares.gain:.0%}"
+        + ("" if verdicts[name] == "helped" else f" ({verdicts[name]})")
+        for name, one in ranked
+    )
 
 
 def _privacy(facts: Mapping[str, Any]) -> str:

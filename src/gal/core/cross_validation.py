@@ -27,6 +27,10 @@ class Judgement:
 
     losses: tuple[float, ...]
     trusts: tuple[float, ...]
+    stages: tuple[Floats, ...] = ()
+    """F^0, F^1, ... of all rows, by learnings that did not see them."""
+    reached: tuple[Progress | None, ...] = ()
+    """By part: the rounds of the learning without it."""
 
     @property
     def best(self) -> int:
@@ -41,6 +45,7 @@ class LeftOut:
         self.task = task
         self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
         self._reached = [0] * task.rows.n_parts  # rounds that each part has finished
+        self._progress: list[Progress | None] = [None] * task.rows.n_parts
         self._judged: list[tuple[float, float]] = []  # loss and trust of stages that all parts have reached
         self._why = ""
         for part in range(task.rows.n_parts):
@@ -57,6 +62,7 @@ class LeftOut:
         rows = self.task.rows.without(part).validation
         self._note(len(progress.rounds), rows, progress.output[rows])
         self._reached[part] = len(progress.rounds)
+        self._progress[part] = progress
 
     def _note(self, stage: int, rows: NDArray[np.intp], output: Floats) -> None:
         if stage == len(self._stages):
@@ -86,7 +92,7 @@ class LeftOut:
         # Where patience ended it, parts that were a round ahead have outputs that nobody waited for.
         judged = self._judged if self._why else [self._judge(stage) for stage in self._stages]
         losses, trusts = zip(*judged, strict=True)
-        return Judgement(losses, trusts)
+        return Judgement(losses, trusts, tuple(self._stages), tuple(self._progress))
 
     def _judge(self, stage: Floats) -> tuple[float, float]:
         first = self._stages[0]

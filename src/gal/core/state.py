@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
 from gal.core.requests import Track
+from gal.core.shares import Shares, shares_of
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -101,8 +102,22 @@ class Ensemble:
     """Each organization's share of ``initial_train_loss - train_loss``; they add up to all of it."""
     stopped: str = ""
     """Why learning ended."""
+    shares: Shares | None = None
+    """Who earned what on the rows that validate; None where none do, or where files of before had none."""
     closing: ClosingModel | None = field(default=None, compare=False, metadata={"plain": False})
     """What the label holder's own last model makes of the answers; None: they are only added up."""
+
+    @property
+    def earned(self) -> Mapping[str, float]:
+        """By organization: the fall of the validated loss that is its part, the label holder's own with them.
+
+        Of the train loss, ``contributions``, where nothing validates.
+        """
+        if self.shares is None:
+            return self.contributions
+        own = {} if self.label_holder is None else {self.label_holder: self.shares.own}
+        others = {name: one.value for name, one in self.shares.by_organization.items()}
+        return ByName(own | others)
 
     @property
     def n_rounds(self) -> int:
@@ -127,6 +142,8 @@ class Progress:
     fitted: tuple[Mapping[str, Floats32], ...] = ()
     """All replies so far; kept only where the task asks for it, a closing model learns from them,
     coefficients are refitted, models move or a cross-validation may shrink coefficients."""
+    heard: tuple[Mapping[str, Floats32], ...] = ()
+    """All replies so far of validation rows alone, where no others are kept: who earned what."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")
 
@@ -152,11 +169,13 @@ def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     coefficients = tuple(ByName(counts) for counts in plain.pop("coefficients"))
     initial = plain.pop("initial")
     organizations = tuple(plain.pop("organizations"))
+    shares = shares_of(plain.pop("shares", None))
     return Ensemble(
         organizations=organizations,
         initial=None if initial is None else tuple(initial),
         coefficients=coefficients,
         rounds=rounds,
+        shares=shares,
         **plain,
     )
 

@@ -13,6 +13,7 @@ from gal.core.closings import ClosingModel
 from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
+from gal.core.earnings import judging_rows, share_out
 from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import blocks, over_blocks
@@ -177,7 +178,18 @@ def advance(
         coefficients=coefficients,
         history=(*progress.history, coefficients),
         fitted=kept,
+        heard=_heard(task, progress, fitted),
     )
+
+
+def _heard(
+    task: Task, progress: Progress, fitted: Mapping[str, Floats32]
+) -> tuple[Mapping[str, Floats32], ...]:
+    """What was said of the validation rows, where replies are not kept as a whole."""
+    if task.keeps_fitted or len(task.rows.validation) == 0:
+        return ()
+    rows = judging_rows(task)
+    return (*progress.heard, {name: values[rows] for name, values in fitted.items()})
 
 
 @dataclass(frozen=True)
@@ -191,6 +203,7 @@ class _Candidate:
     kept: int
     """How many rounds it uses."""
     trust: float
+    judged: Judgement | None = None
     closing: ClosingModel | None = None
 
     @property
@@ -216,7 +229,7 @@ def conclude(
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
     chosen = helped = _candidate(task, "assisted", assisted, judged)
-    own_loss = float("nan")
+    own, own_loss = None, float("nan")
     if alone is not None and (judged is None) == (judged_alone is None):
         own = _candidate(task, "alone", alone, judged_alone)
         own_loss = own.validated
@@ -243,6 +256,7 @@ def conclude(
         train_loss=train_loss,
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
         stopped=why,
+        shares=share_out(task, helped, own, used=chosen is helped),
         closing=chosen.closing,
     )
 
@@ -251,7 +265,8 @@ def _candidate(task: Task, track: Track, progress: Progress, judged: Judgement |
     """The best validated rounds of a track, and the closing model that was learned from its replies."""
     losses = _validated(progress, judged)
     kept = len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
-    found = _Candidate(track, progress, losses, kept, 1.0 if judged is None else judged.trusts[kept])
+    trust = 1.0 if judged is None else judged.trusts[kept]
+    found = _Candidate(track, progress, losses, kept, trust, judged)
     counts = found.coefficients
     if task.closing is None or not any(counts):
         return found

@@ -8,12 +8,13 @@ closing model or her private refit makes of the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.coalitions import Spoken, spoken
 from gal.core.losses import Loss
 from gal.core.prediction import (
     closed_output,
@@ -102,6 +103,14 @@ class AssistedModel:
             name = "closing model" if self.refit is None else "private refit"
             parts[name] = self._own(output, answers) - output
         return parts
+
+    def spoken(self, table: Any, answers: Answers) -> Spoken:
+        """The outputs in parts, from which those of fewer organizations are estimated."""
+        first = first_output(self.ensemble, len(answers.degraded), self._first(table))
+        counts = self.ensemble.coefficients
+        said = [{name: answers.values[name][at] for name in one} for at, one in enumerate(counts)]
+        closing = self.ensemble.closing if self.refit is None else None
+        return replace(spoken(first, counts, said, closing, seed=0), final=self.output(table, answers))
 
     def _own(self, output: Floats, answers: Answers) -> Floats:
         """F^T as far as the closing model moves it; with privacy, what the private refit makes of it."""

@@ -107,7 +107,8 @@ class Stacking:
             toward = said(model, task.loss, table(judges)) - output[judges]
         except Exception as error:
             raise LocalModelError(
-                f"the closing model {type(model).__name__} failed: {error}. closing=False learns without it"
+                f"the closing model {type(model).__name__} failed: {error}. closing=False learns without it; "
+                "over nodes: gal learn TASK --resume --no-closing"
             ) from error
         heard = None if weight is None else weight[judges]
         line = Line(task.loss, task.y[judges], output[judges], toward, heard)

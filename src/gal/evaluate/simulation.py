@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,11 +18,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
+from gal.core.shares import Earned, Shares
 from gal.engine.labels import plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
+from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.evaluate.profile import Remark, profile_of
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -56,7 +59,13 @@ class Simulation:
     covered: float | None
     """Share of the way from alone to pooled; None where pooling brings nothing."""
     contributions: Mapping[str, float]
-    """Each organization's share of what was learned, in a model of all rows."""
+    """Of what was learned that holds for rows not seen: the label holder's own part, and what each of
+    the others adds to it. They add up to 1, or are all 0 where nothing was learned.
+    """
+    shares: Shares | None
+    """The gain by organization, in the metric, with intervals, and what coalitions would bring; None
+    where the label holder is the only organization.
+    """
     label_holder: str
     organizations: Mapping[str, list[str]]
     target: str
@@ -65,6 +74,20 @@ class Simulation:
     """How many of them were predicted by models that had not seen them: all, or one test part."""
     seconds: float
     pooled_model: str
+    rounds_used: Sequence[int] = ()
+    """By part of the cross-validation: how many rounds validated; 0 where a constant is all that holds."""
+    assistance_used: Sequence[bool] = ()
+    """By part: whether assistance was better than alone on rows that validate; else it is not used there."""
+    profile: Sequence[Remark] = ()
+    """What should be looked at in the table first."""
+    worth_per_point: float | None = None
+    """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""
+
+    def worth(self) -> dict[str, float] | None:
+        """What each of the others' shares is worth; None where nobody says what a point is."""
+        if self.shares is None or self.worth_per_point is None:
+            return None
+        return worth_of(self.shares, self.worth_per_point, self.metric)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
@@ -73,6 +96,8 @@ class Simulation:
         facts["intervals"] = {name: [facts[name]["low"], facts[name]["high"]] for name in names}
         for name in names:
             facts[name] = facts[name]["value"]
+        facts["verdicts"] = {} if self.shares is None else self.shares.verdicts()
+        facts["worth"] = self.worth()
         return facts
 
 
@@ -87,9 +112,14 @@ def simulate(
     metric: str = "auto",
     folds: int | None = None,
     seed: int = 0,
+    relearn: bool = False,
+    worth_per_point: float | None = None,
     on_step: OnStep | None = None,
 ) -> Simulation:
     """Cross-validate alone, assisted and pooled on this table.
+
+    What some of the organizations would bring is estimated from what all of them say; ``relearn`` learns with
+    each coalition instead. ``worth_per_point``: what a point of the metric is worth, in any currency.
 
     >>> from sklearn.datasets import load_diabetes
     >>> table = load_diabetes(as_frame=True).frame
@@ -104,12 +134,12 @@ def simulate(
         table, target, organizations, metric, label_holder, local_models, rounds, seed
     )
     splits = _splits(y, chosen, folds, seed)
-    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, say)
+    joining = _joining(setting, chosen, relearn=relearn)
+    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, joining, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
-    say("contributions")
-    whole = _fit(METHODS["gal"](**setting), X, y)
+    shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
     return Simulation(
         metric=chosen.name,
         alone=scores["alone"],
@@ -117,7 +147,8 @@ def simulate(
         pooled=scores["pooled"],
         gain=scores["gain"],
         covered=_covered(scores),
-        contributions=_shares(whole.contributions_),
+        contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),
+        shares=shares,
         label_holder=setting["label_holder"],
         organizations=setting["organizations"],
         target=target,
@@ -125,6 +156,10 @@ def simulate(
         predicted_rows=len(truth),
         seconds=time.perf_counter() - started,
         pooled_model=picked,
+        rounds_used=joining.rounds,
+        assistance_used=joining.used,
+        profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
+        worth_per_point=worth_per_point,
     )
 
 
@@ -180,6 +215,7 @@ def _left_out_outputs(
     setting: Mapping[str, Any],
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
     metric: Metric,
+    joining: Joining,
     say: OnStep,
 ) -> tuple[str, dict[str, NDArray[Any]]]:
     """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
@@ -187,11 +223,13 @@ def _left_out_outputs(
     picked = ""
     for index, (train, test) in enumerate(splits):
         say(f"part {index + 1} of {len(splits)}")
+        models: dict[str, Any] = {}
         for name, method in COMPARED.items():
             options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
-            model = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
+            model = models[name] = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
             outputs[name].append(metric.output(model, X.iloc[test]))
             picked = model.chosen_ if name == "pooled" else picked
+        joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
     return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
 
 
@@ -291,9 +329,30 @@ def _bootstrap(
     }
 
 
-def _shares(contributions: Mapping[str, float]) -> dict[str, float]:
-    total = sum(contributions.values())
-    return {name: value / total if total > 0 else 0.0 for name, value in contributions.items()}
+def _joining(setting: Mapping[str, Any], metric: Metric, *, relearn: bool) -> Joining:
+    """Who could join, and how a coalition is learned where the truth is asked for."""
+    names, holder = setting["organizations"], setting["label_holder"]
+
+    def learn_and_predict(some: list[str], X: Any, y: Any, left_out: Any) -> Any:
+        models = setting["local_models"]
+        chosen = (
+            {name: models[name] for name in some if name in models} if isinstance(models, Mapping) else models
+        )
+        parts = {name: names[name] for name in some}
+        model = METHODS["gal"](**{**setting, "organizations": parts, "local_models": chosen})
+        return metric.output(_fit(model, X, y), left_out)
+
+    others = [name for name in names if name != holder]
+    return Joining(metric, holder, others, setting["random_state"], learn_and_predict if relearn else None)
+
+
+def _contributions(shares: Shares | None, holder: str, alone: float) -> dict[str, float]:
+    """Shares of all that was learned; all 0 where nothing was."""
+    if shares is None:
+        return {holder: 1.0 if alone > 0 else 0.0}
+    parts = {holder: shares.own} | {name: one.value for name, one in shares.by_organization.items()}
+    total = sum(parts.values())
+    return {name: value / total if total > 0 else 0.0 for name, value in parts.items()}
 
 
 __all__ = ["METRICS", "Interval", "Simulation", "assisted_model", "simulate"]

@@ -29,6 +29,19 @@ def simulate_command(
         int | None, typer.Option(help="Parts of the cross-validation; default by size.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
+    relearn: Annotated[
+        bool,
+        typer.Option(
+            "--relearn", help="Learn with each coalition: the truth instead of estimates; takes long."
+        ),
+    ] = False,
+    worth_per_point: Annotated[
+        float | None,
+        typer.Option(
+            help="What a point (0.01 of a score, 1 of an error) is worth, in any currency.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
@@ -43,6 +56,8 @@ def simulate_command(
         metric=metric,
         folds=folds,
         seed=seed,
+        relearn=relearn,
+        worth_per_point=worth_per_point,
         quiet=as_json,
     )
     print_found(found, as_json, Console())

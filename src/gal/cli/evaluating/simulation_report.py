@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.shares_report import point_in_words, print_coalitions, print_shares
 from gal.evaluate import Simulation
 from gal.evaluate.metrics import METRICS
+from gal.evaluate.profile import Remark
 
 
 def print_simulation(found: Simulation, out: Console) -> None:
-    """Print the table, the answer and who contributed."""
+    """Print what to look at first, the table, the answer and who contributed."""
+    print_profile(found.profile, out)
     title = escape(f"predicting {found.target!r} for {found.rows:,} rows")
     table = Table(title=title, title_justify="left")
     table.add_column("")
@@ -26,11 +31,27 @@ def print_simulation(found: Simulation, out: Console) -> None:
         table.add_row(name, _number(score.value), f"{_number(score.low)} to {_number(score.high)}")
     out.print(table)
     out.print(_answer(found))
-    out.print(_who(found))
+    if found.shares is not None:
+        print_shares(found.shares, found.label_holder, found.metric, out, found.worth())
+        print_coalitions(found.shares, found.metric, out, found.worth_per_point)
+    if found.worth_per_point is not None:
+        out.print(f"[dim]{point_in_words(found.metric, found.worth_per_point)}[/]")
     out.print(
         f"[dim]{found.predicted_rows:,} rows were predicted by models that had not seen them. "
         f"{found.seconds:.1f} s; pooled: {found.pooled_model}.[/]"
     )
+
+
+def print_profile(findings: Sequence[Remark], out: Console) -> None:
+    """What should be looked at in the table; nothing where all is well."""
+    if not findings:
+        return
+    out.print("[bold]Look at the table first:[/]")
+    for one in findings:
+        named = ", ".join(one.columns[:6]) + (
+            f" and {len(one.columns) - 6} more" if len(one.columns) > 6 else ""
+        )
+        out.print(f"  {one.kind}: " + escape(f"{named}: {one.words}" if named else one.words))
 
 
 def _answer(found: Simulation) -> str:
@@ -52,24 +73,30 @@ def _answer(found: Simulation) -> str:
     if found.covered is not None and found.gain.value > 0:
         said += (
             f" That is [bold]{found.covered:.0%}[/] of the way to pooling all data, "
-            "and no column left its organization."
+            "and no column would leave its organization."
         )
-    return said
+    return said + _unused(found)
 
 
-def _who(found: Simulation) -> str:
-    ranked = sorted(found.contributions.items(), key=lambda pair: -pair[1])
-    if not any(share for _, share in ranked):
-        return "Nothing was learned that holds for other rows."
-    return (
-        "What was learned came from "
-        + ", ".join(f"{escape(name)} ({share:.0%})" for name, share in ranked)
-        + "."
-    )
+def _unused(found: Simulation) -> str:
+    """Where nothing, or no assistance, was better on the rows that validate."""
+    parts, constant = len(found.rounds_used), sum(not rounds for rounds in found.rounds_used)
+    if constant == parts:
+        return (
+            " [bold yellow]Nothing was learned that holds for other rows[/]: no round was better on the rows "
+            "that validate, so every prediction is the same constant."
+        )
+    unused = sum(not one for one in found.assistance_used)
+    if unused and len(found.organizations) > 1:
+        return (
+            f" In {unused} of {parts} parts of the cross-validation no organization helped on the rows that "
+            "validate: assistance is not used there."
+        )
+    return ""
 
 
 def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
 
 
-__all__ = ["print_simulation"]
+__all__ = ["print_profile", "print_simulation"]

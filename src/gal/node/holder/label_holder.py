@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,15 @@ class LabelHolder:
         patience: Patience | None = None,
         acceptance: Acceptance | None = None,
         measure_leak: bool = False,
+        no_closing: bool = False,
         on_event: Event,
         stopping: threading.Event,
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
         ``acceptance``: what is asked of it before it predicts. ``measure_leak``: attack what was sent when it
-        is over, and report how much that gave away.
+        is over, and report how much that gave away. ``no_closing``: learn no closing model after the rounds,
+        whose requests and replies are the same with it and without.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         if not self._learning.acquire(blocking=False):
@@ -64,6 +67,8 @@ class LabelHolder:
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)
+            if no_closing:
+                version = replace(version, task=replace(version.task, closing=None))
             started = time.perf_counter()
             learning = Learning(version, transcript_of(version.task) if measure_leak else None)
             ensemble = learning.run()

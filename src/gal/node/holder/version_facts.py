@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gal.core.state import ensemble_of
+from gal.core.state import Ensemble, ensemble_of, plain
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 
@@ -29,7 +29,6 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
     }
     closing = version.outcome.closing
     ensemble = ensemble_of(version.outcome.ensemble)
-    total = sum(ensemble.contributions.values()) or 1.0
     missed: dict[str, list[int]] = {}
     for done in ensemble.rounds:
         for name in done.left_out:
@@ -45,10 +44,20 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "initial_validation_loss": _finite(ensemble.initial_validation_loss),
         "alone_validation_loss": _finite(ensemble.alone_validation_loss),
         "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
-        "contributions": {name: share / total for name, share in ensemble.contributions.items()},
+        "label_holder": ensemble.label_holder,
+        "contributions": _fractions(ensemble),
+        "contributions_on": "fitted rows" if ensemble.shares is None else ensemble.shares.judged_by,
+        "shares": plain(ensemble.shares),
+        "verdicts": {} if ensemble.shares is None else ensemble.shares.verdicts(),
         "missed": missed,
         "stopped": ensemble.stopped,
     }
+
+
+def _fractions(ensemble: Ensemble) -> dict[str, float]:
+    """Of all that was learned: the label holder's own part, and what others add; 0 where nothing was."""
+    total = sum(ensemble.earned.values())
+    return {name: earned / total if total > 0 else 0.0 for name, earned in ensemble.earned.items()}
 
 
 def validated_loss(outcome: LearningOutcome) -> float | None:

@@ -36,6 +36,7 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
             patience=Patience(**arguments["patience"]),
             acceptance=Acceptance(**arguments.get("acceptance", {})),
             measure_leak=arguments.get("measure_leak", False),
+            no_closing=arguments.get("no_closing", False),
             on_event=report,
             stopping=either,
         )

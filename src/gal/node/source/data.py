@@ -251,11 +251,31 @@ def _as_categories(column: Any, stays_text: bool) -> Any:
     truths = None if stays_text else _truths(coded)
     if truths is not None:
         return truths.cast(pa.float64())
+    days = None if stays_text else _days(coded)
+    if days is not None:
+        return days
     order = pc.sort_indices(coded.dictionary)
     places = np.empty(len(order), dtype=np.int32)
     places[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
     codes = pa.array(places).take(coded.indices)
     return pa.DictionaryArray.from_arrays(codes, coded.dictionary.take(order))
+
+
+def _days(coded: Any) -> Any:
+    """Text of dates or times that DuckDB left as they are, as days; None for other text."""
+    import pyarrow as pa
+
+    some = coded.dictionary[:20].to_pylist()
+    if not all(one.strip()[:1].isdigit() for one in some):
+        return None
+    import pandas as pd
+
+    from gal.node.source.written_dates import days_of_text
+
+    if days_of_text(pd.Series(some, dtype=object)) is None:  # before all of them are looked at
+        return None
+    days = days_of_text(pd.Series(coded.dictionary.to_pylist(), dtype=object))
+    return None if days is None else pa.array(days, pa.float64()).take(coded.indices)
 
 
 def _truths(coded: Any) -> Any:

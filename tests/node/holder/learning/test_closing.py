@@ -17,8 +17,8 @@ import pytest
 
 import gal
 from gal.alignment import row_ids
-from gal.core.state import Ensemble
-from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.core.state import Ensemble, plain
+from gal.errors import InvalidOptionError, LearningInterruptedError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE
 from gal.node.store.state import TaskRecord
 from gal.node.web.endpoint import Endpoint
@@ -170,6 +170,35 @@ def test_interrupted_and_resumed_it_is_the_same(
     assert outputs(network, record).output.tobytes() == expected.tobytes()
 
 
+def test_where_it_runs_out_of_memory_learning_goes_on_without(
+    network: Network, learned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = network.invite("large", rounds=ROUNDS)
+    network.wait_until_joined(record)
+
+    def too_large(*anything: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("gal.engine.stacking.Stacking._fit", too_large)
+    with pytest.raises(LocalModelError, match="--resume --no-closing"):
+        network.learn("large")
+    facts = network.learn("large", resume=True, no_closing=True)
+    assert facts["closing"] is None
+    assert facts["rounds"] == learned[1]["rounds"]
+    assert outputs(network, record).output.shape == (N, 1)
+
+
+def test_who_earned_what_is_the_same_as_in_one_process(network: Network, learned: Any, here: Any) -> None:
+    """The lab's share has what the closing model finds in its answers."""
+    record, facts = learned
+    shares = here[0].shares
+    assert plain(network.ensemble(record).shares) == plain(shares)
+    assert facts["shares"]["by_organization"]["lab"]["value"] == shares.gain
+    assert facts["verdicts"] == {"lab": "helped"}
+    assert facts["contributions_on"] == "validation rows"
+    assert sum(facts["contributions"].values()) == pytest.approx(1)
+
+
 def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
     old, _ = learned
     record = network.invite("plain", rounds=ROUNDS, closing=False)
@@ -177,7 +206,7 @@ def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
     assert network.learn("plain")["closing"] is None
     assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()
     plain, closed = (
-        replace(network.ensemble(one), assisted_validation_loss=0.0, alone_validation_loss=0.0)
+        replace(network.ensemble(one), assisted_validation_loss=0.0, alone_validation_loss=0.0, shares=None)
         for one in (record, old)
     )  # each is compared as it predicts
     assert exact(plain) == exact(closed)

@@ -1,0 +1,106 @@
+"""Who earned what, and what if only some joined, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gal.core.shares import Coalition, Earned, Shares, Verdict
+
+VERDICTS: Mapping[Verdict, str] = {
+    "helped": "[green]helped[/]",
+    "free rider": "[yellow]free rider: next to nothing[/]",
+    "unclear": "[yellow]unclear: too few rows to tell[/]",
+    "hurt": "[red]hurt: better without[/]",
+}
+SHOWN = 16
+"""So many coalitions are printed: those of one, those of all but one, and the best; JSON has all of them."""
+
+
+def print_shares(
+    shares: Shares, holder: str | None, measure: str, out: Console, worth: Mapping[str, float] | None = None
+) -> None:
+    """The measured gain by organization, with intervals; the label holder's own part apart."""
+    if holder is not None:
+        how = "" if shares.own_measured else " (an estimate: she did not learn alone)"
+        out.print(
+            f"{escape(holder)}'s own part: {number(shares.own)} of {measure}{how}. "
+            f"What the others add to it: {number(shares.gain)}, shared out as follows."
+        )
+    title = f"the gain of {number(shares.gain)} by organization, on {shares.rows:,} rows that were not fitted"
+    table = Table(title=title, title_justify="left")
+    table.add_column("organization")
+    table.add_column("earned", justify="right")
+    table.add_column("95 % confidence", justify="right")
+    if worth is not None:
+        table.add_column("worth", justify="right")
+    table.add_column("")
+    verdicts = shares.verdicts()
+    for name, one in sorted(shares.by_organization.items(), key=lambda pair: -pair[1].value):
+        money = [] if worth is None else [f"{worth[name]:,.0f}"]
+        table.add_row(escape(name), number(one.value), _interval(one), *money, VERDICTS[verdicts[name]])
+    out.print(table)
+    if "helped" not in verdicts.values():
+        out.print("[bold yellow]No organization helped as far as these rows can tell.[/]")
+
+
+def print_coalitions(
+    shares: Shares, measure: str, out: Console, worth_per_point: float | None = None
+) -> None:
+    """What the label holder would gain if only some joined; which of it is an estimate."""
+    if len(shares.by_organization) < 2:
+        return
+    from gal.evaluate.joining import point_of
+
+    estimated = any(not one.measured for one in shares.coalitions)
+    table = Table(title=f"what if only some joined: {measure} gained over alone", title_justify="left")
+    table.add_column("who joins")
+    table.add_column("gain", justify="right")
+    table.add_column("95 % confidence", justify="right")
+    if worth_per_point is not None:
+        table.add_column("worth", justify="right")
+    table.add_column("")
+    for one in _shown(shares):
+        value = one.gain.value
+        money = [] if worth_per_point is None else [f"{value / point_of(measure) * worth_per_point:,.0f}"]
+        everybody = len(one.organizations) == len(shares.by_organization)
+        who = "all of them" if everybody else escape(", ".join(one.organizations))
+        how = "measured" if one.measured else "estimate"
+        table.add_row(who, number(value), _interval(one.gain), *money, how)
+    out.print(table)
+    if estimated:
+        out.print("[dim]Estimates come from values received for all; learning with them gives the truth.[/]")
+
+
+def _shown(shares: Shares) -> list[Coalition]:
+    """Those of one, those of all but one, all; then others by what they bring, as many as fit."""
+    n = len(shares.by_organization)
+    first = [one for one in shares.coalitions if len(one.organizations) in {1, n - 1, n}]
+    rest = [one for one in shares.coalitions if one not in first]
+    rest = sorted(rest, key=lambda one: -one.gain.value)[: max(SHOWN - len(first), 0)]
+    return sorted([*first, *rest], key=lambda one: (len(one.organizations), -one.gain.value))
+
+
+def point_in_words(measure: str, worth_per_point: float) -> str:
+    """What a point is."""
+    from gal.evaluate.joining import point_of
+
+    return f"Worth: {worth_per_point:,.10g} for every {point_of(measure):g} of {measure}."
+
+
+def _interval(one: Earned) -> str:
+    return f"{number(one.low)} to {number(one.high)}"
+
+
+def number(value: float) -> str:
+    """Four digits that count, and no 0 with a minus."""
+    if abs(value) >= 100:
+        return f"{value:,.1f}"
+    said = f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
+    return said.removeprefix("-") if float(said) == 0 else said
+
+
+__all__ = ["number", "point_in_words", "print_coalitions", "print_shares"]

@@ -1,0 +1,181 @@
+"""Who earned the validated gain: from a finished learning to shares, on rows that were not fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.closings import ClosingModel
+from gal.core.coalitions import Spoken, outputs_by_coalition, spoken
+from gal.core.cross_validation import Judgement
+from gal.core.games import Game, earned, earned_by, game_of, resampled_means
+from gal.core.shares import Coalition, Earned, Shares
+from gal.core.state import ByName, Progress
+from gal.core.task import Task
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+MOST_ROWS = 20_000
+"""More validation rows than this tell nothing new of who earned what."""
+
+CLOSED_ROWS = 100_000
+"""A closing model is asked about at most so many rows, of all coalitions together."""
+
+FEWEST_ROWS = 1000
+
+
+class Concluded(Protocol):
+    """One of the label holder's two models, as it is concluded."""
+
+    @property
+    def progress(self) -> Progress:
+        """All rounds."""
+
+    @property
+    def kept(self) -> int:
+        """How many of them it uses."""
+
+    @property
+    def trust(self) -> float:
+        """What share of all steps is kept."""
+
+    @property
+    def coefficients(self) -> tuple[Mapping[str, float], ...]:
+        """Of the rounds that it uses."""
+
+    @property
+    def closing(self) -> ClosingModel | None:
+        """What closes it."""
+
+    @property
+    def judged(self) -> Judgement | None:
+        """Its cross-validation, where there is one."""
+
+    @property
+    def losses(self) -> list[float]:
+        """Validated, before the first round and after each."""
+
+    @property
+    def validated(self) -> float:
+        """The loss of the closed model."""
+
+
+def judging_rows(task: Task) -> NDArray[np.intp]:
+    """The validation rows whose replies are kept to tell who earned what."""
+    rows = task.rows.validation
+    return rows[:: -(-len(rows) // MOST_ROWS)] if len(rows) > MOST_ROWS else rows
+
+
+def share_out(task: Task, helped: Concluded, own: Concluded | None, *, used: bool) -> Shares | None:
+    """The validated gain by organization; None where nothing validates, or nobody but her takes part.
+
+    ``used``: whether assistance is; else its gain is 0, and so is everybody's part of it.
+    """
+    others = [name for name in task.organizations if name != task.label_holder]
+    game = game_of(others, task.seed) if others else None
+    rows = _rows(task, helped, game)
+    if game is None or rows is None or not np.isfinite(helped.losses[0]):
+        return None
+    said = _spoken(task, helped, rows)
+    alone = None if own is None else _spoken(task, own, rows).final
+    y, weight = task.y[rows], None if task.sample_weight is None else task.sample_weight[rows]
+    outputs = outputs_by_coalition(said, alone, task.label_holder, game)
+    outputs.append(outputs[0] if alone is None else alone)
+    losses = np.stack([task.loss.value(y, output) for output in outputs])
+    means = np.average(losses, axis=1, weights=weight)
+    base = float(means[0]) if own is None else own.validated
+    gain = (base - helped.validated) if used else 0.0
+    draws = resampled_means(losses, weight, task.seed)
+    return Shares(
+        rows=len(rows),
+        judged_by="validation rows" if helped.judged is None else "cross-validation",
+        own=helped.losses[0] - base,
+        own_measured=own is not None,
+        gain=gain,
+        by_organization=ByName(_by_organization(game, means, draws, gain, used=used)),
+        coalitions=_coalitions(game, means, draws, gain),
+    )
+
+
+def _by_organization(
+    game: Game, means: Floats, draws: Floats, gain: float, *, used: bool
+) -> dict[str, Earned]:
+    """Shapley's shares of the estimates, moved by their sizes to add up to what was measured."""
+    if not used:
+        return dict.fromkeys(game.players, Earned(0.0, 0.0, 0.0))
+    values, many = means[0] - means[:-1], draws[0] - draws[:-1]
+    here, totals = float(means[-1] - means[-2]), draws[-1] - draws[-2]
+    return earned_by(game, values, many, gain=gain, here=here, totals=totals)
+
+
+def _coalitions(game: Game, means: Floats, draws: Floats, gain: float) -> tuple[Coalition, ...]:
+    """What each would bring over alone; at least nothing, since assistance that does not help is not used.
+
+    Estimates are compared with that of nobody: both know the mean. They are stretched to what was measured.
+    """
+    whole = float(means[0] - means[-2])
+    stretch = gain / whole if whole > 0 and gain > 0 else 1.0
+    here = stretch * (means[0] - means[1:-2])
+    found = earned(here, here, stretch * (draws[0] - draws[1:-2]))
+    least = [Earned(max(one.value, 0.0), max(one.low, 0.0), max(one.high, 0.0)) for one in found]
+    some = zip(game.coalitions[1:-1], least, strict=True)
+    estimates = [Coalition(tuple(sorted(names)), one, measured=False) for names, one in some]
+    together = np.array([means[-1] - means[-2]]), (draws[-1] - draws[-2])[None, :]
+    (measured,) = earned(np.array([gain]), *together)
+    return (*estimates, Coalition(game.players, measured, measured=True))
+
+
+def _rows(task: Task, helped: Concluded, game: Game | None) -> NDArray[np.intp] | None:
+    """The rows that tell; None where there are none, or nobody kept what was said of them."""
+    if helped.judged is not None:
+        return np.sort(np.concatenate([_part(task, part) for part in range(task.rows.n_parts)]))
+    rows = judging_rows(task)
+    kept = len(helped.progress.fitted or helped.progress.heard)
+    if len(rows) == 0 or kept < helped.kept:
+        return None
+    if helped.closing is not None and game is not None:
+        most = max(CLOSED_ROWS // len(game.coalitions), FEWEST_ROWS)
+        rows = rows[:: -(-len(rows) // most)] if len(rows) > most else rows
+    return rows
+
+
+def _spoken(task: Task, one: Concluded, rows: NDArray[np.intp]) -> Spoken:
+    if one.judged is not None:
+        return _left_out(task, one, one.judged, rows)
+    first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))[rows]
+    if one.progress.fitted:
+        replies: Sequence[Mapping[str, Floats32]] = [
+            {name: values[rows] for name, values in said.items()} for said in one.progress.fitted[: one.kept]
+        ]
+    else:
+        replies = one.progress.heard[: one.kept]
+    return spoken(first.copy(), one.coefficients, replies, one.closing, task.seed)
+
+
+def _part(task: Task, part: int) -> NDArray[np.intp]:
+    """The rows of a part of the cross-validation whose replies are kept."""
+    return judging_rows(replace(task, rows=task.rows.without(part)))
+
+
+def _left_out(task: Task, one: Concluded, judged: Judgement, rows: NDArray[np.intp]) -> Spoken:
+    """What was said of each row by the learning that did not see it."""
+    first, last = judged.stages[0], judged.stages[one.kept]
+    parts = {name: np.zeros_like(first) for name in task.organizations}
+    for part, reached in enumerate(judged.reached):
+        kept = 0 if reached is None else min(one.kept, len(reached.rounds))
+        if reached is None or kept == 0:
+            continue
+        own = _part(task, part)
+        kept_replies = reached.heard or [
+            {name: values[own] for name, values in said.items()} for said in reached.fitted[:kept]
+        ]
+        for counts, values in zip(reached.history[kept - 1], kept_replies, strict=False):
+            for name, count in counts.items():
+                parts[name][own] += one.trust * count * values[name].astype(np.float64)
+    here = {name: values[rows] for name, values in parts.items()}
+    return Spoken(first[rows], here, (first + one.trust * (last - first))[rows])

@@ -1,0 +1,73 @@
+"""What should be looked at in a table first: each kind is found, and a sound table has nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gal.evaluate.profile import Remark, profile_of
+
+N = 60
+
+
+def sound() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, N),
+            "income": rng.normal(size=N),
+            "city": rng.choice(["A", "B", "C"], N),
+            "y": np.arange(N) % 2,
+        }
+    )
+
+
+def found(**columns: Any) -> dict[str, Remark]:
+    table = sound().assign(**columns)
+    used = [name for name in table.columns if name != "y"]
+    return {one.kind: one for one in profile_of(table, "y", {"bank": used})}
+
+
+def test_a_sound_table_has_nothing_to_look_at() -> None:
+    assert found() == {}
+
+
+def test_columns_that_say_nothing() -> None:
+    kinds = found(one=1, none=np.nan, nothing=None, mostly=[1.0] * (N - 1) + [np.nan])
+    assert kinds["constant"].columns == ("one",)
+    assert kinds["empty"].columns == ("none", "nothing")
+
+
+def test_columns_that_name_rows() -> None:
+    keys = [f"k{place}" for place in range(N)]
+    kinds = found(key=keys, customer_id=np.arange(N) * 7 + 3, row=range(N), price=np.arange(N) * 3 + 5)
+    assert kinds["id-like"].columns == ("key", "customer_id", "row")
+
+
+def test_dates_that_are_text() -> None:
+    mixed = ["2020-01-02", "31/12/2020", "soon"] * (N // 3)
+    times = ["3:04 PM", "11:15 AM"] * (N // 2)
+    assert found(when=mixed, at=times)["date-like"].columns == ("when", "at")
+
+
+def test_cases_that_are_there_twice() -> None:
+    ids = [*range(N - 2), 0, 1]
+    assert "4 rows share their case_id" in found(case_id=ids)["duplicated ids"].words
+    table = sound()
+    again = pd.concat([table, table.iloc[:3]], ignore_index=True)
+    (one,) = profile_of(again, "y", {"bank": ["age", "income", "city"]})
+    assert (one.kind, one.words[:6]) == ("duplicated rows", "3 rows")
+
+
+def test_classes_with_few_rows() -> None:
+    assert (
+        "rare (3)" in found(y=["a", "b"] * (N // 2 - 2) + ["a", "rare", "rare", "rare"])["rare classes"].words
+    )
+    assert found(y=np.linspace(0.1, 9.7, N)) == {}  # numbers have no classes
+
+
+def test_columns_that_nobody_holds() -> None:
+    (one,) = profile_of(sound(), "y", {"bank": ["age", "income"]})
+    assert (one.kind, one.columns) == ("not used", ("city",))
