@@ -60,6 +60,8 @@ class Assistants:
         self._pending: dict[tuple[str, str, int, str], Pending] = {}
         # A thread for each stream: who does not read what it is sent keeps nobody else waiting.
         self._senders: dict[Stream, ThreadPoolExecutor] = {}
+        self._since = time.monotonic()
+        self._last_there: dict[str, float] = {}
 
     def close(self) -> None:
         """Send nothing more."""
@@ -83,6 +85,13 @@ class Assistants:
         """Organizations that have a stream."""
         with self._changed:
             return sorted(self._streams)
+
+    def away(self, organization: str) -> float:
+        """Seconds for which an organization has had no stream: since its last one, or since the start."""
+        with self._changed:
+            if organization in self._streams:
+                return 0.0
+            return time.monotonic() - self._last_there.get(organization, self._since)
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so, looking whenever anything changes; False where time ran out."""
@@ -178,6 +187,7 @@ class Assistants:
                 self._senders.pop(stream).shutdown(wait=False, cancel_futures=True)
                 if self._streams.get(stream.peer) is stream:
                     del self._streams[stream.peer]
+                    self._last_there[stream.peer] = time.monotonic()
                 self._changed.notify_all()
             self._records.metrics.connected(stream.peer, False)
 

@@ -77,6 +77,8 @@ class FakeNode:
         self.asked: list[tuple[str, str]] = []
         self.waited: list[float] = []
         self.open: list[Pending] = []
+        self.away_for = 1000.0
+        """Seconds for which whoever is not there has been away."""
         self.meanwhile: list[Callable[[], None]] = []
         """What happens during the waits, one after the other."""
         self.to_come = 0
@@ -85,6 +87,9 @@ class FakeNode:
 
     def present(self, task: str) -> dict[str, bool]:
         return dict.fromkeys(sorted(self.there), False) if task == TASK else {}
+
+    def away(self, name: str) -> float:
+        return 0.0 if name in self.there else self.away_for
 
     def post(
         self, name: str, encoded: Encoded, on_answer: Callable[[Received], None] | None = None
@@ -279,6 +284,22 @@ def test_who_was_missed_and_is_not_there_is_not_waited_for_again(step: Step) -> 
     step.node.there = {"lab", "ward"}
     step.carry(3, [step.fit(round=3)])
     assert [one["organizations"] for one in step.events] == [["ward"]]
+
+
+def test_who_was_there_a_moment_ago_is_waited_for_in_the_next_round_too(step: Step) -> None:
+    """It was killed, the deadline is short and rounds are quick: it comes back, and is not left out."""
+    step.node.there, step.node.away_for = {"lab"}, 4.9  # join is 5
+    back = step.node.answers.pop("ward")
+    step.carry(1, [step.fit()])
+    assert step.gathering.absent == set()
+
+    def returns() -> None:
+        step.node.there = {"lab", "ward"}
+        (pending,) = [one for one in step.node.open if one.organization == "ward"]
+        step.node.settle(pending, back(pending.encoded))
+
+    step.node.meanwhile = [returns]
+    assert step.means(2, [step.fit(round=1)])[0]["ward"] == 3.0
 
 
 def test_who_answers_a_little_later_is_not_said_to_be_waited_for(step: Step) -> None:
