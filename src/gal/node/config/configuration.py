@@ -419,6 +419,11 @@ REST_TEXT = """
 # refused_begins_per_day = 20      # beginnings that fail, for each label holder
 # decimals = 6                     # round what is returned; default: not rounded
 # largest_message = "1GB"          # that is taken in
+# messages_per_minute = 60_000     # of one peer; who sends more is read more slowly
+# messages_per_day = 250_000       # of one peer, besides answers that you asked for; then it is not heard
+# bytes_per_day = "100GB"          # the same in bytes
+# refusals_per_day = 5_000         # messages of one peer that are refused; then it is not heard
+# disk_per_peer = "50GB"           # kept on your disk for all tasks of one label holder
 
 # What others may learn at most. Default: no noise, and no limits; gal privacy shows what was spent.
 # [privacy]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.journal.records import Records
+from gal.node.store.audit import ANSWER_KINDS
 from gal.node.store.state import State
 from gal.protocol import Encoded, Message, prepare
 from gal.transport import Received, Stream
@@ -21,7 +22,7 @@ from gal.transport import Received, Stream
 SMALL = 1 << 16
 """Bytes of a request that goes out at once where nothing else waits."""
 
-ANSWERS = frozenset({"begun", "blinded", "fitted", "predicted", "done", "refusal"})
+ANSWERS = frozenset(ANSWER_KINDS)
 
 
 @dataclass(eq=False)
@@ -178,8 +179,9 @@ class Assistants:
         self._records.log.info("connected", peer=stream.peer, software=stream.software)
         self._records.metrics.connected(stream.peer, True)
         try:
-            while True:
+            while (limited := self._records.is_limited(stream.peer)) is None:
                 self._take(stream)
+            stream.refuse(limited.code, str(limited), drop=True)
         except NodeError as error:
             self._records.log.info("disconnected", peer=stream.peer, why=str(error))
         finally:
@@ -198,7 +200,7 @@ class Assistants:
             self._refuse(stream, Message("refusal"), "invalid-message", str(error))
             return
         try:
-            self._records.entered(stream.peer, received)
+            pause = self._records.entered(stream.peer, received, awaited=self._is_awaited(stream, received))
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
             self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
             raise
@@ -213,28 +215,38 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
+        if pause:  # it sends too fast: what comes next waits at its side
+            time.sleep(pause)
+
+    def _is_awaited(self, stream: Stream, received: Received) -> bool:
+        """Whether this is an answer to what this very organization was asked."""
+        message = received.message
+        with self._changed:
+            pending = self._pending.get((stream.peer, message.task, message.version, message.request))
+        return pending is not None and message.fields.get("answers") == pending.encoded.digest
 
     def _join(self, stream: Stream, message: Message) -> None:
         """Which tasks the organization takes part in: those that it was invited to, under their terms."""
         joined: dict[str, bool] = {}
+        refused: dict[str, list[str]] = {}
+        own = {task.id: task for task in self._state.tasks("label holder")}
         for one in message.fields["tasks"]:
-            task = self._state.get_task(one["task"])
-            if task is None or task.role != "label holder" or stream.peer not in self._state.members(task.id):
-                self._refuse(
-                    stream, message, "not-invited", f"{stream.peer} is not invited to the task {one['task']}"
-                )
+            task = own.get(one["task"])
+            status = None if task is None else self._state.members(task.id).get(stream.peer)
+            if task is None or status is None:
+                why = f"{stream.peer} is not invited to the task {one['task']}"
+                refused.setdefault("not-invited", []).append(why)
             elif task.terms.digest != one["terms"]:
                 why = f"{stream.peer} joined older terms of {task.name!r}: join the newest invitation"
-                self._refuse(stream, message, "other-terms", why)
-            elif self._state.members(task.id)[stream.peer].startswith("left"):
-                self._refuse(
-                    stream,
-                    message,
-                    "left",
-                    f"{stream.peer} has left {task.name!r}: it has to be invited again",
-                )
+                refused.setdefault("other-terms", []).append(why)
+            elif status.startswith("left"):
+                why = f"{stream.peer} has left {task.name!r}: it has to be invited again"
+                refused.setdefault("left", []).append(why)
             else:
                 joined[task.id] = one["moving"]
+        for code, reasons in refused.items():  # one answer for each reason, however many tasks it names
+            more = "" if len(reasons) == 1 else f" (and so for {len(reasons) - 1} more tasks)"
+            self._refuse(stream, message, code, reasons[0] + more)
         with self._changed:
             if self._streams.get(stream.peer) is not stream:
                 return

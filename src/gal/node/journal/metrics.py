@@ -43,6 +43,12 @@ class Metrics:
             "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
         )
         self._refusals = Counter("gal_refusals", "Requests refused.", ("code",), registry=self.registry)
+        self._limited = Counter(
+            "gal_limited", "Times that a peer met a limit.", ("peer", "limit"), registry=self.registry
+        )
+        self._strangers = Counter(
+            "gal_strangers_dropped", "Connections of strangers that were dropped.", registry=self.registry
+        )
         self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
         self._rows = Counter(
             "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
@@ -80,6 +86,14 @@ class Metrics:
     def refused(self, code: str) -> None:
         """A request was refused."""
         self._refusals.labels(self._codes.value(code)).inc()
+
+    def limited(self, peer: str, limit: str) -> None:
+        """A peer met a limit: it was slowed down, or its day is spent."""
+        self._limited.labels(self._peer(peer), self._codes.value(limit)).inc()
+
+    def strangers_dropped(self, n_connections: int) -> None:
+        """So many connections of strangers were dropped."""
+        self._strangers.inc(n_connections)
 
     def connected(self, peer: str, now: bool) -> None:
         """The stream to this peer opened or ended; a peer that opens a second one is counted once."""

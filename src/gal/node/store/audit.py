@@ -31,6 +31,8 @@ Direction = Literal["in", "out", "own"]
 
 FIRST = "sha256:" + "0" * 64
 """What the first entry has for the hash before it."""
+ANSWER_KINDS = ("begun", "blinded", "fitted", "predicted", "done", "refusal")
+"""Kinds of messages that answer something."""
 CUT = "audit-cut"
 """Kind of the entry that records that the log did not end where ``audit.head`` says it ended."""
 
@@ -90,6 +92,16 @@ class Total:
     kind: str
     messages: int
     n_bytes: int
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came from one peer besides answers: messages, their bytes, and how often something was refused."""
+
+    peer: str
+    messages: int
+    n_bytes: int
+    refusals: int
 
 
 @dataclass(frozen=True)
@@ -176,6 +188,20 @@ class AuditLog:
             for row in self._rows(
                 "select peer, task, direction, kind, count(*), sum(n_bytes) from audit "
                 "group by peer, task, direction, kind order by peer, task, direction, kind"
+            )
+        ]
+
+    def came_since(self, since: datetime) -> list[Came]:
+        """What came from each peer since then; an entry that stands for several refusals says how many."""
+        kinds = ", ".join("?" * len(ANSWER_KINDS))
+        return [
+            Came(*row)
+            for row in self._rows(
+                "select peer, sum(kind != 'refused'), sum(n_bytes), "
+                "sum((kind = 'refused') * max(1, cast(shape as integer))) from audit "
+                "where time >= ? and direction = 'in' and peer != '' "
+                f"and kind not in ({kinds}) group by peer",
+                (_text(since), *ANSWER_KINDS),
             )
         ]
 

@@ -487,7 +487,7 @@ def test_closing_cancels_what_has_not_begun(step: Step) -> None:
 
 
 def keep(step: Step, name: str, message: Message, asked: Encoded) -> None:
-    step.replies().keeper(1, 0, name, asked)(received(message))
+    step.replies().keeper(1, 0, name, asked, step.fit())(received(message))
 
 
 def test_what_was_kept_of_an_open_step_is_not_asked_again(step: Step) -> None:
@@ -599,3 +599,14 @@ def test_what_a_moving_model_says_again_becomes_values_of_its_rounds(step: Step)
     said = Message("predicted", TASK, 1, "1.0", fields, arrays)
     np.testing.assert_array_equal(reading(said, PredictRequest((1, 2), ("lab",)), step), values)
     assert str(reading(said, step.fit(), step)) == "answered with predicted"
+
+
+def test_a_reply_that_is_far_too_large_is_not_put_on_the_disk(step: Step) -> None:
+    def huge(asked: Encoded) -> Message:
+        return fitted(asked, 3.0, "ward", n_rows=50_000)
+
+    step.node.answers["ward"] = huge
+    (replies,) = step.carry(1, [step.fit()])
+    assert "answered with 2" in str(replies["ward"])
+    assert "expected at most 65" in str(replies["ward"])
+    assert not list(step.version.folder.glob("*ward*"))

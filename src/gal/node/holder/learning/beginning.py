@@ -58,7 +58,9 @@ class Beginning:
             gathering.check_stopping()
             in_time = time.monotonic() < until
             # Who did not answer, such as one that was killed meanwhile, is asked again while there is time.
-            here = [name for name in missing if name in gathering.present() and (in_time or name not in asked)]
+            here = [
+                name for name in missing if name in gathering.present() and (in_time or name not in asked)
+            ]
             awaited = set(missing) - gathering.absent
             if here:
                 if asked.issuperset(here):

@@ -53,7 +53,7 @@ class Rounds:
                 own.append(self._own.submit(self._replies.ask_own, step, place, encoded))
                 own[-1].add_done_callback(lambda done: assistants.notify())  # noqa: ARG005
             else:
-                keep = self._replies.keeper(step, place, name, encoded)
+                keep = self._replies.keeper(step, place, name, encoded, requests[place])
                 pendings[place, name] = assistants.post(name, encoded, keep)
         try:
             self._await(requests, own, pendings)
