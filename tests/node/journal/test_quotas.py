@@ -24,7 +24,7 @@ from gal.node.store.audit import AuditLog
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
 from gal.transport import Received
-from patience import LONGEST
+from patience import LONGEST, patient
 from small_network import quiet
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -295,7 +295,7 @@ def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callabl
     for _ in range(int(LONGEST * 50)):
         if link.problem.startswith("clinic has used up its day here"):
             break
-        link._ending.wait(0.02)
+        link._ending.wait(patient(0.02))
     assert link.problem.startswith("clinic has used up its day here")
     link.close()
     assert streams[0].n_left == 45

@@ -173,6 +173,21 @@ class MetricsSection(_Section):
     listen: Annotated[str, _address(any_port=True)] | None = None
 
 
+class AuditSection(_Section):
+    """How long the audit log is kept."""
+
+    keep_days: Annotated[int, Field(ge=1)] | None = None
+    """Days; None: for ever."""
+    archive: FilePath | None = None
+    """A folder for what is cut off; None: it is deleted."""
+
+    @model_validator(mode="after")
+    def _archive_of_something(self) -> Self:
+        if self.archive is not None and self.keep_days is None:
+            raise ValueError("archive needs keep_days: nothing is cut off without it")
+        return self
+
+
 class Predictions(_Section):
     """How a label holder predicts."""
 
@@ -284,6 +299,7 @@ class NodeFile(_Section):
     predictions: Predictions = Predictions()
     network: Network = Network()
     metrics: MetricsSection = MetricsSection()
+    audit: AuditSection = AuditSection()
 
 
 class NodeConfiguration(NodeFile):
@@ -445,6 +461,11 @@ REST_TEXT = """
 
 # [metrics]
 # listen = "127.0.0.1:9464"        # where Prometheus can ask
+
+# The audit log. Default: kept for ever.
+# [audit]
+# keep_days = 400                  # older entries are cut off; the rest stays provable
+# archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
 """
 
 

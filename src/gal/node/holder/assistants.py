@@ -199,8 +199,10 @@ class Assistants:
         except InvalidMessageError as error:
             self._refuse(stream, Message("refusal"), "invalid-message", str(error))
             return
+        with self._changed:
+            awaited = self._asked_for(stream, received.message) is not None
         try:
-            pause = self._records.entered(stream.peer, received, awaited=self._is_awaited(stream, received))
+            pause = self._records.entered(stream.peer, received, awaited=awaited)
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
             self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
             raise
@@ -218,32 +220,15 @@ class Assistants:
         if pause:  # it sends too fast: what comes next waits at its side
             time.sleep(pause)
 
-    def _is_awaited(self, stream: Stream, received: Received) -> bool:
-        """Whether this is an answer to what this very organization was asked."""
-        message = received.message
-        with self._changed:
-            pending = self._pending.get((stream.peer, message.task, message.version, message.request))
-        return pending is not None and message.fields.get("answers") == pending.encoded.digest
+    def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
+        """The request that this very organization answers with this. Holds the lock."""
+        pending = self._pending.get((stream.peer, message.task, message.version, message.request))
+        fits = pending is not None and message.fields.get("answers") == pending.encoded.digest
+        return pending if fits else None
 
     def _join(self, stream: Stream, message: Message) -> None:
         """Which tasks the organization takes part in: those that it was invited to, under their terms."""
-        joined: dict[str, bool] = {}
-        refused: dict[str, list[str]] = {}
-        own = {task.id: task for task in self._state.tasks("label holder")}
-        for one in message.fields["tasks"]:
-            task = own.get(one["task"])
-            status = None if task is None else self._state.members(task.id).get(stream.peer)
-            if task is None or status is None:
-                why = f"{stream.peer} is not invited to the task {one['task']}"
-                refused.setdefault("not-invited", []).append(why)
-            elif task.terms.digest != one["terms"]:
-                why = f"{stream.peer} joined older terms of {task.name!r}: join the newest invitation"
-                refused.setdefault("other-terms", []).append(why)
-            elif status.startswith("left"):
-                why = f"{stream.peer} has left {task.name!r}: it has to be invited again"
-                refused.setdefault("left", []).append(why)
-            else:
-                joined[task.id] = one["moving"]
+        joined, refused = _checked_tasks(self._state, stream.peer, message)
         for code, reasons in refused.items():  # one answer for each reason, however many tasks it names
             more = "" if len(reasons) == 1 else f" (and so for {len(reasons) - 1} more tasks)"
             self._refuse(stream, message, code, reasons[0] + more)
@@ -258,9 +243,8 @@ class Assistants:
 
     def _leave(self, stream: Stream, message: Message) -> None:
         if stream.peer not in self._state.members(message.task):
-            self._refuse(
-                stream, message, "not-invited", f"{stream.peer} is not invited to the task {message.task}"
-            )
+            why = f"{stream.peer} is not invited to the task {message.task}"
+            self._refuse(stream, message, "not-invited", why)
             return
         self._state.set_member(message.task, stream.peer, "left of its own accord")
         self._records.log.warning("left", peer=stream.peer, task=message.task)
@@ -272,11 +256,10 @@ class Assistants:
         """An answer: it counts if it is to what this very organization was asked, and the first."""
         message = received.message
         with self._changed:
-            pending = self._pending.get((stream.peer, message.task, message.version, message.request))
-            fits = pending is not None and message.fields.get("answers") == pending.encoded.digest
-            if pending is not None and fits:
+            pending = self._asked_for(stream, message)
+            if pending is not None:
                 del self._pending[pending.key]
-        if pending is None or not fits:
+        if pending is None:
             if message.kind == "refusal" and not message.fields.get("answers"):
                 self._records.log.warning(
                     "told", peer=stream.peer, code=message.fields["code"], why=message.fields["message"]
@@ -294,8 +277,7 @@ class Assistants:
         """An organization could not take what it was sent (too large a message), and cannot say which."""
         with self._changed:
             open_ones = [one for one in self._pending.values() if one.through is stream]
-            for pending in open_ones:
-                del self._pending[pending.key]
+        self.give_up(open_ones)
         for pending in open_ones:
             self._settle(pending, stream, received)
 
@@ -315,10 +297,33 @@ class Assistants:
 
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
-        fields = {"code": code, "message": why[:2000], "answers": None}
-        self._records.send(
-            stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
-        )
+        self._records.send(stream, _refusal(message, code, why))
+
+
+def _refusal(message: Message, code: str, why: str) -> Encoded:
+    fields = {"code": code, "message": why[:2000], "answers": None}
+    return prepare(Message("refusal", message.task, message.version, message.request, fields))
+
+
+def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, list[str]]]:
+    """The tasks that an organization joins, and whether its model moves; by code, why not others."""
+    joined: dict[str, bool] = {}
+    refused: dict[str, list[str]] = {}
+    own = {task.id: task for task in state.tasks("label holder")}
+    for one in message.fields["tasks"]:
+        task = own.get(one["task"])
+        status = None if task is None else state.members(task.id).get(peer)
+        if task is None or status is None:
+            refused.setdefault("not-invited", []).append(f"{peer} is not invited to the task {one['task']}")
+        elif task.terms.digest != one["terms"]:
+            why = f"{peer} joined older terms of {task.name!r}: join the newest invitation"
+            refused.setdefault("other-terms", []).append(why)
+        elif status.startswith("left"):
+            why = f"{peer} has left {task.name!r}: it has to be invited again"
+            refused.setdefault("left", []).append(why)
+        else:
+            joined[task.id] = one["moving"]
+    return joined, refused
 
 
 def _printable(received: Received) -> Received:

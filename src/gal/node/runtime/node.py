@@ -22,6 +22,7 @@ from gal.node.journal.logs import Log, open_log
 from gal.node.journal.metrics import start_metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
+from gal.node.journal.retention import Retention
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.files import remove_drafts
@@ -112,6 +113,9 @@ class Node:
         stack.callback(metrics.close)
         self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
+        retention = Retention(configuration.audit, audit, self.log, self._clock)
+        retention.start()
+        stack.callback(retention.close)
         stack.callback(self.records.write_counted)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
