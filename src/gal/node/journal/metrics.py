@@ -6,7 +6,9 @@ Label values are bounded: a peer is one of the known ones or ``unknown``, and of
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 MOST_VALUES = 64
+LOOK = 1.0
+"""Seconds for which a peer counts as known after its card was seen."""
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
@@ -31,6 +35,8 @@ class Metrics:
 
         self.registry: CollectorRegistry = CollectorRegistry()
         self._peers = peers
+        self._known: dict[str, float] = {}
+        """By peer: when its card was last seen."""
         self._kinds, self._codes = _Bounded(MOST_VALUES), _Bounded(MOST_VALUES)
         self._tasks = _Bounded(MOST_VALUES)
         self._lock = threading.Lock()
@@ -125,7 +131,15 @@ class Metrics:
         """Nothing is served here; see `ServedMetrics`."""
 
     def _peer(self, peer: str) -> str:
-        return peer if peer in self._peers() else "unknown"
+        """A peer that is known, or was a moment ago: to look at the cards costs more than to count."""
+        now = time.monotonic()
+        if now - self._known.get(peer, -math.inf) < LOOK:
+            return peer
+        if peer not in self._peers():
+            self._known.pop(peer, None)
+            return "unknown"
+        self._known[peer] = now
+        return peer
 
 
 class ServedMetrics(Metrics):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from typing import Any
 from gal.errors import NodeError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.failures import Failure
+from gal.node.work.pipe import receive_piece, send_piece
 
 Result = tuple[dict[str, Any], bytes]
 
@@ -77,11 +77,9 @@ class Worker:
             self._next += 1
             number, future = self._next, Future[Result]()
             self._waiting[number] = do in LIMITED and not command.get("own"), future
-        text = json.dumps({"id": number, "do": do} | command, default=str).encode()
         try:
             with self._sending:
-                connection.send_bytes(text)
-                connection.send_bytes(data)
+                send_piece(connection, {"id": number, "do": do} | command, data)
         except OSError:  # it has just ended; the reader says why
             pass
         return future.result()
@@ -129,8 +127,7 @@ class Worker:
         """Hand out results until the process ends; then everybody who waits is told why."""
         while True:
             try:
-                result = json.loads(connection.recv_bytes())
-                content = connection.recv_bytes()
+                result, content = receive_piece(connection)
             except (EOFError, OSError):
                 break
             with self._lock:

@@ -6,7 +6,6 @@ rows and predictions beside them.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from gal.node.journal.failures import describe_failure
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.local_work import LocalWork
+from gal.node.work.pipe import receive_piece, send_piece
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
@@ -134,8 +134,7 @@ class Server:
         with ThreadPoolExecutor(1) as fits, ThreadPoolExecutor(4) as others:
             while True:
                 try:
-                    command = json.loads(self._connection.recv_bytes())
-                    data = self._connection.recv_bytes()
+                    command, data = receive_piece(self._connection)
                 except (EOFError, OSError):
                     os._exit(0)  # also out of the middle of a fit
                 method: Callable[..., Result] = getattr(self._commands, command["do"])
@@ -154,8 +153,7 @@ class Server:
             traceback.print_exc(file=sys.stderr)
             result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
-            self._connection.send_bytes(json.dumps({"id": command["id"]} | result).encode())
-            self._connection.send_bytes(content)
+            send_piece(self._connection, {"id": command["id"]} | result, content)
 
 
 def import_storage() -> None:
