@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -60,7 +61,13 @@ class Allowance:
                 self._hold()
 
     def _hold(self) -> None:
-        """Tell the kernel; called whenever a request begins or ends."""
+        """Tell the kernel; called whenever a request begins or ends.
+
+        Its limits are in whole seconds, and would move on with every call: who is over the limit
+        by its own clock ends the process here.
+        """
+        if any(one.cpu_seconds and not one.cpu_left for one in self._grants):
+            os.kill(os.getpid(), signal.SIGXCPU)
         free_cpu = not self._grants or any(not one.cpu_seconds for one in self._grants)
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
         soft = hard if free_cpu else int(time.process_time() + sum(one.cpu_left for one in self._grants)) + 1
