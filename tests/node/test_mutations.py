@@ -227,7 +227,8 @@ def _copy(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    with network(tmp_path_factory.mktemp("mutations")) as made:
+    without_end = {"more": "[policy]\nrefusals_per_day = 1_000_000_000\n"}
+    with network(tmp_path_factory.mktemp("mutations"), clinic=without_end, lab=without_end) as made:
         yield made
 
 

@@ -316,11 +316,13 @@ class Network:
         return audit.entries()
 
     def refusals(self, node: str, since: int = 0) -> list[str]:
-        """Codes of what a node refused, in order."""
+        """Codes of what a node refused, in order; where an entry stands for several, as often."""
+        self.nodes[node].records.write_counted()
         return [
             one.note.partition(":")[0]
             for one in self.audited(node)
             if one.kind == "refused" and one.seq > since
+            for _ in range(int(one.shape or 1))
         ]
 
     def mark(self, node: str) -> int:

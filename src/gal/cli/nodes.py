@@ -195,45 +195,69 @@ def audit(
         str | None,
         typer.Option(help="A head that you noted elsewhere: it must be in the log.", show_default=False),
     ] = None,
+    cut_older: Annotated[
+        int | None,
+        typer.Option(help="Cut off entries older than so many days first.", min=1, show_default=False),
+    ] = None,
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A file with what was cut off: verified with the log; with --cut-older, where it goes.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Everything that left or entered, verified: what, to whom, how much, when."""
-    from gal.node.admin.status import audit_facts
+    from gal.node.admin.status import audit_facts, cut_audit
     from gal.node.config.configuration import home_of
 
-    facts = audit_facts(home_of(home), task, peer, last or None, head)
+    archives = archive or []
+    if cut_older is not None:
+        if len(archives) > 1:
+            raise InvalidInputError("--cut-older writes one file: give --archive once")
+        cut_audit(home_of(home), cut_older, archives[0] if archives else None)
+        archives = []
+    facts = audit_facts(home_of(home), task, peer, last or None, head, archives)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
     out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    if summary:
-        table = Table("direction", "peer", "kind", "messages", "bytes")
-        for one in facts["summary"]:
-            table.add_row(
-                one["direction"],
-                escape(one["peer"]),
-                escape(one["kind"]),
-                str(one["messages"]),
-                f"{one['n_bytes']:,}",
-            )
-    else:
-        table = Table("time (UTC)", "", "peer", "kind", "round", "shape", "bytes", "digest", "note")
-        for one in facts["entries"]:
-            table.add_row(
-                one["time"][:23].replace("T", " "),
-                {"in": "→", "out": "←", "own": "·"}[one["direction"]],
-                escape(one["peer"][:20]),
-                escape(one["kind"]),
-                str(one["round"] or ""),
-                escape(one["shape"]),
-                f"{one['n_bytes']:,}" if one["n_bytes"] else "",
-                one["digest"][7:19],
-                escape(one["note"][:60]),
-            )
-    out.print(table)
+    out.print(_totals(facts["summary"]) if summary else _entries(facts["entries"]))
     for cut in facts["cuts"]:
         out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
-    out.print(f"[green]verified[/]: {facts['n']} entries, head {facts['head']}", soft_wrap=True)
+    cut_off = f", of which the first {facts['n_trimmed']} were cut off" if facts["n_trimmed"] else ""
+    out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}", soft_wrap=True)
+
+
+def _totals(summary: list[dict[str, Any]]) -> Table:
+    table = Table("direction", "peer", "kind", "messages", "bytes")
+    for one in summary:
+        table.add_row(
+            one["direction"],
+            escape(one["peer"]),
+            escape(one["kind"]),
+            str(one["messages"]),
+            f"{one['n_bytes']:,}",
+        )
+    return table
+
+
+def _entries(entries: list[dict[str, Any]]) -> Table:
+    table = Table("time (UTC)", "", "peer", "kind", "round", "shape", "bytes", "digest", "note")
+    for one in entries:
+        table.add_row(
+            one["time"][:23].replace("T", " "),
+            {"in": "→", "out": "←", "own": "·"}[one["direction"]],
+            escape(one["peer"][:20]),
+            escape(one["kind"]),
+            str(one["round"] or ""),
+            escape(one["shape"]),
+            f"{one['n_bytes']:,}" if one["n_bytes"] else "",
+            one["digest"][7:19],
+            escape(one["note"][:60]),
+        )
+    return table
 
 
 __all__ = ["audit", "doctor", "ended_by_signals", "init", "serve", "status"]

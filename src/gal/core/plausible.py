@@ -90,7 +90,8 @@ class Bounds:
         have it; 0 where that could be chance. Answers that are the same for many rows lie on both sides.
         """
         known = values[:, ~np.isnan(values).any(axis=(0, 2))]
-        if known.shape[1] == 0:
+        chance = DRIFT + 1.95 / np.sqrt(max(known.shape[1], 1))
+        if chance >= 1.0:  # no difference of so few rows is more than chance
             return 0.0
         largest = 0.0
         for place, share in enumerate(SHARES[1:-1], start=1):
@@ -98,7 +99,7 @@ class Bounds:
             below, at_most = (known < kept).mean(axis=1), (known <= kept).mean(axis=1)
             apart = np.maximum(below - share, share - at_most)[~np.isnan(self.spread[..., place])]
             largest = max(largest, float(apart.max(initial=0.0)))
-        return largest if largest > DRIFT + 1.95 / np.sqrt(known.shape[1]) else 0.0
+        return largest if largest > chance else 0.0
 
 
 @dataclass
@@ -152,12 +153,10 @@ def screen(
     used, found, drifted = dict(replies), dict[str, int](), dict[str, float]()
     rows = np.zeros(n_rows, dtype=np.bool_)
     for name, values in replies.items():
+        if name == ensemble.label_holder or not _is_answer(values, request, n_rows, ensemble):
+            continue
         bounds = Bounds.of(ensemble, request, name)
-        if (
-            name == ensemble.label_holder
-            or bounds is None
-            or not _is_answer(values, request, n_rows, ensemble)
-        ):
+        if bounds is None:
             continue
         beyond = bounds.outside(values)
         n_answered = int((~np.isnan(values).all(axis=(0, 2))).sum())

@@ -104,6 +104,11 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
         "refused_begins_per_day": 20,
         "decimals": None,
         "largest_message": 1_000_000_000,
+        "messages_per_minute": 60_000,
+        "messages_per_day": 250_000,
+        "bytes_per_day": 100_000_000_000,
+        "refusals_per_day": 5_000,
+        "disk_per_peer": 50_000_000_000,
     }
 
 

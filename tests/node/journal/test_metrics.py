@@ -5,16 +5,20 @@ from __future__ import annotations
 import socket
 import urllib.request
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gal.errors import ConfigurationError, NodeError
+from gal.node.journal import metrics as metrics_module
 from gal.node.journal.metrics import (
     MOST_VALUES,
     Metrics,
     ServedMetrics,
     start_metrics,
 )
+from gal.node.runtime.node import Node
 from patience import patient
 
 pytest.importorskip("prometheus_client")
@@ -144,3 +148,44 @@ def test_a_port_in_use_is_named() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(NodeError, match=address):
             start_metrics(address, lambda: ())
+
+
+def test_who_met_a_limit_and_how_many_strangers_were_dropped() -> None:
+    metrics = Metrics(lambda: {"lab"})
+    metrics.limited("lab", "bytes_per_day")
+    metrics.limited("nobody", "bytes_per_day")
+    metrics.strangers_dropped(7)
+    for peer in ("lab", "unknown"):
+        labels = {"peer": peer, "limit": "bytes_per_day"}
+        assert metrics.registry.get_sample_value("gal_limited_total", labels) == 1
+    assert metrics.registry.get_sample_value("gal_strangers_dropped_total") == 7
+
+
+def test_a_node_counts_the_strangers_that_were_dropped() -> None:
+    counted: list[int] = []
+    node: Any = object.__new__(Node)
+    node.log = SimpleNamespace(warning=lambda *_, **__: None)
+    node.records = SimpleNamespace(metrics=SimpleNamespace(strangers_dropped=counted.append))
+    node._dropped(3)
+    assert counted == [3]
+
+
+def test_a_card_is_not_looked_for_with_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer counts as known for a second; one who is not known is looked for each time."""
+    looks: list[int] = []
+    known = {"lab"}
+
+    def peers() -> set[str]:
+        looks.append(1)
+        return known
+
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr(metrics_module, "time", clock)
+    metrics = Metrics(peers)
+    for _ in range(10):
+        metrics.answered("lab")
+    assert len(looks) == 1
+    known.clear()
+    clock.monotonic = lambda: 102.0
+    metrics.answered("lab")
+    assert metrics.registry.get_sample_value("gal_rounds_answered_total", {"peer": "unknown"}) == 1

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.errors import AuditError, NodeError
-from gal.node.store.audit import CUT, FIRST, AuditEntry, AuditLog, Total
+from gal.node.store.audit import CUT, AuditEntry, AuditLog, Total
+from gal.node.store.audit_head import FIRST
 from patience import patient
 
 

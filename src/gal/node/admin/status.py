@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.errors import GALError
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
+from gal.node.journal.retention import trim_audit
 from gal.node.runtime.control import ask_node, running_node
-from gal.node.store.audit import AuditLog
+from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.audit_archive import read_audit_archives
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.answer_noise import answer_noise, noise_facts
 from gal.transport import load_identity
@@ -75,9 +78,16 @@ def _task(state: State, task: TaskRecord) -> dict[str, Any]:
 
 
 def audit_facts(
-    home: Path, task: str | None, peer: str | None, limit: int | None, head: str | None
+    home: Path,
+    task: str | None,
+    peer: str | None,
+    limit: int | None,
+    head: str | None,
+    archives: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Entries of the audit log, a summary, and the result of verifying the whole chain."""
+    """Entries of the audit log, a summary, and the result of verifying the whole
+    chain, with what was cut off in ``archives``.
+    """
     read_configuration(home)
     state = State(home)
     try:
@@ -85,15 +95,24 @@ def audit_facts(
     finally:
         state.close()
     with AuditLog(home / "state.sqlite") as log:
-        verified = log.verify(expected_head=head)
+        verified = log.verify(expected_head=head, archived=read_audit_archives(archives))
         entries = log.entries(task=known, peer=peer, limit=limit)
         return {
             "n": verified.n,
             "head": verified.head,
+            "n_trimmed": verified.n_trimmed,
             "cuts": [asdict(cut) for cut in verified.cuts],
             "summary": [asdict(total) for total in log.summary()],
             "entries": [asdict(entry) for entry in entries],
         }
+
+
+def cut_audit(home: Path, days: int, archive: Path | None) -> dict[str, Any]:
+    """Cut off entries of the audit log that are older than so many days, into a new file or for good."""
+    read_configuration(home)
+    with AuditLog(home / "state.sqlite") as log:
+        made = trim_audit(log, utc_now() - timedelta(days=days), archive)
+        return {"cut": 0 if made is None else int(made.shape), "head": log.verify().head}
 
 
 def _ids(state: State) -> set[str]:

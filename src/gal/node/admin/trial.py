@@ -21,8 +21,8 @@ from gal.models.registry import make_model
 from gal.node.admin.doctor import Finding
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.store.views import load_view
+from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine
-from gal.node.work.worker_process import limit_fit
 
 
 def try_model(configuration: NodeConfiguration, view: Any) -> Finding:
@@ -57,8 +57,9 @@ def main(home: str, view: str, result: str) -> None:
     configuration = read_configuration(Path(home))
     rows = load_view(Path(view))
     confine(configuration, also_writable=[Path(result).parent])
-    limit_fit(configuration.policy.fit_cpu_seconds, configuration.policy.fit_memory)
-    Path(result).write_text(json.dumps(asdict(try_model(configuration, rows))), encoding="utf-8")
+    with ALLOWANCE.granted(configuration.policy.fit_cpu_seconds, configuration.policy.fit_memory):
+        found = try_model(configuration, rows)
+    Path(result).write_text(json.dumps(asdict(found)), encoding="utf-8")
 
 
 if __name__ == "__main__":

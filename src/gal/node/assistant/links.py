@@ -13,6 +13,7 @@ from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, 
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.service import Service
 from gal.node.journal.failures import Failure, describe_failure
+from gal.node.journal.quotas import LIMITED
 from gal.node.journal.records import Records
 from gal.node.store.state import State
 from gal.node.work.worker import WorkFailedError
@@ -106,6 +107,11 @@ class Link:
         """Dial until it works, serve until it ends, again and again."""
         pause = SOONEST
         while not self._ending.is_set():
+            limited = self._records.quotas.why_spent(self.peer)
+            if limited is not None:
+                self.problem = f"{self.peer} has used up its day here: {limited}"
+                self._ending.wait(LATEST)
+                continue
             try:
                 stream = self._open(self.peer)
             except GALError as error:
@@ -131,12 +137,13 @@ class Link:
         fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:
             self.announce()
-            while True:
+            while (limited := self._records.is_limited(self.peer)) is None:
                 self._take(stream, fits, beside)
+            self._tell_limited(stream, limited)
         except (NodeError, OSError) as error:
             self.problem = str(error)
             # A second node with this key: each would end the other's stream for ever.
-            self._replaced = getattr(error, "code", "") == "replaced"
+            self._replaced = getattr(error, "code", "") in {"replaced", LIMITED}
             if not self._ending.is_set():
                 self._records.log.warning("link lost", peer=self.peer, why=str(error))
         finally:
@@ -155,7 +162,7 @@ class Link:
             self._refuse(stream, Message("refusal"), None, Failure("invalid-message", str(error), ""))
             return
         self._heard = True
-        self._records.entered(self.peer, received)
+        pause = self._records.entered(self.peer, received)
         message = received.message
         if message.kind == "refusal":
             self._records.log.warning(
@@ -167,6 +174,13 @@ class Link:
         size = received.n_bytes + APIECE
         self._waiting.take(size, self._ending)
         pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
+        self._ending.wait(pause)  # she asks too fast: what comes next waits at her side
+
+    def _tell_limited(self, stream: Stream, limited: RefusedError) -> None:
+        """The label holder hears why, once; then there is no link until the next day."""
+        self.problem = str(limited)
+        fields = {"code": limited.code, "message": str(limited), "answers": None}
+        self._records.send(stream, prepare(Message("refusal", fields=fields)))
 
     def _answer(self, stream: Stream, received: Received) -> None:
         message = received.message

@@ -6,7 +6,9 @@ For the node's own tasks (``own``) its policy does not count.
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -18,6 +20,7 @@ from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
+from gal.node.store.files import folder_bytes
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.protocol import Message
@@ -25,6 +28,9 @@ from gal.protocol.messages import IDS
 
 EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
+
+LOOK_AT_DISK = 5.0
+"""Seconds for which bytes on the disk are not counted again."""
 
 SHARE_BY_RESIDUAL = 0.1
 """Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
@@ -42,6 +48,8 @@ class RequestChecks:
             clock,
         )
         self._limits = PolicyLimits(configuration.name, configuration.policy)
+        self._disk: dict[str, tuple[float, int]] = {}
+        """By label holder: when its bytes on the disk were counted, and how many they were."""
 
     def task(self, asked: IncomingRequest) -> TaskRecord:
         """The task asked about, if this peer is its label holder."""
@@ -108,9 +116,20 @@ class RequestChecks:
         if not asked.own:
             version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)
             self._limits.check_begin(self._policy.min_rows, version)
+            self.disk(asked)
             self._count_beginning(asked)
             if terms.alignment == "psi" and not self._state.use_credit(*_exchanged(asked), _n_rows(asked)):
                 raise self._not_exchanged()
+
+    def disk(self, asked: IncomingRequest) -> None:
+        """Whether more may be kept for this label holder: views, models and answers of all its tasks."""
+        now = time.monotonic()
+        looked, used = self._disk.get(asked.peer, (-math.inf, 0))
+        if now - looked > LOOK_AT_DISK:
+            tasks = [one.id for one in self._state.tasks("organization") if one.label_holder == asked.peer]
+            used = sum(folder_bytes(self._state.home / "tasks" / task) for task in tasks)
+            self._disk[asked.peer] = now, used
+        self._limits.check_disk(used)
 
     def _count_beginning(self, asked: IncomingRequest) -> None:
         """Counted before anything is looked up: what a refusal tells is the same, and has been paid for."""
@@ -205,6 +224,7 @@ class RequestChecks:
                 "not-finite", f"round {round}: the residual for {self._name} has NaN or infinite values"
             )
         if not asked.own:
+            self.disk(asked)
             # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
             counted = n_fit if weight is None else int(effective_rows(weight) + 1e-6)
             self._limits.check_fit(min(counted, version.fewest) if part is None else counted, round)

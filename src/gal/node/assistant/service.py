@@ -161,7 +161,8 @@ class Service:
             n_rounds = len(asked.message.fields["rounds"])
             self.guard.charge_version(asked.peer, task, folder, version.keys, n_rounds)
         models = self._models(asked, task)
-        answer = self.worker("revisit", asked.data, folder=folder, models=models, noise=noise)[1]
+        how = {"folder": folder, "models": models, "own": asked.own, "noise": noise}
+        answer = self.worker("revisit", asked.data, **how)[1]
         return restore(answer) if noise is None else self.guard.keep(folder, asked.digest, answer)
 
     # Prediction and end
@@ -198,6 +199,7 @@ class Service:
             n_outputs=version.n_outputs,
             organization=version.organization,
             kinds=version.kinds,
+            own=asked.own,
             noise=self.guard.noise_on(asked),
         )
         self.metrics.predicted(asked.peer, n_rows)

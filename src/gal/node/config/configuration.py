@@ -173,6 +173,21 @@ class MetricsSection(_Section):
     listen: Annotated[str, _address(any_port=True)] | None = None
 
 
+class AuditSection(_Section):
+    """How long the audit log is kept."""
+
+    keep_days: Annotated[int, Field(ge=1)] | None = None
+    """Days; None: for ever."""
+    archive: FilePath | None = None
+    """A folder for what is cut off; None: it is deleted."""
+
+    @model_validator(mode="after")
+    def _archive_of_something(self) -> Self:
+        if self.archive is not None and self.keep_days is None:
+            raise ValueError("archive needs keep_days: nothing is cut off without it")
+        return self
+
+
 class Predictions(_Section):
     """How a label holder predicts."""
 
@@ -284,6 +299,7 @@ class NodeFile(_Section):
     predictions: Predictions = Predictions()
     network: Network = Network()
     metrics: MetricsSection = MetricsSection()
+    audit: AuditSection = AuditSection()
 
 
 class NodeConfiguration(NodeFile):
@@ -411,14 +427,19 @@ REST_TEXT = """
 # max_rows = 10_000_000            # of one learning or prediction
 # min_rows = 20                    # fewest rows that are fitted: no probing of small groups
 # max_versions = 100               # learnings of one task
-# fit_cpu_seconds = 3600           # of one fit
-# fit_memory = "4GB"               # of one fit
+# fit_cpu_seconds = 3600           # of one fit, or one prediction
+# fit_memory = "4GB"               # of one fit, or one prediction
 # predictions_per_day = 1_000_000  # rows, for each label holder
 # small_predictions_per_day = 100_000 # about fewer than min_rows rows that you know; 0: only in bulk
 # unknown_ids_per_day = 100_000    # in predictions, for each label holder: no trying out who is known here
 # refused_begins_per_day = 20      # beginnings that fail, for each label holder
 # decimals = 6                     # round what is returned; default: not rounded
 # largest_message = "1GB"          # that is taken in
+# messages_per_minute = 60_000     # of one peer; who sends more is read more slowly
+# messages_per_day = 250_000       # of one peer, besides answers that you asked for; then it is not heard
+# bytes_per_day = "100GB"          # the same in bytes
+# refusals_per_day = 5_000         # messages of one peer that are refused; then it is not heard
+# disk_per_peer = "50GB"           # kept on your disk for all tasks of one label holder
 
 # What others may learn at most. Default: no noise, and no limits; gal privacy shows what was spent.
 # [privacy]
@@ -440,6 +461,11 @@ REST_TEXT = """
 
 # [metrics]
 # listen = "127.0.0.1:9464"        # where Prometheus can ask
+
+# The audit log. Default: kept for ever.
+# [audit]
+# keep_days = 400                  # older entries are cut off; the rest stays provable
+# archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
 """
 
 

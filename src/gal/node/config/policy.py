@@ -95,6 +95,15 @@ class Policy(BaseModel):
     """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
     """Bytes."""
+    messages_per_minute: Count = 60_000
+    """Of one peer; who sends more is read more slowly."""
+    messages_per_day: Count = 250_000
+    """Of one peer, besides answers that were asked for; then it is not heard until midnight UTC."""
+    bytes_per_day: Size = ByteSize(100 * 10**9)
+    refusals_per_day: Count = 5_000
+    """Messages of one peer that are refused."""
+    disk_per_peer: Size = ByteSize(50 * 10**9)
+    """Bytes on the disk for all tasks of one label holder."""
 
     @model_validator(mode="after")
     def _some_number_of_rows_is_allowed(self) -> Self:
@@ -220,6 +229,16 @@ class PolicyLimits:
             "until midnight UTC. Ask only about ids that it can know, or ask its operator to raise "
             "'unknown_ids_per_day'.",
         )
+
+    def check_disk(self, used: int) -> None:
+        """Whether more may be kept for a label holder for whom so many bytes are."""
+        most = self.policy.disk_per_peer
+        if used >= most:
+            raise RefusedError(
+                "disk-quota",
+                f"{self.organization} keeps no more than {most.human_readable(decimal=True)} for one label "
+                "holder: ask its operator to forget old tasks, or to raise 'disk_per_peer'.",
+            )
 
     def too_many_begins(self) -> RefusedError:
         """The answer to who has tried to begin too often."""

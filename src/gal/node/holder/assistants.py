@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.journal.records import Records
+from gal.node.store.audit import ANSWER_KINDS
 from gal.node.store.state import State
 from gal.protocol import Encoded, Message, prepare
 from gal.transport import Received, Stream
@@ -21,7 +22,7 @@ from gal.transport import Received, Stream
 SMALL = 1 << 16
 """Bytes of a request that goes out at once where nothing else waits."""
 
-ANSWERS = frozenset({"begun", "blinded", "fitted", "predicted", "done", "refusal"})
+ANSWERS = frozenset(ANSWER_KINDS)
 
 
 @dataclass(eq=False)
@@ -60,6 +61,8 @@ class Assistants:
         self._pending: dict[tuple[str, str, int, str], Pending] = {}
         # A thread for each stream: who does not read what it is sent keeps nobody else waiting.
         self._senders: dict[Stream, ThreadPoolExecutor] = {}
+        self._since = time.monotonic()
+        self._last_there: dict[str, float] = {}
 
     def close(self) -> None:
         """Send nothing more."""
@@ -83,6 +86,13 @@ class Assistants:
         """Organizations that have a stream."""
         with self._changed:
             return sorted(self._streams)
+
+    def away(self, organization: str) -> float:
+        """Seconds for which an organization has had no stream: since its last one, or since the start."""
+        with self._changed:
+            if organization in self._streams:
+                return 0.0
+            return time.monotonic() - self._last_there.get(organization, self._since)
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so, looking whenever anything changes; False where time ran out."""
@@ -169,8 +179,9 @@ class Assistants:
         self._records.log.info("connected", peer=stream.peer, software=stream.software)
         self._records.metrics.connected(stream.peer, True)
         try:
-            while True:
+            while (limited := self._records.is_limited(stream.peer)) is None:
                 self._take(stream)
+            stream.refuse(limited.code, str(limited), drop=True)
         except NodeError as error:
             self._records.log.info("disconnected", peer=stream.peer, why=str(error))
         finally:
@@ -178,6 +189,7 @@ class Assistants:
                 self._senders.pop(stream).shutdown(wait=False, cancel_futures=True)
                 if self._streams.get(stream.peer) is stream:
                     del self._streams[stream.peer]
+                    self._last_there[stream.peer] = time.monotonic()
                 self._changed.notify_all()
             self._records.metrics.connected(stream.peer, False)
 
@@ -187,8 +199,10 @@ class Assistants:
         except InvalidMessageError as error:
             self._refuse(stream, Message("refusal"), "invalid-message", str(error))
             return
+        with self._changed:
+            awaited = self._asked_for(stream, received.message) is not None
         try:
-            self._records.entered(stream.peer, received)
+            pause = self._records.entered(stream.peer, received, awaited=awaited)
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
             self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
             raise
@@ -203,28 +217,21 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
+        if pause:  # it sends too fast: what comes next waits at its side
+            time.sleep(pause)
+
+    def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
+        """The request that this very organization answers with this. Holds the lock."""
+        pending = self._pending.get((stream.peer, message.task, message.version, message.request))
+        fits = pending is not None and message.fields.get("answers") == pending.encoded.digest
+        return pending if fits else None
 
     def _join(self, stream: Stream, message: Message) -> None:
         """Which tasks the organization takes part in: those that it was invited to, under their terms."""
-        joined: dict[str, bool] = {}
-        for one in message.fields["tasks"]:
-            task = self._state.get_task(one["task"])
-            if task is None or task.role != "label holder" or stream.peer not in self._state.members(task.id):
-                self._refuse(
-                    stream, message, "not-invited", f"{stream.peer} is not invited to the task {one['task']}"
-                )
-            elif task.terms.digest != one["terms"]:
-                why = f"{stream.peer} joined older terms of {task.name!r}: join the newest invitation"
-                self._refuse(stream, message, "other-terms", why)
-            elif self._state.members(task.id)[stream.peer].startswith("left"):
-                self._refuse(
-                    stream,
-                    message,
-                    "left",
-                    f"{stream.peer} has left {task.name!r}: it has to be invited again",
-                )
-            else:
-                joined[task.id] = one["moving"]
+        joined, refused = _checked_tasks(self._state, stream.peer, message)
+        for code, reasons in refused.items():  # one answer for each reason, however many tasks it names
+            more = "" if len(reasons) == 1 else f" (and so for {len(reasons) - 1} more tasks)"
+            self._refuse(stream, message, code, reasons[0] + more)
         with self._changed:
             if self._streams.get(stream.peer) is not stream:
                 return
@@ -236,9 +243,8 @@ class Assistants:
 
     def _leave(self, stream: Stream, message: Message) -> None:
         if stream.peer not in self._state.members(message.task):
-            self._refuse(
-                stream, message, "not-invited", f"{stream.peer} is not invited to the task {message.task}"
-            )
+            why = f"{stream.peer} is not invited to the task {message.task}"
+            self._refuse(stream, message, "not-invited", why)
             return
         self._state.set_member(message.task, stream.peer, "left of its own accord")
         self._records.log.warning("left", peer=stream.peer, task=message.task)
@@ -250,11 +256,10 @@ class Assistants:
         """An answer: it counts if it is to what this very organization was asked, and the first."""
         message = received.message
         with self._changed:
-            pending = self._pending.get((stream.peer, message.task, message.version, message.request))
-            fits = pending is not None and message.fields.get("answers") == pending.encoded.digest
-            if pending is not None and fits:
+            pending = self._asked_for(stream, message)
+            if pending is not None:
                 del self._pending[pending.key]
-        if pending is None or not fits:
+        if pending is None:
             if message.kind == "refusal" and not message.fields.get("answers"):
                 self._records.log.warning(
                     "told", peer=stream.peer, code=message.fields["code"], why=message.fields["message"]
@@ -272,8 +277,7 @@ class Assistants:
         """An organization could not take what it was sent (too large a message), and cannot say which."""
         with self._changed:
             open_ones = [one for one in self._pending.values() if one.through is stream]
-            for pending in open_ones:
-                del self._pending[pending.key]
+        self.give_up(open_ones)
         for pending in open_ones:
             self._settle(pending, stream, received)
 
@@ -293,10 +297,33 @@ class Assistants:
 
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
-        fields = {"code": code, "message": why[:2000], "answers": None}
-        self._records.send(
-            stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
-        )
+        self._records.send(stream, _refusal(message, code, why))
+
+
+def _refusal(message: Message, code: str, why: str) -> Encoded:
+    fields = {"code": code, "message": why[:2000], "answers": None}
+    return prepare(Message("refusal", message.task, message.version, message.request, fields))
+
+
+def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, list[str]]]:
+    """The tasks that an organization joins, and whether its model moves; by code, why not others."""
+    joined: dict[str, bool] = {}
+    refused: dict[str, list[str]] = {}
+    own = {task.id: task for task in state.tasks("label holder")}
+    for one in message.fields["tasks"]:
+        task = own.get(one["task"])
+        status = None if task is None else state.members(task.id).get(peer)
+        if task is None or status is None:
+            refused.setdefault("not-invited", []).append(f"{peer} is not invited to the task {one['task']}")
+        elif task.terms.digest != one["terms"]:
+            why = f"{peer} joined older terms of {task.name!r}: join the newest invitation"
+            refused.setdefault("other-terms", []).append(why)
+        elif status.startswith("left"):
+            why = f"{peer} has left {task.name!r}: it has to be invited again"
+            refused.setdefault("left", []).append(why)
+        else:
+            joined[task.id] = one["moving"]
+    return joined, refused
 
 
 def _printable(received: Received) -> Received:

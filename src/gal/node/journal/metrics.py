@@ -6,7 +6,9 @@ Label values are bounded: a peer is one of the known ones or ``unknown``, and of
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 MOST_VALUES = 64
+LOOK = 1.0
+"""Seconds for which a peer counts as known after its card was seen."""
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
@@ -31,6 +35,8 @@ class Metrics:
 
         self.registry: CollectorRegistry = CollectorRegistry()
         self._peers = peers
+        self._known: dict[str, float] = {}
+        """By peer: when its card was last seen."""
         self._kinds, self._codes = _Bounded(MOST_VALUES), _Bounded(MOST_VALUES)
         self._tasks = _Bounded(MOST_VALUES)
         self._lock = threading.Lock()
@@ -43,6 +49,12 @@ class Metrics:
             "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
         )
         self._refusals = Counter("gal_refusals", "Requests refused.", ("code",), registry=self.registry)
+        self._limited = Counter(
+            "gal_limited", "Times that a peer met a limit.", ("peer", "limit"), registry=self.registry
+        )
+        self._strangers = Counter(
+            "gal_strangers_dropped", "Connections of strangers that were dropped.", registry=self.registry
+        )
         self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
         self._rows = Counter(
             "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
@@ -81,6 +93,14 @@ class Metrics:
         """A request was refused."""
         self._refusals.labels(self._codes.value(code)).inc()
 
+    def limited(self, peer: str, limit: str) -> None:
+        """A peer met a limit: it was slowed down, or its day is spent."""
+        self._limited.labels(self._peer(peer), self._codes.value(limit)).inc()
+
+    def strangers_dropped(self, n_connections: int) -> None:
+        """So many connections of strangers were dropped."""
+        self._strangers.inc(n_connections)
+
     def connected(self, peer: str, now: bool) -> None:
         """The stream to this peer opened or ended; a peer that opens a second one is counted once."""
         with self._lock:
@@ -111,7 +131,15 @@ class Metrics:
         """Nothing is served here; see `ServedMetrics`."""
 
     def _peer(self, peer: str) -> str:
-        return peer if peer in self._peers() else "unknown"
+        """A peer that is known, or was a moment ago: to look at the cards costs more than to count."""
+        now = time.monotonic()
+        if now - self._known.get(peer, -math.inf) < LOOK:
+            return peer
+        if peer not in self._peers():
+            self._known.pop(peer, None)
+            return "unknown"
+        self._known[peer] = now
+        return peer
 
 
 class ServedMetrics(Metrics):

@@ -20,7 +20,9 @@ from gal.node.config.configuration import LEDGER, NodeConfiguration, read_config
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
 from gal.node.journal.metrics import start_metrics
+from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
+from gal.node.journal.retention import Retention
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.files import remove_drafts
@@ -109,7 +111,12 @@ class Node:
         stack.callback(audit.close)
         metrics = start_metrics(configuration.metrics.listen, self.cards.all)
         stack.callback(metrics.close)
-        self.records = Records(audit, self.log, metrics)
+        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
+        self.records.quotas.load(audit)
+        retention = Retention(configuration.audit, audit, self.log, self._clock)
+        retention.start()
+        stack.callback(retention.close)
+        stack.callback(self.records.write_counted)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
         self.service = Service(
@@ -146,13 +153,17 @@ class Node:
             self.identity,
             self.cards,
             on_stream=self.assistants.on_stream,
-            on_refused=lambda fingerprint, why: self.records.refused(fingerprint or "", "turned-away", why),
-            on_dropped=lambda n: self.log.warning("strangers dropped", connections=n),
+            on_refused=lambda fingerprint, why: self.records.turned_away(fingerprint or "", why),
+            on_dropped=self._dropped,
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
             folder=self.home / "listening",
         )
         return self._stack.enter_context(listener).port
+
+    def _dropped(self, n_connections: int) -> None:
+        self.log.warning("strangers dropped", connections=n_connections)
+        self.records.metrics.strangers_dropped(n_connections)
 
     def _dial(self, peer: str) -> Stream:
         card = self.cards.get(peer)

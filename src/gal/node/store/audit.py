@@ -6,6 +6,10 @@ the newest hash (the *head*) is also kept in the file ``audit.head`` beside the 
 elsewhere and given to `AuditLog.verify`. Who may write all of these files and knows this program can still
 forge the whole log: only a head that was noted elsewhere shows that.
 
+Old entries can be cut off (`AuditLog.trim`). What is left begins with a hash that an entry of the chain
+(`TRIMMED`) vouches for: entries that are missing without such an entry are an alteration. What was cut off
+can be kept as a file, and is verified together with the log.
+
 An entry holds shapes and digests, never data.
 """
 
@@ -13,11 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
-import os
 import sqlite3
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,14 +30,18 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from gal.errors import AuditError, NodeError
+from gal.node.store.audit_head import FIRST, NOTHING, Head, HeadFile, head_problem
 from gal.node.store.database import connect, whole_transaction
 
 Direction = Literal["in", "out", "own"]
 
-FIRST = "sha256:" + "0" * 64
-"""What the first entry has for the hash before it."""
+ANSWER_KINDS = ("begun", "blinded", "fitted", "predicted", "done", "refusal")
+"""Kinds of messages that answer something."""
 CUT = "audit-cut"
 """Kind of the entry that records that the log did not end where ``audit.head`` says it ended."""
+TRIMMED = "audit-trimmed"
+"""Kind of the entry that records that the beginning of the log was cut off on purpose: ``shape`` has the
+number of the last entry that went, ``digest`` its hash, which the first one left continues."""
 
 _SCHEMA = """
 create table if not exists audit (
@@ -44,8 +53,10 @@ create table if not exists audit (
 create index if not exists audit_by_task on audit (task, seq);
 create trigger if not exists audit_is_not_updated before update on audit
     begin select raise(abort, 'the audit log is only added to: an entry cannot be changed'); end;
+"""
+_NO_DELETING = """
 create trigger if not exists audit_is_not_deleted before delete on audit
-    begin select raise(abort, 'the audit log is only added to: an entry cannot be deleted'); end;
+    begin select raise(abort, 'the audit log is only added to: an entry cannot be deleted'); end
 """
 
 
@@ -78,6 +89,8 @@ class Verified:
     n: int
     head: str
     cuts: tuple[AuditEntry, ...] = ()
+    n_trimmed: int = 0
+    """So many of the entries were cut off on purpose."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +106,17 @@ class Total:
 
 
 @dataclass(frozen=True)
-class _Head:
-    """What ``audit.head`` says: the number and the hash of the newest entry."""
+class Came:
+    """What came from one peer besides answers: messages, their bytes, and how often something was refused."""
 
-    seq: int
-    hash: str
+    peer: str
+    messages: int
+    n_bytes: int
+    refusals: int
 
 
 _COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
 _INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(AuditEntry)))})"
-_NOTHING = _Head(0, FIRST)
 
 
 def utc_now() -> datetime:
@@ -120,11 +134,13 @@ class AuditLog:
     def __init__(self, path: Path, *, clock: Callable[[], datetime] = utc_now) -> None:
         self.path = path
         self.head_path = path.with_name("audit.head")
+        self._head = HeadFile(self.head_path)
         self._clock = clock
         self._lock = threading.Lock()
         try:
             self._connection = connect(path, timeout=10, any_thread=True)
             self._connection.executescript(_SCHEMA)
+            self._connection.execute(_NO_DELETING)
         except sqlite3.Error as error:
             raise NodeError(f"the audit log in {path} cannot be opened: {error}.") from error
 
@@ -150,7 +166,7 @@ class AuditLog:
         about = (peer, task, version, round, kind, said, digest, n_bytes, note)
         with self._lock:
             entry = self._insert(direction, about)
-            self._write_head(entry)
+            self._head.write(Head(entry.seq, entry.hash))
         return entry
 
     def entries(
@@ -179,33 +195,93 @@ class AuditLog:
             )
         ]
 
-    def verify(self, *, expected_head: str | None = None) -> Verified:
+    def came_since(self, since: datetime) -> list[Came]:
+        """What came from each peer since then; an entry that stands for several refusals says how many."""
+        kinds = ", ".join("?" * len(ANSWER_KINDS))
+        return [
+            Came(*row)
+            for row in self._rows(
+                "select peer, sum(kind != 'refused'), sum(n_bytes), "
+                "sum((kind = 'refused') * max(1, cast(shape as integer))) from audit "
+                "where time >= ? and direction = 'in' and peer != '' "
+                f"and kind not in ({kinds}) group by peer",
+                (_text(since), *ANSWER_KINDS),
+            )
+        ]
+
+    def verify(self, *, expected_head: str | None = None, archived: Iterable[AuditEntry] = ()) -> Verified:
         """Check the whole chain; `AuditError` names the first entry that is not as it was written.
 
         ``expected_head`` is a head that was noted elsewhere earlier: it has to be in the chain.
+        ``archived`` are entries that were cut off: they have to be those before the log's.
         """
         # Read before the table: an entry that is added in between only puts the table ahead.
-        kept = self._read_head()
+        kept = self._head.read()
+        start: Head | None = None
         found: dict[str, int] = {FIRST: 0}
-        last, cuts, kept_hash = _NOTHING, [], FIRST
-        for entry in self._chain():
+        last, cuts, vouched, kept_hash = NOTHING, [], {NOTHING}, FIRST
+        for entry in itertools.chain(archived, self._chain()):
+            if start is None:
+                start = last = Head(entry.seq - 1, entry.previous)
+                found[start.hash] = start.seq
             _check_link(entry, last)
-            last = _Head(entry.seq, entry.hash)
+            last = Head(entry.seq, entry.hash)
             if kept is not None and entry.seq == kept.seq:
                 kept_hash = entry.hash
             if entry.hash == expected_head:
                 found[entry.hash] = entry.seq
             if entry.kind == CUT and entry.direction == "own":
                 cuts.append(entry)
-        wrong = _head_problem(kept, last, kept_hash)
+            if entry.kind == TRIMMED and entry.direction == "own" and entry.shape.isdigit():
+                vouched.add(Head(int(entry.shape), entry.digest))
+        start = start or NOTHING
+        wrong = head_problem(kept, last, kept_hash)
+        if wrong is None and start not in vouched:
+            wrong = f"entry 1 was removed: entries 1 to {start.seq} are missing before {start.hash}"
         if wrong is not None:
             raise AuditError(f"the audit log {self.path} was altered: {wrong}.")
         if expected_head is not None and expected_head not in found:
             raise AuditError(
                 f"the audit log {self.path} was altered: the head {expected_head} that was noted earlier is "
-                f"none of its {last.seq} entries; it now ends with {last.hash}."
+                f"none of its {last.seq - start.seq} entries; it now ends with {last.hash}."
+                + (f" Entries 1 to {start.seq} were cut off: give their archive, too." if start.seq else "")
             )
-        return Verified(last.seq, last.hash, tuple(cuts))
+        return Verified(last.seq, last.hash, tuple(cuts), start.seq)
+
+    def old_entries(self, before: datetime) -> list[AuditEntry]:
+        """The entries from the first one on that are older; never the newest one."""
+        [(first_young, newest)] = self._rows(
+            "select (select min(seq) from audit where time >= ?), (select max(seq) from audit)",
+            (_text(before),),
+        )
+        end = min(first_young or sys.maxsize, newest or 0)
+        return [
+            AuditEntry(*row)
+            for row in self._rows(f"select {_COLUMNS} from audit where seq < ? order by seq", (end,))
+        ]
+
+    def trim(self, old: Sequence[AuditEntry]) -> AuditEntry | None:
+        """Cut these entries (`old_entries`) off; the entry that vouches for it, None where there are none.
+
+        The chain is verified first: an alteration is not swept away with what was altered.
+        """
+        if not old:
+            return None
+        self.verify()
+        end = old[-1]
+        note = f"{len(old)} entries until {end.time[:19]} were cut off; the next one continues their hash"
+        with self._lock:
+            try:
+                with whole_transaction(self._connection) as db:
+                    about = ("", "", 0, 0, TRIMMED, str(end.seq), end.hash, 0, note)
+                    entry = self._insert_after(self._last(), "own", about)
+                    db.execute("drop trigger audit_is_not_deleted")
+                    db.execute("delete from audit where seq <= ?", (end.seq,))
+                    db.execute(_NO_DELETING)
+            except sqlite3.Error as error:
+                raise NodeError(f"the audit log {self.path} cannot be cut: {error}.") from error
+            self._head.write(Head(entry.seq, entry.hash))
+        return entry
 
     def close(self) -> None:
         """Close the database; the log cannot be used any more."""
@@ -230,7 +306,7 @@ class AuditLog:
                 loss = self._loss(last)
                 if loss is not None:
                     cut = self._insert_after(last, "own", ("", "", 0, 0, CUT, "", "", 0, loss))
-                    last = _Head(cut.seq, cut.hash)
+                    last = Head(cut.seq, cut.hash)
                 entry = self._insert_after(last, direction, about)
         except sqlite3.Error as error:
             raise NodeError(
@@ -240,7 +316,7 @@ class AuditLog:
             ) from error
         return entry
 
-    def _insert_after(self, last: _Head, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
+    def _insert_after(self, last: Head, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
         """One row that continues the chain."""
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
@@ -248,18 +324,18 @@ class AuditLog:
         self._connection.execute(_INSERT, row)
         return AuditEntry(*row)  # type: ignore[arg-type]  # the columns are in the order of the fields
 
-    def _last(self) -> _Head:
+    def _last(self) -> Head:
         row = self._connection.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
-        return _NOTHING if row is None else _Head(*row)
+        return NOTHING if row is None else Head(*row)
 
-    def _loss(self, last: _Head) -> str | None:
+    def _loss(self, last: Head) -> str | None:
         """What is wrong with the end of the table, if anything: recorded before the next entry hides it."""
-        kept = self._read_head()
+        kept = self._head.read()
         if kept == last:
             return None
         seq = 0 if kept is None else kept.seq
         row = self._connection.execute("select hash from audit where seq = ?", (seq,)).fetchone()
-        return _head_problem(kept, last, FIRST if row is None else row[0])
+        return head_problem(kept, last, FIRST if row is None else row[0])
 
     def _rows(self, query: str, values: Sequence[str | int] = ()) -> list[Any]:
         with self._lock:
@@ -274,37 +350,8 @@ class AuditLog:
             except sqlite3.Error as error:
                 raise AuditError(f"the audit log {self.path} cannot be read: {error}.") from error
 
-    def _write_head(self, entry: AuditEntry) -> None:
-        """Keep the head in the second place; where that fails, the file stays behind, which is no error."""
-        # In place and of one length, in one call: as whole as a rename for whoever reads, 200 times as fast,
-        # and it works on a full disk.
-        with contextlib.suppress(OSError):
-            file = os.open(self.head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.pwrite(file, f"{entry.seq:018d} {entry.hash}\n".encode("ascii"), 0)
-            finally:
-                os.close(file)
 
-    def _read_head(self) -> _Head | None:
-        """The kept head; None where there is no such file; a head that fits
-        nothing where it is unreadable.
-        """
-        try:
-            file = os.open(self.head_path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                words = os.pread(file, 1000, 0).decode("ascii").split()
-            finally:
-                os.close(file)
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError):
-            return _Head(-1, "unreadable")
-        if len(words) != 2 or not words[0].isdigit() or len(words[0]) > 18:
-            return _Head(-1, "unreadable")
-        return _Head(int(words[0]), words[1])
-
-
-def _check_link(entry: AuditEntry, last: _Head) -> None:
+def _check_link(entry: AuditEntry, last: Head) -> None:
     """Raise `AuditError` where this entry is not the one that was written after the last."""
     where = f"the audit log was altered at entry {entry.seq}"
     if entry.seq != last.seq + 1:
@@ -322,25 +369,6 @@ def _check_link(entry: AuditEntry, last: _Head) -> None:
         raise AuditError(
             f"{where}: its content is not what was written; expected hash {expected}, found {entry.hash}."
         )
-
-
-def _head_problem(kept: _Head | None, last: _Head, hash_there: str) -> str | None:
-    """Why the kept head does not belong to this table; ``hash_there``: the table's hash at the kept number.
-
-    A kept head that is behind is fine: the process ended between the two writes.
-    """
-    if kept is None:
-        return None if last.seq <= 1 else f"audit.head is missing, and the table has {last.seq} entries"
-    if kept.seq < 0:
-        return "audit.head cannot be read"
-    if kept.seq > last.seq:
-        return (
-            f"its end is missing; audit.head says that it has {kept.seq} entries and ends with {kept.hash}, "
-            f"but it has {last.seq} and ends with {last.hash} (cut off, or lost when the power failed)"
-        )
-    if kept.hash != hash_there:
-        return f"audit.head has {kept.hash} for entry {kept.seq}, and the table has {hash_there}"
-    return None
 
 
 def _hash(previous: str, content: Sequence[object]) -> str:

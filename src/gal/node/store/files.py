@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,3 +77,12 @@ def remove_drafts(folder: Path) -> None:
     """Remove what a crash left half-written."""
     for draft in folder.rglob("*.part"):
         draft.unlink(missing_ok=True)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder and below; 0 where there is none."""
+    found = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # it may be gone meanwhile
+            found += path.lstat().st_size if not path.is_dir() else 0
+    return found

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -319,11 +320,11 @@ class State:
 
         Where that would be more than ``limit``, nothing is charged.
         """
+        if n_rows == 0:
+            with self.reading() as db:
+                return _spent(db, peer, day)
         with self.transaction() as db:
-            row = db.execute(
-                "SELECT n_rows FROM predictions WHERE peer = ? AND day = ?", (peer, day)
-            ).fetchone()
-            before = 0 if row is None else int(row["n_rows"])
+            before = _spent(db, peer, day)
             if before + n_rows <= limit:
                 db.execute("INSERT OR REPLACE INTO predictions VALUES (?,?,?)", (peer, day, before + n_rows))
         return before
@@ -340,7 +341,18 @@ class State:
             return done.rowcount == 1
 
 
+def _spent(db: sqlite3.Connection, peer: str, day: str) -> int:
+    row = db.execute("SELECT n_rows FROM predictions WHERE peer = ? AND day = ?", (peer, day)).fetchone()
+    return 0 if row is None else int(row["n_rows"])
+
+
+@lru_cache(64)
+def _terms(text: str) -> TaskTerms:
+    """The terms in a text: read once, since every message asks for them."""
+    return TaskTerms.model_validate_json(text)
+
+
 def _task(row: sqlite3.Row) -> TaskRecord:
     values = dict(row)
-    terms = TaskTerms.model_validate_json(values["terms"])
+    terms = _terms(values["terms"])
     return TaskRecord(**values | {"terms": terms, "options": json.loads(values["options"])})

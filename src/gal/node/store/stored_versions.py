@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -93,11 +94,13 @@ def version_text(version: AssistedVersion | LearnedVersion) -> str:
     return json.dumps(facts)
 
 
+@lru_cache(8)
 def assisted_version(status: Status, text: str) -> AssistedVersion:
     """Read such a text of an organization."""
     return _ASSISTED.validate_python(json.loads(text) | {"status": status})
 
 
+@lru_cache(4)
 def learned_version(status: Status, text: str) -> LearnedVersion:
     """Read such a text of a label holder."""
     return _LEARNED.validate_python(json.loads(text) | {"status": status})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from typing import Any
 from gal.errors import NodeError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.failures import Failure
+from gal.node.work.pipe import receive_piece, send_piece
 
 Result = tuple[dict[str, Any], bytes]
 
@@ -23,6 +23,9 @@ FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """So that what was used can be given back: a table that was read once would
 otherwise stay beside the view.
 """
+
+LIMITED = frozenset({"fit", "predict", "revisit"})
+"""Commands that have a limit of CPU time and memory where others ask for them."""
 
 ENDED = "worker-ended"
 """The word for a process that was killed, or crashed."""
@@ -42,7 +45,8 @@ class Worker:
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[str, Future[Result]]] = {}
+        self._waiting: dict[int, tuple[bool, Future[Result]]] = {}
+        """By number: whether it has a limit, and its result."""
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -72,12 +76,10 @@ class Worker:
             connection = self._ensure()
             self._next += 1
             number, future = self._next, Future[Result]()
-            self._waiting[number] = do, future
-        text = json.dumps({"id": number, "do": do} | command, default=str).encode()
+            self._waiting[number] = do in LIMITED and not command.get("own"), future
         try:
             with self._sending:
-                connection.send_bytes(text)
-                connection.send_bytes(data)
+                send_piece(connection, {"id": number, "do": do} | command, data)
         except OSError:  # it has just ended; the reader says why
             pass
         return future.result()
@@ -125,8 +127,7 @@ class Worker:
         """Hand out results until the process ends; then everybody who waits is told why."""
         while True:
             try:
-                result = json.loads(connection.recv_bytes())
-                content = connection.recv_bytes()
+                result, content = receive_piece(connection)
             except (EOFError, OSError):
                 break
             with self._lock:
@@ -138,9 +139,10 @@ class Worker:
             waiting, self._waiting = self._waiting, {}
             self._connection = None
             connection.close()
-        for do, future in waiting.values():
-            # Whoever merely was beside a fit that took too long is asked once more.
-            own = failure if do == "fit" or failure.code == ENDED else failure._replace(code=ENDED)
+        longest = min((number for number, (limited, _) in waiting.items() if limited), default=0)
+        for number, (_, future) in waiting.items():
+            # Whoever merely was beside one that took too long is asked once more.
+            own = failure if number == longest else failure._replace(code=ENDED)
             future.set_result(({"failure": own._asdict()}, b""))
 
 
@@ -149,8 +151,8 @@ def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
     name, policy = configuration.name, configuration.policy
     if code == -signal.SIGXCPU:
         said = (
-            f"{name} gives a fit at most {policy.fit_cpu_seconds:g} seconds of CPU time, and this one "
-            "took more"
+            f"{name} gives a fit or a prediction at most {policy.fit_cpu_seconds:g} seconds of CPU time, and "
+            "this one took more"
         )
         return Failure("cpu-limit", said, f"{said}: raise policy.fit_cpu_seconds, or choose a faster model")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

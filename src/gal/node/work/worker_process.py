@@ -6,23 +6,24 @@ rows and predictions beside them.
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
+from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.local_work import LocalWork
+from gal.node.work.pipe import receive_piece, send_piece
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
@@ -37,6 +38,12 @@ class Commands:
         self.work = LocalWork(configuration, source)
         self.policy = configuration.policy
 
+    def _limited(self, command: dict[str, Any]) -> AbstractContextManager[None]:
+        """What this organization gives one request of others; its own may take what they need."""
+        if command["own"]:
+            return ALLOWANCE.granted(0, 0)
+        return ALLOWANCE.granted(self.policy.fit_cpu_seconds, self.policy.fit_memory)
+
     def describe(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
         """Whether the local model can be made, and moves."""
         return {"moving": self.work.moves}, b""
@@ -48,22 +55,20 @@ class Commands:
 
     def begin(self, command: dict[str, Any], data: bytes) -> Result:
         how = {"own": command["own"], "keys": command["keys"]}
-        aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **how)
+        with ALLOWANCE.granted(0, 0):  # the source is as large as it is
+            aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **how)
         facts = {"n_rows": aligned.n_rows, "kinds": aligned.kinds, "keys": aligned.keys}
         return facts, aligned.answer
 
     def intersect(self, command: dict[str, Any], data: bytes) -> Result:
-        return {}, self.work.rows.intersect(data, command["peer"])
+        with ALLOWANCE.granted(0, 0):
+            return {}, self.work.rows.intersect(data, command["peer"])
 
     def fit(self, command: dict[str, Any], data: bytes) -> Result:
         previous = command["previous"]
         self.work.version(Path(command["folder"]))  # reading and importing is no part of the fit
         self.work.noise(command["noise"])
-        limit_fit(
-            0 if command["own"] else self.policy.fit_cpu_seconds,
-            0 if command["own"] else self.policy.fit_memory,
-        )
-        try:
+        with self._limited(command):
             left = self.work.fit(
                 data,
                 Path(command["folder"]),
@@ -72,22 +77,27 @@ class Commands:
                 None if previous is None else (previous[0], previous[1]),
                 command["noise"],
             )
-        finally:
-            limit_fit(0, 0)
         return left._asdict(), b""
 
     def predict(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
-        found = self.work.predict(data, Path(command["folder"]), models, **how)
+        if command["rows"] is None:
+            with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
+                self.work.rows.table()
+        with self._limited(command):
+            found = self.work.predict(data, Path(command["folder"]), models, **how)
         changes = found.changes
         facts = {"keys": len(found.rows), "changed": bool(changes), "changes": changes.said()}
         return facts, found.rows + found.answer if found.rows else found.answer
 
     def revisit(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
-        return {}, self.work.revisit(data, Path(command["folder"]), models, command["noise"])
+        folder = Path(command["folder"])
+        self.work.version(folder)
+        with self._limited(command):
+            return {}, self.work.revisit(data, folder, models, command["noise"])
 
     def forget(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
         self.work.forget(Path(command["folder"]))
@@ -101,26 +111,6 @@ ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
 READ_DATA = frozenset({"rows", "begin", "predict", "intersect"})
 OUTDATED = 75
 """The exit status of a process whose data were replaced where it cannot reach the new ones: try again."""
-
-
-def limit_fit(cpu_seconds: float, memory: int) -> None:
-    """Let this process use so much more, then end it; 0: no limit. Its parent tells why it ended."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    hard_cpu = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    soft = int(used.ru_utime + used.ru_stime + cpu_seconds) + 1 if cpu_seconds else hard_cpu
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard_cpu))
-    hard_data = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    wanted = _data_bytes() + memory if memory else hard_data
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard_data))
-
-
-def _data_bytes() -> int:
-    """Private writable memory of this process, as RLIMIT_DATA counts it."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmData")))
-    except (OSError, StopIteration):  # no Linux: then there is no RLIMIT_DATA worth its name
-        return 2**62
 
 
 class Server:
@@ -144,8 +134,7 @@ class Server:
         with ThreadPoolExecutor(1) as fits, ThreadPoolExecutor(4) as others:
             while True:
                 try:
-                    command = json.loads(self._connection.recv_bytes())
-                    data = self._connection.recv_bytes()
+                    command, data = receive_piece(self._connection)
                 except (EOFError, OSError):
                     os._exit(0)  # also out of the middle of a fit
                 method: Callable[..., Result] = getattr(self._commands, command["do"])
@@ -164,8 +153,7 @@ class Server:
             traceback.print_exc(file=sys.stderr)
             result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
-            self._connection.send_bytes(json.dumps({"id": command["id"]} | result).encode())
-            self._connection.send_bytes(content)
+            send_piece(self._connection, {"id": command["id"]} | result, content)
 
 
 def import_storage() -> None:

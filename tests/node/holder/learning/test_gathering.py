@@ -73,6 +73,22 @@ def test_who_does_not_come_is_waited_for_once_and_remembered() -> None:
     ]
 
 
+def test_who_is_gone_again_when_all_had_come_is_not_given_up() -> None:
+    """Killed in the moment between: whoever waits for the beginning waits for it, too."""
+    node = FakeNode(INVITED, {"lab": False, "ward": False})
+    one = gathering(node)
+    look = node.wait_for
+
+    def and_gone(ready: Callable[[], bool], seconds: float) -> bool:
+        found = look(ready, seconds)
+        node.there.pop("ward")
+        return found
+
+    node.wait_for = and_gone  # type: ignore[method-assign]
+    one.connect()
+    assert one.absent == set()
+
+
 def test_too_few_are_named_with_what_to_do() -> None:
     with pytest.raises(
         TaskError, match=r"only 1 of 3 .* quorum is 2 of 3; not there: lab, ward\..*gal learn risk$"

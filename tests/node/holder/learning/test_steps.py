@@ -77,6 +77,8 @@ class FakeNode:
         self.asked: list[tuple[str, str]] = []
         self.waited: list[float] = []
         self.open: list[Pending] = []
+        self.away_for = 1000.0
+        """Seconds for which whoever is not there has been away."""
         self.meanwhile: list[Callable[[], None]] = []
         """What happens during the waits, one after the other."""
         self.to_come = 0
@@ -85,6 +87,9 @@ class FakeNode:
 
     def present(self, task: str) -> dict[str, bool]:
         return dict.fromkeys(sorted(self.there), False) if task == TASK else {}
+
+    def away(self, name: str) -> float:
+        return 0.0 if name in self.there else self.away_for
 
     def post(
         self, name: str, encoded: Encoded, on_answer: Callable[[Received], None] | None = None
@@ -281,6 +286,22 @@ def test_who_was_missed_and_is_not_there_is_not_waited_for_again(step: Step) -> 
     assert [one["organizations"] for one in step.events] == [["ward"]]
 
 
+def test_who_was_there_a_moment_ago_is_waited_for_in_the_next_round_too(step: Step) -> None:
+    """It was killed, the deadline is short and rounds are quick: it comes back, and is not left out."""
+    step.node.there, step.node.away_for = {"lab"}, 4.9  # join is 5
+    back = step.node.answers.pop("ward")
+    step.carry(1, [step.fit()])
+    assert step.gathering.absent == set()
+
+    def returns() -> None:
+        step.node.there = {"lab", "ward"}
+        (pending,) = [one for one in step.node.open if one.organization == "ward"]
+        step.node.settle(pending, back(pending.encoded))
+
+    step.node.meanwhile = [returns]
+    assert step.means(2, [step.fit(round=1)])[0]["ward"] == 3.0
+
+
 def test_who_answers_a_little_later_is_not_said_to_be_waited_for(step: Step) -> None:
     late = step.node.answers.pop("ward")
 
@@ -466,7 +487,7 @@ def test_closing_cancels_what_has_not_begun(step: Step) -> None:
 
 
 def keep(step: Step, name: str, message: Message, asked: Encoded) -> None:
-    step.replies().keeper(1, 0, name, asked)(received(message))
+    step.replies().keeper(1, 0, name, asked, step.fit())(received(message))
 
 
 def test_what_was_kept_of_an_open_step_is_not_asked_again(step: Step) -> None:
@@ -578,3 +599,14 @@ def test_what_a_moving_model_says_again_becomes_values_of_its_rounds(step: Step)
     said = Message("predicted", TASK, 1, "1.0", fields, arrays)
     np.testing.assert_array_equal(reading(said, PredictRequest((1, 2), ("lab",)), step), values)
     assert str(reading(said, step.fit(), step)) == "answered with predicted"
+
+
+def test_a_reply_that_is_far_too_large_is_not_put_on_the_disk(step: Step) -> None:
+    def huge(asked: Encoded) -> Message:
+        return fitted(asked, 3.0, "ward", n_rows=50_000)
+
+    step.node.answers["ward"] = huge
+    (replies,) = step.carry(1, [step.fit()])
+    assert "answered with 2" in str(replies["ward"])
+    assert "expected at most 65" in str(replies["ward"])
+    assert not list(step.version.folder.glob("*ward*"))

@@ -19,6 +19,9 @@ from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, decode, prepare
 
+AGAIN = 0.2
+"""Seconds before somebody who did not answer is asked again."""
+
 BEGIN = 0
 """The step in which organizations say which rows they know; it is never closed, because some come later."""
 
@@ -48,17 +51,23 @@ class Beginning:
         if self._version.own_name not in self.shared:
             self._begin_own()
         gathering, join = self._gathering, self._gathering.patience.join
-        until, silent = time.monotonic() + join, set[str]()  # silent: was there, and did not answer in time
+        until, asked = time.monotonic() + join, set[str]()
         if missing := [name for name in self._missing() if name not in gathering.present()]:
             gathering.report_waiting("to connect", missing, join)
         while missing := self._missing():
             gathering.check_stopping()
-            here = [name for name in missing if name in gathering.present() and name not in silent]
-            awaited = set(missing) - silent - gathering.absent
+            in_time = time.monotonic() < until
+            # Who did not answer, such as one that was killed meanwhile, is asked again while there is time.
+            here = [
+                name for name in missing if name in gathering.present() and (in_time or name not in asked)
+            ]
+            awaited = set(missing) - gathering.absent
             if here:
+                if asked.issuperset(here):
+                    gathering.wait(lambda: False, AGAIN)
                 self._begin_now(here)
-                silent |= set(here) - set(self.shared)
-            elif not awaited or time.monotonic() >= until:
+                asked |= set(here)
+            elif not awaited or not in_time:
                 break
             else:
                 gathering.wait(lambda names=awaited: bool(names & set(gathering.present())), 1.0)  # type: ignore[misc]

@@ -87,10 +87,17 @@ class Gathering:
 
     # Waiting
 
-    def wait(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until something is so or time is up; LearningInterruptedError where somebody stops it."""
-        self.node.assistants.wait_for(lambda: self.stopping.is_set() or ready(), seconds)
+    def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is so or time is up (False); LearningInterruptedError where
+        somebody stops it.
+        """
+        in_time = self.node.assistants.wait_for(lambda: self.stopping.is_set() or ready(), seconds)
         self.check_stopping()
+        return in_time
+
+    def is_given_up(self, name: str) -> bool:
+        """Whether an organization has been away for longer than anybody is waited for."""
+        return name not in self.present() and self.node.assistants.away(name) >= self.patience.join
 
     def check_stopping(self) -> None:
         """LearningInterruptedError where learning is to end."""
@@ -112,8 +119,9 @@ class Gathering:
 
         if names := missing():
             self.report_waiting("to connect", names, self.patience.join)
-        self.wait(lambda: not missing(), self.patience.join)
-        self.absent = set(missing())
+        came = self.wait(lambda: not missing(), self.patience.join)
+        # Who is gone again in this very moment was not waited for in vain: it may come back within the time.
+        self.absent = set() if came else set(missing())
         self.check_quorum(self.n_organizations - len(self.absent), sorted(self.absent))
         present = self.present()
         return sorted(name for name in self.invited if present.get(name))

@@ -4,6 +4,7 @@ becomes values for the engine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from gal.node.store.stored_replies import StoredReply
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 from gal.transport import Received
+
+BESIDES = 1 << 16
+"""Bytes of a reply besides its values."""
 
 
 class Replies:
@@ -76,13 +80,20 @@ class Replies:
 
     # What comes back
 
-    def keeper(self, step: int, place: int, name: str, asked: Encoded) -> Callable[[Received], None]:
-        """Keeps what an organization sends as its reply, or that it refused."""
+    def keeper(
+        self, step: int, place: int, name: str, asked: Encoded, request: Request
+    ) -> Callable[[Received], None]:
+        """Keeps what an organization sends as its reply, or that it refused; not what cannot be one."""
+        expected = expected_shape(request, self._shared[name].n_known, self._version.task.loss.n_outputs)
+        most = 4 * math.prod(expected) + self._shared[name].n_known + BESIDES
 
         def keep(received: Received) -> None:
-            message = received.message
+            message, problem = received.message, ""
             if message.kind == "refusal":
                 problem = f"refused ({message.fields['code']}): {message.fields['message']}"
+            elif received.n_bytes > most:  # it would only fill the disk
+                problem = f"answered with {received.n_bytes} bytes, expected at most {most}"
+            if problem:
                 self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
             else:
                 self._keep(step, place, name, asked, message, received.data, received.digest)

@@ -53,7 +53,7 @@ class Rounds:
                 own.append(self._own.submit(self._replies.ask_own, step, place, encoded))
                 own[-1].add_done_callback(lambda done: assistants.notify())  # noqa: ARG005
             else:
-                keep = self._replies.keeper(step, place, name, encoded)
+                keep = self._replies.keeper(step, place, name, encoded, requests[place])
                 pendings[place, name] = assistants.post(name, encoded, keep)
         try:
             self._await(requests, own, pendings)
@@ -62,7 +62,7 @@ class Rounds:
         self._close(step, requests, pendings)
 
     def _await(self, requests: Sequence[Request], own: Sequence[Future[None]], pendings: Pendings) -> None:
-        """Wait for everybody who was there a round ago or is there now; for the others only as long."""
+        """Wait for everybody who is there or may soon be back; for the others only as long."""
         gathering = self._gathering
 
         def waited_for() -> set[str]:
@@ -109,9 +109,8 @@ class Rounds:
         needed = min(self._gathering.quorum, len(self._beginning.shared))
         if len(answered) < needed and len(requests[0].organizations) > 1:
             raise self._too_few_answered(step, requests, len(answered), silent)
-        here = self._gathering.present()
         self._gathering.absent = {
-            name for name in version.others if name not in answered and name not in here
+            name for name in version.others if name not in answered and self._gathering.is_given_up(name)
         }
         missed = [
             StoredReply(place, name, "", None, None, self._why_missed(name))

@@ -1,0 +1,304 @@
+"""How much one peer may send: what is counted, slowed down, not heard any more; what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic import ByteSize
+
+from gal.errors import LinkLostError, RefusedError
+from gal.node.assistant.links import Link
+from gal.node.config.policy import Policy
+from gal.node.holder.assistants import Assistants
+from gal.node.journal import quotas as quota_module
+from gal.node.journal import records as record_module
+from gal.node.journal.metrics import Metrics
+from gal.node.journal.quotas import BURST, Quotas
+from gal.node.journal.records import SINGLY, WINDOW, Records
+from gal.node.store.audit import AuditLog
+from gal.node.store.state import State
+from gal.protocol import Message, prepare
+from gal.transport import Received
+from patience import LONGEST, patient
+from small_network import quiet
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DIGEST = "sha256:" + "0" * 64
+
+
+@dataclass
+class Clock:
+    """A clock that is set by hand."""
+
+    now: datetime = NOON
+    seconds: float = 1000.0
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(quota_module, "time", made)
+    monkeypatch.setattr(record_module, "time", made)
+    return made
+
+
+def received(message: Message) -> Received:
+    encoded = prepare(message)
+    return Received(message, encoded.digest, encoded.data.size, bytearray(encoded.data.to_pybytes()))
+
+
+JOINED = received(Message("joined", fields={"tasks": []}))
+
+
+@dataclass
+class House:
+    """The records of a node."""
+
+    home: Path
+    clock: Clock
+    policy: Policy
+    open: list[AuditLog] = field(default_factory=list)
+
+    def records(self) -> Records:
+        """As after a start."""
+        audit = AuditLog(self.home / "state.sqlite", clock=self.clock)
+        self.open.append(audit)
+        made = Records(
+            audit, quiet(), Metrics(lambda: {"lab", "clinic"}), Quotas(self.policy, clock=self.clock)
+        )
+        made.quotas.load(audit)
+        return made
+
+
+@pytest.fixture
+def house(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., House]]:
+    made: list[House] = []
+
+    def one(**policy: Any) -> House:
+        made.append(House(tmp_path, clock, Policy(**policy)))
+        return made[-1]
+
+    yield one
+    for each in made:
+        for audit in each.open:
+            audit.close()
+
+
+# Days
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit"),
+    [
+        ({"messages_per_day": 3}, "messages_per_day"),
+        ({"bytes_per_day": ByteSize(3 * JOINED.n_bytes)}, "bytes_per_day"),
+    ],
+)
+def test_whose_day_is_spent_is_not_heard_until_the_next_across_restarts(
+    house: Callable[..., House], clock: Clock, policy: dict[str, Any], limit: str
+) -> None:
+    lab = house(**policy)
+    records = lab.records()
+    for _ in range(3):
+        assert records.is_limited("clinic") is None
+        records.entered("clinic", JOINED)
+    found = records.is_limited("clinic")
+    assert found is not None
+    assert (found.code, found.limit) == ("limited", limit)
+    assert f"'{limit}'" in str(found)
+    assert records.is_limited("bank") is None  # its own day
+    assert lab.records().is_limited("clinic") is not None
+    clock.now += timedelta(hours=11, minutes=59)
+    assert lab.records().is_limited("clinic") is not None
+    clock.now += timedelta(minutes=2)
+    assert records.is_limited("clinic") is None
+    assert lab.records().is_limited("clinic") is None
+
+
+def test_refusals_have_a_limit_of_their_own_across_restarts(house: Callable[..., House]) -> None:
+    clinic = house(refusals_per_day=100)
+    records = clinic.records()
+    for _ in range(100):
+        assert records.is_limited("lab") is None
+        records.refused("lab", "not-invited", "no")
+    assert records.is_limited("lab") is not None
+    records.write_counted()
+    assert clinic.records().is_limited("lab") is not None
+
+
+def test_that_a_day_is_spent_is_written_down_once(house: Callable[..., House]) -> None:
+    records = house(messages_per_day=1).records()
+    records.entered("lab", JOINED)
+    before = len(records.audit.entries())
+    for _ in range(500):
+        assert records.is_limited("lab") is not None
+    [entry] = records.audit.entries()[before:]
+    assert entry.note.startswith("limited: you have sent 1 messages today")
+    labels = {"peer": "lab", "limit": "messages_per_day"}
+    assert records.metrics.registry.get_sample_value("gal_limited_total", labels) == 500
+
+
+def test_answers_that_are_awaited_do_not_count(house: Callable[..., House]) -> None:
+    clinic = house(messages_per_day=1)
+    records = clinic.records()
+    done = received(Message("done", "a" * 32, 1, "x", {"answers": DIGEST}))
+    for _ in range(10):
+        assert records.entered("lab", done, awaited=True) == 0
+    assert records.is_limited("lab") is None
+    assert clinic.records().is_limited("lab") is None
+
+
+# Rates
+
+
+def test_who_sends_too_fast_is_read_as_fast_as_it_may_send(house: Callable[..., House], clock: Clock) -> None:
+    records = house(messages_per_minute=60).records()
+    pauses = [records.entered("lab", JOINED) for _ in range(int(BURST) + 5)]
+    assert pauses[: int(BURST)] == [0.0] * int(BURST)
+    assert pauses[int(BURST) :] == pytest.approx([1, 2, 3, 4, 5])  # nobody waited
+    clock.seconds += 5
+    assert records.entered("lab", JOINED) == pytest.approx(1)
+    clock.seconds += 100
+    assert records.entered("lab", JOINED) == 0
+    labels = {"peer": "lab", "limit": "messages_per_minute"}
+    assert records.metrics.registry.get_sample_value("gal_limited_total", labels) == 6
+
+
+# What is written down
+
+
+def test_refusals_of_one_kind_are_written_down_as_a_number(house: Callable[..., House], clock: Clock) -> None:
+    records = house().records()
+    for _ in range(1000):
+        records.refused("lab", "not-asked", "nothing is open")
+    assert len(records.audit.entries()) == SINGLY
+    records.refused("lab", "left", "another kind")
+    assert len(records.audit.entries()) == SINGLY + 1
+    clock.seconds += WINDOW + 1
+    records.refused("lab", "not-asked", "nothing is open")
+    last = records.audit.entries()[-1]
+    assert last.shape == str(1000 - SINGLY + 1)
+    assert last.note == f"not-asked: nothing is open (and {1000 - SINGLY} more since the last entry)"
+    counted = records.metrics.registry.get_sample_value("gal_refusals_total", {"code": "not-asked"})
+    assert counted == 1001
+
+
+def test_made_up_keys_make_no_entries_of_their_own(house: Callable[..., House]) -> None:
+    records = house().records()
+    for number in range(500):
+        records.turned_away(f"sha256:{number:064d}", "not known here")
+    assert len(records.audit.entries()) == SINGLY
+    assert {one.peer for one in records.audit.entries()} == {""}
+
+
+class FakeStream:
+    """Gives what it was made with, and then ends; remembers what was sent."""
+
+    fingerprint, software, is_idle = "", "", True
+
+    def __init__(self, peer: str, *messages: Received) -> None:
+        self.peer, self._messages = peer, list(messages)
+        self.sent: list[Message] = []
+        self.refused: list[tuple[str, str]] = []
+
+    def receive(self) -> Received:
+        if not self._messages:
+            raise LinkLostError("gone")
+        return self._messages.pop(0)
+
+    @property
+    def n_left(self) -> int:
+        return len(self._messages)
+
+    def send(self, encoded: Any) -> None:
+        self.sent.append(encoded.message)
+
+    def refuse(self, code: str, sentence: str, *, drop: bool = False) -> None:
+        self.refused.append((code, sentence))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(house: Callable[..., House]) -> None:
+    clinic = house()
+    records, state = clinic.records(), State(clinic.home)
+    tasks = [{"task": f"{number:032x}", "terms": DIGEST, "moving": False} for number in range(6000)]
+    stream = FakeStream("lab", received(Message("joined", fields={"tasks": tasks})))
+    before = (clinic.home / "state.sqlite").stat().st_size
+    Assistants(state, records).on_stream(cast(Any, stream))
+    assert [one.fields["code"] for one in stream.sent] == ["not-invited"]
+    assert "and so for 5999 more tasks" in stream.sent[0].fields["message"]
+    kinds = [one.kind for one in records.audit.entries()]
+    assert kinds == ["joined", "refused", "refusal"]
+    assert (clinic.home / "state.sqlite").stat().st_size - before < 100_000
+    state.close()
+
+
+def test_an_organization_whose_day_is_spent_is_told_and_let_go(house: Callable[..., House]) -> None:
+    clinic = house(messages_per_day=5)
+    records, state = clinic.records(), State(clinic.home)
+    stream = FakeStream("lab", *[JOINED] * 50)
+    assistants = Assistants(state, records)
+    assistants.on_stream(cast(Any, stream))
+    assert stream.n_left == 45
+    assert [code for code, _ in stream.refused] == ["limited"]
+    n_entries = len(records.audit.entries())
+    for _ in range(20):  # it comes again and again: nothing is heard, and nothing written
+        again = FakeStream("lab", *[JOINED] * 50)
+        assistants.on_stream(cast(Any, again))
+        assert (again.n_left, [code for code, _ in again.refused]) == (50, ["limited"])
+    assert len(records.audit.entries()) == n_entries
+    state.close()
+
+
+class FakeService:
+    """An organization that refuses whatever it is asked."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.configuration = self.state = self
+        self.name, self.policy = "lab", policy
+
+    def tasks(self, role: str) -> list[Any]:
+        return []
+
+    def worker(self, do: str) -> Any:
+        return {"moving": False}, b""
+
+    def answer(self, asked: Any) -> Any:
+        raise RefusedError("not-joined", "no such task")
+
+
+def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callable[..., House]) -> None:
+    lab = house(messages_per_day=5)
+    records = lab.records()
+    asked = received(Message("end", "a" * 32, 1, "end", {"kept": 0}))
+    streams = [FakeStream("clinic", *[asked] * 50)]
+    dialed: list[str] = []
+
+    def dial(peer: str) -> Any:
+        dialed.append(peer)
+        return streams[len(dialed) - 1]
+
+    link = Link("clinic", cast(Any, FakeService(lab.policy)), records, dial)
+    for _ in range(int(LONGEST * 50)):
+        if link.problem.startswith("clinic has used up its day here"):
+            break
+        link._ending.wait(patient(0.02))
+    assert link.problem.startswith("clinic has used up its day here")
+    link.close()
+    assert streams[0].n_left == 45
+    assert dialed == ["clinic"]
+    codes = [one.fields["code"] for one in streams[0].sent if one.kind == "refusal"]
+    assert codes.count("limited") == 1
