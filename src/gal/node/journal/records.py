@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.audit import AuditLog
-from gal.protocol import Encoded
+from gal.protocol import Encoded, spoken
 from gal.transport import Received, Stream
 
 
@@ -37,7 +37,11 @@ class Records:
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
 
     def send(self, stream: Stream, encoded: Encoded) -> None:
-        """Send a message to a peer; what cannot be written down does not leave."""
+        """Send a message to a peer; what cannot be written down does not leave.
+
+        It is said in the protocol version that was agreed on.
+        """
+        encoded = spoken(encoded, stream.version)
         message = encoded.message
         self.audit.append(
             "out",
