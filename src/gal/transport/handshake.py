@@ -55,8 +55,8 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
     except InvalidMessageError as error:
         raise RefusedError(
             "no-hello",
-            f"{error}. Upgrade the older of the two gal-learn: {identity.name} runs {software}, with protocol "
-            f"{_spoken_here()}",
+            f"{error}. Upgrade the older of the two gal-learn: {identity.name} runs {software}, with "
+            f"protocol {_spoken_here()}",
         ) from error
     if hello.kind != "hello":
         raise RefusedError("no-hello", f"{stream.peer} began with {hello.kind!r}, not with a hello")

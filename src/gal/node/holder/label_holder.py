@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,7 @@ class LabelHolder:
         is over, and report how much that gave away.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
-        if not self._learning.acquire(blocking=False):
-            raise TaskError("this node is learning already: wait until it is done")
-        try:
+        with self.not_learning():
             accepting = acceptance or Acceptance()
             gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
             accepting.check(gathering.n_organizations)
@@ -69,6 +69,14 @@ class LabelHolder:
             ensemble = learning.run()
             facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
             return facts | versions.measure_leak(learning)
+
+    @contextmanager
+    def not_learning(self) -> Iterator[None]:
+        """Nothing is learned inside this block; an error where something is."""
+        if not self._learning.acquire(blocking=False):
+            raise TaskError("this node is learning already: wait until it is done")
+        try:
+            yield
         finally:
             self._learning.release()
 
