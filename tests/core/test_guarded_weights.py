@@ -1,4 +1,4 @@
-"""Answers that cannot be meant to help count nothing; what is honest is weighed as before, to the last bit."""
+"""Answers that cannot be meant to help count nothing; what is honest is weighed as before, bit for bit."""
 
 from __future__ import annotations
 

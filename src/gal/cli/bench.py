@@ -130,7 +130,7 @@ def bench(
 
 def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_json: bool) -> None:
     """Attacks by organizations, with and without defences: no table of the paper, and none of its cells."""
-    from gal_bench.adversaries.page import to_markdown, write_adversaries
+    from gal_bench.adversaries.page import attacks_markdown, write_adversaries
     from gal_bench.adversaries.running import SEEDS, SETS, run_adversaries
 
     if list(tables) != [ADVERSARIES] or part.organizations or part.protocol:
@@ -145,7 +145,7 @@ def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_js
     if as_json:
         typer.echo(json.dumps([asdict(line) for line in lines], indent=2))
         return
-    typer.echo(to_markdown(lines))
+    typer.echo(attacks_markdown(lines))
     Console(stderr=True).print("written: " + escape(", ".join(map(str, written))), soft_wrap=True)
 
 

@@ -24,7 +24,7 @@ HUGE = 1e30
 
 
 @dataclass
-class Attack:
+class HostileAnswers:
     """An honest one: others change what it says. ``rng`` is the attacker's own."""
 
     rng: np.random.Generator
@@ -66,7 +66,7 @@ class Attack:
         return whole
 
 
-class Reversed(Attack):
+class Reversed(HostileAnswers):
     """Says the opposite, in learning and in prediction."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
@@ -76,7 +76,7 @@ class Reversed(Attack):
         return -honest
 
 
-class Memorised(Attack):
+class Memorised(HostileAnswers):
     """Gives every residual back that it was ever sent, also of rows that this request leaves out.
 
     It has learned nothing: what it says of new rows are residuals of others, at random.
@@ -92,7 +92,7 @@ class Memorised(Attack):
         return np.stack([self.said[round - 1][places] for round in request.rounds])
 
 
-class CopiesFitted(Attack):
+class CopiesFitted(HostileAnswers):
     """Gives the residual back on fitted rows, and says the opposite of what it knows elsewhere."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
@@ -114,7 +114,7 @@ class HonestFirst(Memorised):
         return np.where(later, super().predict(request, honest, view), honest)
 
 
-class Constant(Attack):
+class Constant(HostileAnswers):
     """Says the same of every row."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
@@ -124,17 +124,18 @@ class Constant(Attack):
         return np.full_like(honest, 3.0)
 
 
-class Scaled(Attack):
+class Scaled(HostileAnswers):
     """A thousand times what is honest, and a thousandth every second round."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
         return honest * (1000.0 if request.round % 2 else 0.001)
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
-        return honest * np.array([1000.0 if round % 2 else 0.001 for round in request.rounds])[:, None, None]
+        sizes = np.array([1000.0 if round % 2 else 0.001 for round in request.rounds])
+        return np.asarray(honest * sizes[:, None, None])
 
 
-class Noise(Attack):
+class Noise(HostileAnswers):
     """Noise of the residual's size: a free rider who does not even fit."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
@@ -144,14 +145,14 @@ class Noise(Attack):
         return self.rng.normal(size=honest.shape) * float(np.std(self.said[0]))
 
 
-class NoiseColumns(Attack):
+class OnlyNoise(HostileAnswers):
     """A free rider who fits honestly, but has nothing: its columns are noise."""
 
     def columns(self, view: Values) -> Values:
         return self.rng.normal(size=view.shape)
 
 
-class NotNumbers(Attack):
+class NotNumbers(HostileAnswers):
     """No numbers, or beyond all bounds."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
@@ -172,7 +173,7 @@ class Colluding(Memorised):
         return super().in_learning(request, terms, honest) + self.sign * hidden
 
 
-class Backdoor(Attack):
+class Backdoor(HostileAnswers):
     """Honest, but for rows with the trigger: of those it says the largest that it ever said of any row."""
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
@@ -181,28 +182,28 @@ class Backdoor(Attack):
         return np.where(triggered[None, :, None], most[:, None, :], honest)
 
 
-class LaterTwentyfold(Attack):
+class LaterTwentyfold(HostileAnswers):
     """Honest in learning; in prediction twenty times the opposite."""
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
         return -20 * honest
 
 
-class LaterReversed(Attack):
+class LaterReversed(HostileAnswers):
     """Honest in learning; in prediction the opposite."""
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
         return -honest
 
 
-class LaterShuffled(Attack):
+class LaterShuffled(HostileAnswers):
     """Honest in learning; in prediction the answers for other rows."""
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
         return honest[:, self.rng.permutation(honest.shape[1])]
 
 
-Makers = Callable[[np.random.Generator], list[Attack]]
+Makers = Callable[[np.random.Generator], list[HostileAnswers]]
 
 ATTACKS: Mapping[str, Makers] = {
     "reversed": lambda rng: [Reversed(rng)],
@@ -212,7 +213,7 @@ ATTACKS: Mapping[str, Makers] = {
     "two together": lambda rng: [Colluding(rng, sign=1.0), Colluding(rng, sign=-1.0)],
     "constant": lambda rng: [Constant(rng)],
     "scaled": lambda rng: [Scaled(rng)],
-    "noise columns": lambda rng: [NoiseColumns(rng)],
+    "noise columns": lambda rng: [OnlyNoise(rng)],
     "noise answers": lambda rng: [Noise(rng)],
     "no numbers": lambda rng: [NotNumbers(rng)],
     "backdoor": lambda rng: [Backdoor(rng)],
@@ -226,7 +227,7 @@ ATTACKS: Mapping[str, Makers] = {
 class Member:
     """An organization as it answers: honestly, or as its attack has it."""
 
-    def __init__(self, organization: Organization, attack: Attack | None = None) -> None:
+    def __init__(self, organization: Organization, attack: HostileAnswers | None = None) -> None:
         self.organization, self.attack = organization, attack
 
     def fit(self, request: FitRequest, terms: Terms) -> Values:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gal_bench.adversaries.running import LATER, NOBODY, STEALING, Line
+from gal_bench.adversaries.running import LATER, NOBODY, STEALING, AttackFigures
 from gal_bench.adversaries.stealing import ASKINGS
 from gal_bench.adversaries.tasks import DEFENCES
 
@@ -15,7 +15,7 @@ WITHIN = 2.0
 """Percent that a harmed result may be behind the one without the adversary."""
 
 
-def to_csv(lines: Sequence[Line]) -> str:
+def attacks_csv(lines: Sequence[AttackFigures]) -> str:
     """One line per set, local model, attack and column: mean, and every seed."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -28,18 +28,18 @@ def to_csv(lines: Sequence[Line]) -> str:
     return file.getvalue()
 
 
-def write_adversaries(lines: Sequence[Line], folder: Path) -> list[Path]:
+def write_adversaries(lines: Sequence[AttackFigures], folder: Path) -> list[Path]:
     """The two files of the table; where they are."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for ending, text in {"csv": to_csv(lines), "md": to_markdown(lines)}.items():
+    for ending, text in {"csv": attacks_csv(lines), "md": attacks_markdown(lines)}.items():
         path = folder / f"adversaries.{ending}"
         path.write_text(text, encoding="utf-8")
         written.append(path)
     return written
 
 
-def to_markdown(lines: Sequence[Line]) -> str:
+def attacks_markdown(lines: Sequence[AttackFigures]) -> str:
     """The page's tables."""
     seeds = len(next(iter(lines[0].figures.values())))
     how = (
@@ -55,7 +55,7 @@ def to_markdown(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _findings(lines: Sequence[Line]) -> str:
+def _findings(lines: Sequence[AttackFigures]) -> str:
     attacks = [line for line in lines if line.attack not in {NOBODY, STEALING}]
     kinds = {
         "in learning": [line for line in attacks if line.attack not in LATER],
@@ -73,19 +73,19 @@ def _findings(lines: Sequence[Line]) -> str:
     return "\n".join(said)
 
 
-def as_good_as_alone(line: Line, defence: str) -> bool:
+def as_good_as_alone(line: AttackFigures, defence: str) -> bool:
     """Not worse than the label holder alone by more than twice the standard error."""
     worse, error = line.harm(defence, "alone")
     return worse <= max(2 * error, 1e-9)
 
 
-def within(line: Line, defence: str) -> bool:
+def within(line: AttackFigures, defence: str) -> bool:
     """Not further behind the result without the adversary than is allowed, or than noise explains."""
     worse, error = line.harm(defence, "without")
     return worse <= max(WITHIN, 2 * error)
 
 
-def _table(lines: Sequence[Line]) -> str:
+def _table(lines: Sequence[AttackFigures]) -> str:
     sets = list(dict.fromkeys(line.dataset for line in lines))
     by_place = {(line.attack, line.dataset): line for line in lines}
     arrows = {one: "↓" if by_place[NOBODY, one].metric == "mad" else "↑" for one in sets}
@@ -99,19 +99,19 @@ def _table(lines: Sequence[Line]) -> str:
     return _grid(rows)
 
 
-def _cell(line: Line, beside: str = "") -> str:
+def _cell(line: AttackFigures, beside: str = "") -> str:
     """Off, default, validation rows."""
     return " / ".join(_number(line, f"{defence}{beside}") for defence in DEFENCES)
 
 
-def _number(line: Line, column: str) -> str:
+def _number(line: AttackFigures, column: str) -> str:
     mean = line.mean(column)
     if line.metric in {"accuracy", "share"}:
         return f"{100 * mean:.1f}"
     return f"{mean:.1e}" if mean >= 1e5 else f"{mean:.0f}" if mean >= 1000 else f"{mean:.3g}"
 
 
-def _triggered(lines: Sequence[Line]) -> str:
+def _triggered(lines: Sequence[AttackFigures]) -> str:
     rows = [["set, local models", "without the trigger", "with it"]]
     for line in lines:
         if line.attack == "backdoor":
@@ -120,7 +120,7 @@ def _triggered(lines: Sequence[Line]) -> str:
     return _grid(rows)
 
 
-def _stealing(lines: Sequence[Line]) -> str:
+def _stealing(lines: Sequence[AttackFigures]) -> str:
     rows = [["set, local models", *ASKINGS]]
     for line in lines:
         if line.attack == STEALING:

@@ -34,7 +34,7 @@ Told = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True)
-class Line:
+class AttackFigures:
     """One attack on one set with one kind of local models; figures by seed."""
 
     dataset: str
@@ -69,7 +69,7 @@ def run_adversaries(
     data: Path | None = None,
     n_jobs: int = 1,
     on_run: Told | None = None,
-) -> list[Line]:
+) -> list[AttackFigures]:
     """Try all attacks; what was found."""
     units = [(name, model, seed) for name in sets for model in models for seed in range(seeds)]
     found: Found = defaultdict(list)
@@ -82,12 +82,12 @@ def run_adversaries(
     return _lines(found)
 
 
-def _lines(found: Found) -> list[Line]:
+def _lines(found: Found) -> list[AttackFigures]:
     grouped: dict[tuple[str, str, str], dict[str, list[float]]] = defaultdict(dict)
     for (dataset, model, attack, column), values in found.items():
         grouped[dataset, model, attack][column] = values
     return [
-        Line(dataset, model, attack, _metric(dataset, attack), figures)
+        AttackFigures(dataset, model, attack, _metric(dataset, attack), figures)
         for (dataset, model, attack), figures in grouped.items()
     ]
 

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Asking:
+class AskingPlan:
     """How she asks."""
 
     n_answers: int
@@ -35,17 +35,17 @@ class Asking:
     """On answers, in standard deviations of the answer itself."""
 
 
-ASKINGS: Mapping[str, Asking] = {
-    "honest residuals, 5 answers": Asking(5, chosen=False),
-    "chosen residuals, 5 answers": Asking(5, chosen=True),
-    "chosen residuals, 50 answers": Asking(50, chosen=True),
-    "chosen, 50 answers, noise a tenth of them": Asking(50, chosen=True, noise=0.1),
-    "chosen, 50 answers, noise three times them": Asking(50, chosen=True, noise=3.0),
+ASKINGS: Mapping[str, AskingPlan] = {
+    "honest residuals, 5 answers": AskingPlan(5, chosen=False),
+    "chosen residuals, 5 answers": AskingPlan(5, chosen=True),
+    "chosen residuals, 50 answers": AskingPlan(50, chosen=True),
+    "chosen, 50 answers, noise a tenth of them": AskingPlan(50, chosen=True, noise=0.1),
+    "chosen, 50 answers, noise three times them": AskingPlan(50, chosen=True, noise=3.0),
 }
 """Fifty is what policy.max_rounds allows of a version; noise is what privacy.answer_noise adds."""
 
 
-def stolen_share(split: Split, model: str, asking: Asking, seed: int) -> float:
+def stolen_share(split: Split, model: str, asking: AskingPlan, seed: int) -> float:
     """The share of the variance of the columns that the answers give away, from 0 to 1."""
     name = list(split.organizations)[-1]
     columns = split.X_train[split.organizations[name]].to_numpy(float)
@@ -64,7 +64,7 @@ def _residual(split: Split) -> Floats:
     return np.asarray((y - y.mean()) / y.std())
 
 
-def _answers(one: Organization, residual: Floats, asking: Asking, seed: int) -> Floats:
+def _answers(one: Organization, residual: Floats, asking: AskingPlan, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     rows: Any = assign_rows(len(residual), rng, fitted="in-sample")
     terms, found = Terms(rows, 1, asking.n_answers, seed), []

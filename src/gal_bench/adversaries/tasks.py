@@ -20,7 +20,7 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.models import LinearModel, TabularModel
-from gal_bench.adversaries.attacks import ATTACKS, TRIGGER, Attack, Member
+from gal_bench.adversaries.attacks import ATTACKS, TRIGGER, HostileAnswers, Member
 from gal_bench.data.splits import Split
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ class Trial:
         """All, the last of them hostile."""
         return self._score(self.names, ATTACKS[attack](np.random.default_rng(self.seed)), defence)
 
-    def _score(self, names: Sequence[str], attacks: Sequence[Attack], defence: Defence) -> Score:
+    def _score(self, names: Sequence[str], attacks: Sequence[HostileAnswers], defence: Defence) -> Score:
         hostile = dict(zip(reversed(names), attacks, strict=False))
         views = {name: self.train[name] for name in names}
         views |= {name: attack.columns(views[name]) for name, attack in hostile.items()}
