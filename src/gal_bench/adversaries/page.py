@@ -66,9 +66,11 @@ def _findings(lines: Sequence[AttackFigures]) -> str:
         for defence in DEFENCES:
             good = sum(as_good_as_alone(line, defence) for line in some)
             near = sum(within(line, defence) for line in some)
+            strictly = sum(line.harm(defence, "without")[0] <= WITHIN for line in some)
             said.append(
                 f"- Attacks {kind}, defences *{defence}*: in {good} of {len(some)} cells at least as good as "
-                f"alone beyond noise, in {near} within {WITHIN:g} % of the result without the adversary."
+                f"alone beyond noise, in {strictly} within {WITHIN:g} % of the result without the adversary "
+                f"(in {near} within that or twice the standard error)."
             )
     return "\n".join(said)
 
