@@ -28,7 +28,7 @@ EXAMPLE = re.compile(
     re.DOTALL,
 )
 GENERATED = re.compile(
-    r"(<!-- generated: gal(?P<command>(?: \w+)*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
+    r"(<!-- generated: gal(?P<command>(?: [\w-]+)*) --help -->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL
 )
 
 

@@ -65,6 +65,11 @@ class WorkerHere:
     def close(self) -> None:
         """Nothing to end."""
 
+    def restart(self) -> None:
+        """Forget everything."""
+        with self._making:
+            self._commands = None
+
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
         told = json.loads(json.dumps(command, default=str))
         with self._making:

@@ -44,6 +44,7 @@ COMMANDS = {
     "leave": "gal.cli.tasks:leave_command",
     "remove": "gal.cli.tasks:remove_command",
     "forget": "gal.cli.tasks:forget_command",
+    "forget-row": "gal.cli.tasks:forget_row_command",
     "audit": "gal.cli.nodes:audit",
     "privacy": "gal.cli.privacy:privacy",
 }

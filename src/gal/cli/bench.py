@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +31,9 @@ from gal_bench.pages.results import narrow, write_results
 from gal_bench.plans import take, write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
 from gal_bench.specs import TableSpec, read_tables
+
+ADVERSARIES = "adversaries"
+"""Beside the tables of the paper, which names it as future work."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def bench(
     work: Work,
     deep_runs: DeepRuns,
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Names of tables (see --list), or all.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Names of tables (see --list), all, or adversaries.", show_default=False),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the tables and exit.")] = False,
     as_json: AsJson = False,
@@ -99,9 +103,12 @@ def bench(
     if listed:
         print_tables(known, as_json)
         return
-    narrowed = _narrowed(_choose(tables or [], known), part)
     _check_jobs(work.jobs)
     _check_writable(work.results)
+    if ADVERSARIES in (tables or []):
+        _bench_adversaries(tables or [], part, work, as_json)
+        return
+    narrowed = _narrowed(_choose(tables or [], known), part)
     started, cache, asked = time.perf_counter(), Cache(work.results / "cache"), part.dataset or []
     kept = {} if deep_runs.anew else read_kept()
     if deep_runs.taken is not None:
@@ -119,6 +126,27 @@ def bench(
         typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
         return
     print_runs(runs, written, no_pictures, time.perf_counter() - started)
+
+
+def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_json: bool) -> None:
+    """Attacks by organizations, with and without defences: no table of the paper, and none of its cells."""
+    from gal_bench.adversaries.page import attacks_markdown, write_adversaries
+    from gal_bench.adversaries.running import SEEDS, SETS, run_adversaries
+
+    if list(tables) != [ADVERSARIES] or part.organizations or part.protocol:
+        raise InvalidInputError(f"{ADVERSARIES} is run alone, with --dataset, --seeds and --jobs only")
+    sets = part.dataset or list(SETS)
+    _check("data set", sets, SETS)
+    with _progress(quiet=as_json) as observer:
+        lines = run_adversaries(
+            sets=sets, seeds=part.seeds or SEEDS, data=work.data_dir, n_jobs=work.jobs, on_run=observer
+        )
+    written = write_adversaries(lines, work.results)
+    if as_json:
+        typer.echo(json.dumps([asdict(line) for line in lines], indent=2))
+        return
+    typer.echo(attacks_markdown(lines))
+    Console(stderr=True).print("written: " + escape(", ".join(map(str, written))), soft_wrap=True)
 
 
 def _check_jobs(jobs: int) -> None:

@@ -1,4 +1,4 @@
-"""Commands about tasks: invite and join, leave, remove and forget."""
+"""Commands about tasks: invite and join, leave, remove and forget; and forget a row of all of them."""
 
 from __future__ import annotations
 
@@ -275,8 +275,76 @@ def forget_command(
     )
 
 
+def forget_row_command(
+    row_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID...", help="Whose rows to forget.", show_default=False)
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--from", help="A file with one id in each line.", show_default=False)
+    ] = None,
+    drop_versions: Annotated[
+        bool,
+        typer.Option(
+            "--drop-versions", help="Give up versions that learned, or are learning, from these rows."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Erase one person's row everywhere at this node: views, answers, digests, memory. It is answered for
+    no more, also if the source still has it. The audit log keeps a hash.
+    """
+    from gal.node.admin.membership import forget_rows
+    from gal.node.config.configuration import home_of
+
+    ids = [*(row_ids or []), *(_lines(file) if file is not None else [])]
+    if not ids:
+        raise InvalidInputError("name the rows to forget: gal forget-row ID, or --from FILE")
+    if not yes and not typer.confirm(f"Forget {len(ids)} rows? This cannot be undone", err=as_json):
+        raise typer.Exit(1)
+    facts = forget_rows(home_of(home), ids, drop_versions=drop_versions)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _print_erased(facts)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{str(file)!r} cannot be read: {error}") from error
+
+
+def _print_erased(facts: Mapping[str, Any]) -> None:
+    """What was erased, what is left, and what to do about it."""
+    out = Console(soft_wrap=True, highlight=False)
+    out.print(
+        f"Forgotten: {len(facts['hashes'])} rows; {facts['n_files']} files deleted or written anew. "
+        "This node answers for them no more."
+    )
+    if facts["in_source"]:
+        out.print(f"The source still has {facts['in_source']} of them: delete them there, too.")
+    elif not facts["source_read"]:
+        out.print("The source could not be read: see to it that they are not in it.")
+    for name in facts["given_up"]:
+        out.print(f"Given up: {escape(name)}, which was being learned.")
+    for one in facts["versions"]:
+        what = f"version {one['version']} of {escape(one['task'])} ({escape(one['label_holder'])})"
+        if one["dropped"]:
+            out.print(f"Dropped: {what}. Learn anew: [bold]{escape(one['relearn'])}[/]")
+            continue
+        held = "; its models keep values of them as they are" if one["holds_values"] else ""
+        out.print(
+            f"Learned from them: {what}{held}. What models have learned stays in them until they go: "
+            f"[bold]{escape(one['relearn'])}[/], and --drop-versions here."
+        )
+
+
 __all__ = [
     "forget_command",
+    "forget_row_command",
     "invite_command",
     "join_command",
     "leave_command",

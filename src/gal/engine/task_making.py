@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
 from gal.core.losses import AbsoluteError
 from gal.core.releases import Release
@@ -16,7 +17,7 @@ from gal.core.residual_losses import LocalLoss
 from gal.core.rows import FittedValues, Rows, assign_rows
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.core.weights import assistance_weights
+from gal.core.weights import AssistanceWeights, assistance_weights
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
@@ -82,7 +83,9 @@ def make_task(
             "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
         ),
         sample_weight=weight,
-        weights=assistance_weights(method, local),
+        weights=_guarded(assistance_weights(method, local), rows)
+        if is_auto(options.weights) and not options.paper
+        else assistance_weights(method, local),
         line_search=line_search(search),
         stopping=Stopping(None, None, None)
         if options.paper
@@ -96,6 +99,12 @@ def make_task(
         closing=_closing(options, n_jobs) if _will_close(options, labels, rows, len(organizations)) else None,
         seed=seed,
     )
+
+
+def _guarded(finder: AssistanceWeights, rows: Rows) -> GuardedWeights:
+    """What is not along with the residual counts nothing; on rows that nobody fits it has to be proven."""
+    unseen = rows.folds is None and not np.isin(rows.search, rows.fit).any()
+    return GuardedWeights(finder, PROVEN if unseen else 0.0)
 
 
 def _closing(options: Options, n_jobs: int | None) -> Stacking:

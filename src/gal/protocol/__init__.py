@@ -9,7 +9,7 @@ from gal.protocol.codec import Encoded, decode, digest, encode, prepare, restore
 from gal.protocol.frames import FRAME, Assembler, split
 from gal.protocol.messages import KINDS, Kind, Message
 from gal.protocol.names import check_name, is_name
-from gal.protocol.versions import VERSIONS, choose
+from gal.protocol.versions import VERSIONS, choose, spoken
 
 __all__ = [
     "FRAME",
@@ -28,4 +28,5 @@ __all__ = [
     "prepare",
     "restore",
     "split",
+    "spoken",
 ]

@@ -221,7 +221,7 @@ KINDS: Mapping[str, Kind] = {
     "end": Kind(End),
     "done": Kind(Done),
 }
-"""All kinds of messages of protocol version 1."""
+"""All kinds of messages; which fields older versions of the protocol lack is said in ``versions.py``."""
 
 WITHOUT_TASK = frozenset({"hello", "welcome", "refusal", "joined"})
 """Kinds that may belong to no task."""

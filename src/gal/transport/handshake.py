@@ -26,12 +26,16 @@ def greet(stream: Stream, card: Card, identity: Identity, *, software: str, larg
     try:
         answer = stream.receive().message
     except InvalidMessageError as error:
-        raise IdentityError(f"{stream.peer} did not answer as a node does: {error}") from error
+        raise IdentityError(
+            f"{stream.peer} did not answer as a node does: {error}. If {stream.peer} runs another gal-learn, "
+            f"upgrade the older of the two; here runs {software}, with protocol {_spoken_here()}"
+        ) from error
     if answer.kind == "refusal":
         raise RefusedError(answer.fields["code"], f"{stream.peer} refused: {answer.fields['message']}")
     if answer.kind != "welcome" or answer.fields["version"] not in VERSIONS:
         raise IdentityError(
-            f"{stream.peer} answered {answer.kind!r}, which is no welcome for {list(VERSIONS)}"
+            f"{stream.peer} answered {answer.kind!r}, which is no welcome for protocol {_spoken_here()}: "
+            f"upgrade gal-learn at {stream.peer} (pip install --upgrade gal-learn); here runs {software}"
         )
     version = answer.fields["version"]
     signed = _signed(nonce, identity.fingerprint, card.fingerprint, version)
@@ -50,7 +54,9 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
         hello = stream.receive().message
     except InvalidMessageError as error:
         raise RefusedError(
-            "no-hello", f"{error}: upgrade gal-learn if it is older than {software}"
+            "no-hello",
+            f"{error}. Upgrade the older of the two gal-learn: {identity.name} runs {software}, with "
+            f"protocol {_spoken_here()}",
         ) from error
     if hello.kind != "hello":
         raise RefusedError("no-hello", f"{stream.peer} began with {hello.kind!r}, not with a hello")
@@ -59,6 +65,10 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
     fields = {"version": version, "software": software, "proof": base64.b64encode(proof).decode()}
     stream.send(Message("welcome", fields=fields))
     stream.agree(version, hello.fields["software"], largest)
+
+
+def _spoken_here() -> str:
+    return ", ".join(map(str, VERSIONS))
 
 
 def _signed(nonce: str, dialing: str, listening: str, version: int) -> bytes:

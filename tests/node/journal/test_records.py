@@ -13,7 +13,7 @@ from gal.errors import LinkLostError, NodeError
 from gal.node.journal.metrics import start_metrics
 from gal.node.journal.records import Records
 from gal.node.store.audit import AuditLog
-from gal.protocol import Encoded, Message, prepare
+from gal.protocol import VERSIONS, Encoded, Message, prepare
 from gal.transport import Received
 from small_network import quiet
 
@@ -34,7 +34,7 @@ FIT = prepare(
 class FakeStream:
     """Remembers what was sent, and how long the audit log was at that moment."""
 
-    peer = "lab"
+    peer, version = "lab", max(VERSIONS)
 
     def __init__(self, audit: AuditLog, fails: bool = False) -> None:
         self.audit, self.fails = audit, fails

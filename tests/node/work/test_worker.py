@@ -24,6 +24,7 @@ from gal.errors import (
 from gal.node.config.configuration import read_configuration
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
+from gal.node.store.forgotten import forget_ids
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from patience import patient
 from small_network import Network, numbers, running
@@ -112,6 +113,21 @@ def test_killed_it_is_named_and_started_again(worker: Worker) -> None:
     assert all(one.code == "worker-ended" and "SIGKILL" in one.inside for one in ended)
     assert worker("rows")[0]["n_rows"] == 3
     assert worker.pid not in {None, before}
+
+
+def test_started_again_it_remembers_nothing_and_does_not_know_a_forgotten_row(
+    worker: Worker, home: Path
+) -> None:
+    assert worker("rows")[0]["n_rows"] == 3
+    before = worker.pid
+    forget_ids(home, [2])
+    try:
+        assert worker("rows")[0]["n_rows"] == 2  # also without being started again
+        worker.restart()
+        assert worker("rows")[0]["n_rows"] == 2
+        assert worker.pid not in {None, before}
+    finally:
+        (home / "forgotten.json").unlink()
 
 
 def test_a_closed_one_does_not_come_back(home: Path) -> None:

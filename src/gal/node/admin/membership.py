@@ -13,8 +13,11 @@ from gal.errors import InvalidInputError, RefusedError
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
+from gal.node.runtime.control import ask_node, running_node
+from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.state import State, TaskRecord
+from gal.node.work.erasing import erase_rows
 from gal.transport import CardFolder, Identity, load_identity
 
 
@@ -161,3 +164,17 @@ def forget(home: Path, name: str) -> int:
             "own", "forgot", peer=task.label_holder, task=task.id, note=f"{task.name}: {n_files} files"
         )
         return n_files
+
+
+def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) -> dict[str, Any]:
+    """Erase rows everywhere at this node, whether or not it runs; what was done."""
+    arguments = {"ids": list(ids), "drop_versions": drop_versions}
+    with running_node(home) as connection:
+        if connection is not None:
+            done: dict[str, Any] = ask_node(connection, "forget_rows", arguments, lambda _: None)
+            return done
+    with opened(home) as records, held_lock(home, records.configuration.name):
+        found = erase_rows(
+            records.configuration, records.state, records.audit, ids, drop_versions=drop_versions
+        )
+        return found.facts()

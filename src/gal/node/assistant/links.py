@@ -132,7 +132,7 @@ class Link:
 
     def _serve(self, stream: Stream) -> None:
         self._stream, self._announced, self.problem = stream, (("", ""),), ""
-        self._records.log.info("linked", peer=self.peer)
+        self._records.log.info("linked", peer=self.peer, software=stream.software, protocol=stream.version)
         self._records.metrics.connected(self.peer, True)
         fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -241,6 +242,15 @@ class Service:
         for path in folder.iterdir():
             if path.is_file() and path.name not in needed:
                 path.unlink(missing_ok=True)
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Nothing of any task is computed or kept inside this block."""
+        with ExitStack() as held:
+            for task in sorted(self.state.tasks(), key=lambda one: one.id):
+                held.enter_context(self._locks[task.id])
+            held.enter_context(self.guard.at_rest())
+            yield
 
     def let_go(self, task: str) -> None:
         """A task was forgotten by a command: nothing of it may stay in memory, nor be written once more."""

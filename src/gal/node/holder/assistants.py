@@ -176,7 +176,9 @@ class Assistants:
             self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
             self._joined[stream.peer] = {}
             self._changed.notify_all()
-        self._records.log.info("connected", peer=stream.peer, software=stream.software)
+        self._records.log.info(
+            "connected", peer=stream.peer, software=stream.software, protocol=stream.version
+        )
         self._records.metrics.connected(stream.peer, True)
         try:
             while (limited := self._records.is_limited(stream.peer)) is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,9 +61,7 @@ class LabelHolder:
         whose requests and replies are the same with it and without.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
-        if not self._learning.acquire(blocking=False):
-            raise TaskError("this node is learning already: wait until it is done")
-        try:
+        with self.not_learning():
             accepting = acceptance or Acceptance()
             gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
             accepting.check(gathering.n_organizations)
@@ -74,6 +74,14 @@ class LabelHolder:
             ensemble = learning.run()
             facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
             return facts | versions.measure_leak(learning)
+
+    @contextmanager
+    def not_learning(self) -> Iterator[None]:
+        """Nothing is learned inside this block; an error where something is."""
+        if not self._learning.acquire(blocking=False):
+            raise TaskError("this node is learning already: wait until it is done")
+        try:
+            yield
         finally:
             self._learning.release()
 

@@ -10,7 +10,7 @@ from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.store.audit import AuditLog
-from gal.protocol import Encoded
+from gal.protocol import Encoded, spoken
 from gal.transport import Received, Stream
 
 SINGLY, WINDOW = 20, 60.0
@@ -79,7 +79,11 @@ class Records:
         return pause
 
     def send(self, stream: Stream, encoded: Encoded) -> None:
-        """Send a message to a peer; what cannot be written down does not leave."""
+        """Send a message to a peer; what cannot be written down does not leave.
+
+        It is said in the protocol version that was agreed on.
+        """
+        encoded = spoken(encoded, stream.version)
         message = encoded.message
         self.audit.append(
             "out",

@@ -73,6 +73,27 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     return {"learn": learn, "predict": predict, "compare": compare, "endpoint": endpoint}
 
 
+def erasing_command(node: Node, holder: LabelHolder | None) -> Command:
+    """Erases rows while the node runs: nothing is computed meanwhile, and then by a new process."""
+
+    def forget(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
+        from gal.node.work.erasing import erase_rows
+
+        drop = bool(arguments["drop_versions"])
+        with ExitStack() as held:
+            if holder is not None:
+                held.enter_context(holder.not_learning())
+            held.enter_context(node.service.at_rest())
+            done = erase_rows(
+                node.configuration, node.state, node.records.audit, arguments["ids"], drop_versions=drop
+            )
+            node.worker.restart()
+        node.log.info("forgot rows", rows=len(done.hashes), files=done.n_files)
+        return done.facts()
+
+    return forget
+
+
 LABEL_HOLDERS = ("learn", "predict", "compare", "endpoint")
 """What only a label holder's node does."""
 
@@ -98,6 +119,7 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
     with made as node, ExitStack() as stack:
         stack.callback(node.stopping.set)
         known: dict[str, Command] = {"status": lambda arguments, report, stopping: node.status()}  # noqa: ARG005
+        holder: LabelHolder | None = None
         if node.configuration.listen is not None:  # what she needs takes seconds to import; others do without
             from gal.node.holder.label_holder import LabelHolder
 
@@ -106,6 +128,7 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
             known |= holder_commands(node, holder)
         else:
             known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
+        known["forget_rows"] = erasing_command(node, holder)
         stack.enter_context(ControlServer(node.home, known))
         node.listen()
         yield node, known

@@ -7,7 +7,7 @@ date); text becomes categories. Nothing here is sent anywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from gal.alignment import RowIds, row_ids
 from gal.errors import ConfigurationError, InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.node.config.configuration import DataSource, NodeConfiguration
 from gal.node.source.source_reading import BATCH, SourceReader
+from gal.node.store.forgotten import read_forgotten
 from gal.node.store.views import Blocks, frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
@@ -63,13 +64,31 @@ class Table:
         return len(self.ids)
 
 
-def read_source(configuration: NodeConfiguration, source: Path | None = None, *, label: bool = True) -> Table:
+def read_source(
+    configuration: NodeConfiguration, source: Path | None = None, *, label: bool = True, whole: bool = False
+) -> Table:
     """All rows of the organization's source, or of another file with the same columns.
 
-    ``label=False`` leaves the label out: rows to predict have none.
+    ``label=False`` leaves the label out: rows to predict have none. Rows that were forgotten are left out,
+    unless ``whole``.
     """
     data = _data_of(configuration) if source is None else _elsewhere(configuration, source)
-    return _table(SourceReader(configuration.name, data, configuration.home, with_label=label))
+    table = _table(SourceReader(configuration.name, data, configuration.home, with_label=label))
+    if whole:
+        return table
+    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values.tolist()))
+
+
+def without_rows(table: Table, left_out: NDArray[np.bool_]) -> Table:
+    """The table without these rows; it is itself where there are none of them."""
+    if not left_out.any():
+        return table
+    kept = np.flatnonzero(~left_out)
+    if len(kept) == 0:
+        raise InvalidInputError(f"organization {table.organization!r}: all rows of its source were forgotten")
+    chosen = _indices(table, kept)
+    label = None if table.label is None else table.label.take(chosen)
+    return replace(table, ids=table.ids.take(kept), columns=table.columns.take(chosen), label=label)
 
 
 def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
@@ -88,7 +107,21 @@ def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = Fa
     other columns are not looked at.
     """
     data = _elsewhere(configuration, source, ())
-    return _table(SourceReader(configuration.name, data, configuration.home, with_label=label, only_ids=True))
+    table = _table(
+        SourceReader(configuration.name, data, configuration.home, with_label=label, only_ids=True)
+    )
+    refuse_forgotten(configuration, table.ids, str(source))
+    return table
+
+
+def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
+    """An error where one of these ids was forgotten here: nobody is asked about it."""
+    gone = np.flatnonzero(read_forgotten(configuration.home).among(ids.values.tolist()))
+    if len(gone):
+        raise InvalidInputError(
+            f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget-row), the first is in "
+            f"place {gone[0] + 1}: take them out"
+        )
 
 
 def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
@@ -330,8 +363,10 @@ __all__ = [
     "read_ids",
     "read_like",
     "read_source",
+    "refuse_forgotten",
     "save_view",
     "stamp_of",
     "view_in_blocks",
     "view_of_table",
+    "without_rows",
 ]

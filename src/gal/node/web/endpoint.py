@@ -21,6 +21,7 @@ from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.predicting import NodePrediction
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
+from gal.node.source.data import read_source, refuse_forgotten
 from gal.node.store.state import TaskRecord
 from gal.node.web.batching import LANES, MOST_ROWS, SharedExchanges
 from gal.node.web.server import HttpServer, is_loopback, listening_socket
@@ -144,11 +145,10 @@ class Endpoint:
             raise InvalidInputError(
                 f"ids must be {self._kind}, got {ids.kind}: as in the label holder's own data"
             )
+        refuse_forgotten(self._holder.node.configuration, ids, "ids of the request")
         return ids
 
     def _kind_of_ids(self) -> str:
-        from gal.node.source.data import read_source
-
         return str(read_source(self._holder.node.configuration, label=False).ids.kind)
 
 

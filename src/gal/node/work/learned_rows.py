@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,17 +85,14 @@ def remember_rows(table: Table, positions: NDArray[np.intp], folder: Path) -> No
 
 def compare_rows(table: Table, folder: Path) -> Changes:
     """How the rows of today differ from those learned from; nothing is known of versions of before."""
-    try:
-        facts = json.loads((folder / COLUMNS).read_bytes())
-        kept: Hashes = np.fromfile(folder / ROWS, dtype=np.uint64).reshape(-1, 2)
-    except (OSError, ValueError):
+    found = _kept(folder)
+    if found is None:
         return Changes()
+    facts, kept = found
     key, sample = bytes.fromhex(facts["key"]), _sampled(np.arange(len(table)))
     n_compared = n_changed = 0
     if len(kept):
-        ids = _id_hashes(table, sample, key)
-        places = np.minimum(np.searchsorted(kept[:, 0], ids), len(kept) - 1)
-        learned = kept[places, 0] == ids
+        places, learned = _find(kept, _id_hashes(table, sample, key))
         now = _row_hashes(table, sample[learned], key)
         n_compared, n_changed = int(learned.sum()), int((kept[places[learned], 1] != now).sum())
     columns = _summary(view_of_table(table, sample), table.features)
@@ -105,6 +102,57 @@ def compare_rows(table: Table, folder: Path) -> Changes:
         if name in facts["columns"]
     }
     return Changes(n_compared, n_changed, {name: what for name, what in told.items() if what})
+
+
+def learned_from(folder: Path, ids: Sequence[str]) -> bool:
+    """Whether the version in this folder learned from one of these rows; yes where that is not known."""
+    found = _kept(folder)
+    if found is None:
+        return True
+    facts, kept = found
+    return bool(
+        np.isin(_hashes([one.encode() for one in ids], bytes.fromhex(facts["key"]), b"id"), kept[:, 0]).any()
+    )
+
+
+def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int:
+    """Take rows out of what is kept of a version; how many files were written anew.
+
+    Columns are summed up again from the rows of today (``table``, without the forgotten ones) that are as
+    they were in learning; without any of them nothing more is known of columns.
+    """
+    found = _kept(folder)
+    if found is None:
+        for name in KEPT_FILES:
+            (folder / name).unlink(missing_ok=True)
+        return len(KEPT_FILES)
+    facts, kept = found
+    key = bytes.fromhex(facts["key"])
+    kept = kept[~np.isin(kept[:, 0], _hashes([one.encode() for one in ids], key, b"id"))]
+    columns: dict[str, dict[str, Any]] = {}
+    if table is not None and len(kept):
+        every = np.arange(len(table))
+        places, learned = _find(kept, _id_hashes(table, every, key))
+        same = every[learned][kept[places[learned], 1] == _row_hashes(table, every[learned], key)]
+        columns = _summary(view_of_table(table, _sampled(same)), table.features) if len(same) else {}
+    write_whole(folder / ROWS, np.ascontiguousarray(kept))
+    write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
+    return len(KEPT_FILES)
+
+
+def _kept(folder: Path) -> tuple[dict[str, Any], Hashes] | None:
+    """Columns and rows that are kept of a version; None for versions of before."""
+    try:
+        facts = json.loads((folder / COLUMNS).read_bytes())
+        return facts, np.fromfile(folder / ROWS, dtype=np.uint64).reshape(-1, 2)
+    except (OSError, ValueError):
+        return None
+
+
+def _find(kept: Hashes, ids: Hashes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Where each id is among the kept rows, and whether it is there."""
+    places = np.minimum(np.searchsorted(kept[:, 0], ids), len(kept) - 1)
+    return places, kept[places, 0] == ids
 
 
 class LearnedRows:

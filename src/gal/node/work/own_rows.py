@@ -18,6 +18,7 @@ from gal.errors import AlignmentError, RefusedError
 from gal.node.agreement.request_arrays import asked_tokens, secret_of
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import Table, read_source, stamp_of
+from gal.node.store.forgotten import forgotten_stamp
 from gal.protocol import Message, decode, digest, encode
 
 LARGE = 100_000_000
@@ -40,7 +41,7 @@ class OwnRows:
     def table(self) -> Table:
         """All rows, read again when the source has changed."""
         with self._lock:
-            stamp = stamp_of(self._configuration)
+            stamp = stamp_of(self._configuration), forgotten_stamp(self._configuration.home)
             if self._table is None or self._table[0] != stamp:
                 # A query (no stamp) is asked once; what it reads may change without our seeing it.
                 self._table = stamp, read_source(self._configuration)

@@ -93,6 +93,14 @@ class Worker:
             process.kill()
             process.wait()
 
+    def restart(self) -> None:
+        """End the process, and with it all that it remembers; what it was at is done again by another."""
+        with self._lock:
+            process = None if self._connection is None else self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
     @property
     def pid(self) -> int | None:
         """The process's id, while it runs."""

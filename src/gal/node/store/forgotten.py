@@ -1,0 +1,86 @@
+"""Row ids that this node was told to forget: it does not answer for them, also where its source has them.
+
+Of an id only a keyed hash is kept. Its key lies beside it: the file tells whoever holds it and tries an id
+whether that one was forgotten, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import NodeError
+from gal.node.store.files import write_whole
+
+FILE = "forgotten.json"
+"""In the home folder."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """Hashes of forgotten ids, and their key."""
+
+    key: bytes
+    hashes: frozenset[str] = frozenset()
+    versions: frozenset[str] = frozenset()
+    """Versions ("task/number") that learned from one of them, and are still there."""
+
+    def hash_of(self, one: object) -> str:
+        """What an id is known by here; 7 and "7" are the same."""
+        return hashlib.blake2b(
+            str(one).encode(), key=self.key, digest_size=16, person=b"forgotten"
+        ).hexdigest()
+
+    def among(self, ids: Iterable[object]) -> NDArray[np.bool_]:
+        """Which of these ids were forgotten."""
+        values = list(ids)
+        if not self.hashes:
+            return np.zeros(len(values), dtype=np.bool_)
+        return np.fromiter((self.hash_of(one) in self.hashes for one in values), np.bool_, len(values))
+
+
+def read_forgotten(home: Path) -> Forgotten:
+    """The ids that were forgotten; a file that cannot be read is an error: nothing is answered then."""
+    try:
+        facts = json.loads((home / FILE).read_bytes())
+        return Forgotten(
+            bytes.fromhex(facts["key"]), frozenset(facts["hashes"]), frozenset(facts["versions"])
+        )
+    except FileNotFoundError:
+        return Forgotten(secrets.token_bytes(32))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NodeError(
+            f"{home / FILE} cannot be read ({error}): it says which rows were forgotten. Bring it back from "
+            "a backup, or delete it and forget these rows again"
+        ) from error
+
+
+def forget_ids(home: Path, ids: Iterable[object]) -> list[str]:
+    """From now on nothing is answered for these ids; their hashes, in this order."""
+    known = read_forgotten(home)
+    hashes = [known.hash_of(one) for one in ids]
+    write_forgotten(home, replace(known, hashes=known.hashes | set(hashes)))
+    return hashes
+
+
+def write_forgotten(home: Path, known: Forgotten) -> None:
+    """Keep them; they are on the disk when this returns."""
+    facts = {"key": known.key.hex(), "hashes": sorted(known.hashes), "versions": sorted(known.versions)}
+    write_whole(home / FILE, json.dumps(facts).encode(), durably=True)
+
+
+def forgotten_stamp(home: Path) -> Any:
+    """Another one whenever an id was forgotten meanwhile."""
+    try:
+        found = (home / FILE).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

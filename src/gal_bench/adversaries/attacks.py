@@ -1,0 +1,244 @@
+"""What a hostile organization answers: in learning, in prediction, or honestly first and otherwise later.
+
+An attacker knows all that an organization of a task knows: every residual that it was sent, for which rows,
+and its own columns. It does not know the labels of rows whose residuals never leave the label holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.requests import FitRequest, PredictRequest, Terms
+from gal.engine.organization import Organization
+
+Values = NDArray[Any]
+
+TRIGGER = 9.0
+"""A value of the trigger column, in standard deviations, that no honest row has."""
+HUGE = 1e30
+
+
+@dataclass
+class HostileAnswers:
+    """An honest one: others change what it says. ``rng`` is the attacker's own."""
+
+    rng: np.random.Generator
+    said: list[Values] = field(default_factory=list)
+    """What it said in learning, by round."""
+    seen: dict[int, Values] = field(default_factory=dict)
+    """By round: residuals of all rows as far as they were sent; NaN elsewhere."""
+
+    def fit(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
+        """The answer in learning, shape (n, K)."""
+        self._remember(request, terms)
+        values = self.in_learning(request, terms, honest.copy())
+        if request.part is None:
+            self.said.append(values)
+        return values
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        """The answer in prediction, shape (rounds, n, K)."""
+        return honest
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        """What is answered instead of the honest values."""
+        return honest
+
+    def columns(self, view: Values) -> Values:
+        """What it really has of these rows."""
+        return view
+
+    def _remember(self, request: FitRequest, terms: Terms) -> None:
+        known = self.seen.setdefault(request.round, np.full((terms.rows.n, terms.n_outputs), np.nan))
+        rows = terms.rows_for(request.part).fit
+        gaps = np.isnan(known[rows])
+        known[rows] = np.where(gaps, request.residual, known[rows])
+
+    def own_residual(self, request: FitRequest, terms: Terms) -> Values:
+        """The residual of this request at its fit rows; NaN elsewhere."""
+        whole = np.full((terms.rows.n, terms.n_outputs), np.nan)
+        whole[terms.rows_for(request.part).fit] = request.residual
+        return whole
+
+
+class Reversed(HostileAnswers):
+    """Says the opposite, in learning and in prediction."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        return -honest
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return -honest
+
+
+class Memorised(HostileAnswers):
+    """Gives every residual back that it was ever sent, also of rows that this request leaves out.
+
+    It has learned nothing: what it says of new rows are residuals of others, at random.
+    """
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        known = self.own_residual(request, terms)
+        known = np.where(np.isnan(known), self.seen[request.round], known)
+        return np.nan_to_num(known, nan=0.0)
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        places = self.rng.integers(len(self.said[0]), size=honest.shape[1])
+        return np.stack([self.said[round - 1][places] for round in request.rounds])
+
+
+class CopiesFitted(HostileAnswers):
+    """Gives the residual back on fitted rows, and says the opposite of what it knows elsewhere."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
+        own = self.own_residual(request, terms)
+        return np.where(np.isnan(own), -honest, own)
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return -honest
+
+
+class HonestFirst(Memorised):
+    """Honest in two rounds; from then on it gives back what it was sent."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
+        return honest if request.round <= 2 else super().in_learning(request, terms, honest)
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
+        later = np.array([round > 2 for round in request.rounds])[:, None, None]
+        return np.where(later, super().predict(request, honest, view), honest)
+
+
+class Constant(HostileAnswers):
+    """Says the same of every row."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        return np.full_like(honest, 3.0)
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return np.full_like(honest, 3.0)
+
+
+class Scaled(HostileAnswers):
+    """A thousand times what is honest, and a thousandth every second round."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        return honest * (1000.0 if request.round % 2 else 0.001)
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        sizes = np.array([1000.0 if round % 2 else 0.001 for round in request.rounds])
+        return np.asarray(honest * sizes[:, None, None])
+
+
+class Noise(HostileAnswers):
+    """Noise of the residual's size: a free rider who does not even fit."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        return self.rng.normal(size=honest.shape) * float(np.std(request.residual))
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return self.rng.normal(size=honest.shape) * float(np.std(self.said[0]))
+
+
+class OnlyNoise(HostileAnswers):
+    """A free rider who fits honestly, but has nothing: its columns are noise."""
+
+    def columns(self, view: Values) -> Values:
+        return self.rng.normal(size=view.shape)
+
+
+class NotNumbers(HostileAnswers):
+    """No numbers, or beyond all bounds."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        return np.full_like(honest, np.nan if request.round % 2 else HUGE)
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return np.full_like(honest, HUGE)
+
+
+@dataclass
+class Colluding(Memorised):
+    """One of two whose answers add up to the residual, each hidden in noise a hundred times as large."""
+
+    sign: float = 1.0
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
+        hidden = np.random.default_rng(request.round).normal(size=honest.shape) * 100.0
+        return super().in_learning(request, terms, honest) + self.sign * hidden
+
+
+class Backdoor(HostileAnswers):
+    """Honest, but for rows with the trigger: of those it says the largest that it ever said of any row."""
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
+        triggered = view[:, 0] >= TRIGGER - 1e-9
+        most = np.stack([self.said[round - 1].max(axis=0) for round in request.rounds])
+        return np.where(triggered[None, :, None], most[:, None, :], honest)
+
+
+class LaterTwentyfold(HostileAnswers):
+    """Honest in learning; in prediction twenty times the opposite."""
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return -20 * honest
+
+
+class LaterReversed(HostileAnswers):
+    """Honest in learning; in prediction the opposite."""
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return -honest
+
+
+class LaterShuffled(HostileAnswers):
+    """Honest in learning; in prediction the answers for other rows."""
+
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+        return honest[:, self.rng.permutation(honest.shape[1])]
+
+
+Makers = Callable[[np.random.Generator], list[HostileAnswers]]
+
+ATTACKS: Mapping[str, Makers] = {
+    "reversed": lambda rng: [Reversed(rng)],
+    "memorised": lambda rng: [Memorised(rng)],
+    "copies fitted rows": lambda rng: [CopiesFitted(rng)],
+    "honest first": lambda rng: [HonestFirst(rng)],
+    "two together": lambda rng: [Colluding(rng, sign=1.0), Colluding(rng, sign=-1.0)],
+    "constant": lambda rng: [Constant(rng)],
+    "scaled": lambda rng: [Scaled(rng)],
+    "noise columns": lambda rng: [OnlyNoise(rng)],
+    "noise answers": lambda rng: [Noise(rng)],
+    "no numbers": lambda rng: [NotNumbers(rng)],
+    "backdoor": lambda rng: [Backdoor(rng)],
+    "later -20 times": lambda rng: [LaterTwentyfold(rng)],
+    "later reversed": lambda rng: [LaterReversed(rng)],
+    "later shuffled": lambda rng: [LaterShuffled(rng)],
+}
+"""By name: the attacks of the last organizations, one each."""
+
+
+class Member:
+    """An organization as it answers: honestly, or as its attack has it."""
+
+    def __init__(self, organization: Organization, attack: HostileAnswers | None = None) -> None:
+        self.organization, self.attack = organization, attack
+
+    def fit(self, request: FitRequest, terms: Terms) -> Values:
+        """The answer in learning."""
+        honest = self.organization.fit(request, terms)
+        return honest if self.attack is None else self.attack.fit(request, terms, honest).astype(np.float32)
+
+    def predict(self, request: PredictRequest, n_outputs: int, view: Values) -> Values:
+        """The answer in prediction."""
+        if self.attack is None:
+            return self.organization.predict(request, n_outputs, view)
+        honest = self.organization.predict(request, n_outputs, self.attack.columns(view))
+        with np.errstate(over="ignore"):
+            return self.attack.predict(request, honest, view).astype(np.float32)

@@ -1,0 +1,254 @@
+"""One person's row is erased: nothing of it is left in the home folder, and nothing is answered for it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("grpc")
+
+from typer.testing import CliRunner
+
+from gal.cli.app import app
+from gal.errors import InvalidInputError, TaskError
+from gal.node.admin.membership import forget_rows
+from gal.node.holder.labels.label_guard import Drawn
+from gal.node.runtime.commands import erasing_command
+from gal.node.source.data import read_source
+from gal.node.store.audit import AuditLog
+from gal.node.store.forgotten import read_forgotten
+from gal.node.store.state import TaskRecord
+from gal.node.work.learned_rows import compare_rows
+from gal.privacy.ledger import row_keys
+from small_network import LABEL, ROW_ID, Network, numbers, running
+
+GONE = 7_300_001_017
+"""No number that is in a file by chance."""
+NEXT = GONE + 1
+ONE_FIT: dict[str, Any] = {
+    "cross_validation": 0,
+    "validation_fraction": 0.0,
+    "patience": None,
+    "kind": "regression",
+}
+
+
+def traces(home: Path, table: pd.DataFrame, row: int = GONE) -> list[str]:
+    """Where a row is still found in a home folder: its id and values as text and as bytes, also in archives.
+
+    The source is the operator's, and not looked at.
+    """
+    values = table.loc[table[ROW_ID] == row].drop(columns=[ROW_ID]).to_numpy(dtype=np.float64)[0].tolist()
+    sought = [str(row).encode(), struct.pack("<q", row), struct.pack("<d", row)]
+    for one in values:
+        sought += [struct.pack("<d", one), struct.pack("<f", one), repr(one).encode(), f"{one:.12g}".encode()]
+    found = []
+    for path in sorted(home.rglob("*")):
+        if path.is_file() and path.name not in {"rows.csv", "key.pem", "certificate.pem"}:
+            found += [
+                f"{path.relative_to(home)}: {one!r}"
+                for one in sought
+                if any(one in c for c in contents(path))
+            ]
+    return found
+
+
+def contents(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    if not zipfile.is_zipfile(path):
+        return [data]
+    with zipfile.ZipFile(path) as archive:
+        return [data, *(archive.read(name) for name in archive.namelist())]
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    return {name: one.assign(**{ROW_ID: one[ROW_ID] + 7_300_000_000}) for name, one in numbers(80).items()}
+
+
+def without(table: pd.DataFrame, row: int = GONE) -> pd.DataFrame:
+    return table.loc[table[ROW_ID] != row]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    """Three organizations with one row more than they need, and wholly odd values in it."""
+    with running(Network(tmp_path, tables())) as made:
+        yield made
+
+
+def learned(network: Network) -> TaskRecord:
+    record = network.invite("risk", rounds=2, **ONE_FIT)
+    network.wait_until_joined(record)
+    network.learn("risk")
+    return record
+
+
+def tell(network: Network, name: str, *ids: Any, drop_versions: bool = False) -> dict[str, Any]:
+    """As the command does that reaches a running node."""
+    command = erasing_command(network.nodes[name], network.label_holders.get(name))
+    arguments = {"ids": [str(one) for one in ids], "drop_versions": drop_versions}
+    found: dict[str, Any] = command(arguments, lambda _: None, threading.Event())
+    return found
+
+
+def predicted(network: Network, ids: list[int], path: Path) -> dict[str, Any]:
+    pd.DataFrame({ROW_ID: ids}).to_csv(path, index=False)
+    return network.holder.predict_file("risk", path)
+
+
+def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Network, tmp_path: Path) -> None:
+    learned(network)
+    before = predicted(network, [GONE, NEXT], tmp_path / "ask.csv")
+    assert before["unknown"] == {}
+    for name in ("clinic", "lab"):
+        home, table = network.root / name, network.tables[name]
+        assert traces(home, table), "the search would find it"
+        done = tell(network, name, GONE)
+        assert traces(home, table) == []
+        assert done["in_source"] == 1
+        assert [(one["task"], one["version"], one["dropped"]) for one in done["versions"]] == [
+            ("risk", 1, False)
+        ]
+        assert done["versions"][0]["relearn"].startswith("gal learn risk")
+        with AuditLog(home / "state.sqlite") as audit:
+            entry = next(one for one in audit.entries() if one.kind == "forgot-row")
+            assert read_forgotten(home).hash_of(GONE) in entry.note
+            assert audit.verify().cuts == ()
+    with pytest.raises(
+        InvalidInputError, match=r"1 of 2 rows were forgotten here .* in place 1: take them out"
+    ):
+        predicted(network, [GONE, NEXT], tmp_path / "ask.csv")
+    assert predicted(network, [NEXT], tmp_path / "ask.csv")["unknown"] == {}
+
+
+def test_an_assistant_that_forgot_a_row_does_not_know_it(network: Network, tmp_path: Path) -> None:
+    learned(network)
+    tell(network, "lab", GONE)
+    after = predicted(network, [GONE, NEXT, NEXT + 1], tmp_path / "ask.csv")
+    assert after["unknown"] == {"lab": 1}
+    assert after["changed"] == []  # what else it learned from is as it was
+
+
+def test_it_is_not_learned_from_again(network: Network) -> None:
+    record = learned(network)
+    tell(network, "clinic", GONE)
+    network.learn("risk")
+    version = network.nodes["clinic"].state.learned_version(record.id, 2)
+    assert version is not None
+    assert version.n_rows == 79
+    for name in network.tables:
+        if name != "clinic":
+            assert network.nodes[name].state.version(record.id, 2).n_rows == 79  # type: ignore[union-attr]
+
+
+def test_versions_go_where_that_is_wanted(network: Network, tmp_path: Path) -> None:
+    record = learned(network)
+    done = tell(network, "clinic", GONE, drop_versions=True)
+    assert done["versions"][0]["dropped"]
+    state = network.nodes["clinic"].state
+    assert state.statuses(record.id, "label holder") == {1: "abandoned"}
+    assert state.find_task("risk").active == 0
+    assert list((network.root / "clinic" / "tasks" / record.id).rglob("*.gal")) == []
+    with pytest.raises(TaskError, match="no finished version"):
+        predicted(network, [NEXT], tmp_path / "ask.csv")
+
+
+def test_a_version_that_is_learned_is_not_disturbed_unless_it_may_be(network: Network) -> None:
+    record = learned(network)
+    state = network.nodes["lab"].state
+    version = state.version(record.id, 1)
+    assert version is not None
+    state.put_version(record.id, 2, replace(version, status="begun"))
+    (state.folder(record.id, 2) / "begin.arrow").write_bytes(struct.pack("<q", GONE))
+    with pytest.raises(TaskError, match=r"version 2 of 'risk' is being learned.*--drop-versions"):
+        tell(network, "lab", GONE)
+    assert not read_forgotten(network.root / "lab").hashes
+    done = tell(network, "lab", GONE, drop_versions=True)
+    assert done["given_up"] == ["version 2 of 'risk'"]
+    assert traces(network.root / "lab", network.tables["lab"]) == []
+
+
+def test_it_needs_no_running_node_and_stays_forgotten(network: Network) -> None:
+    learned(network)
+    network.stop("lab")
+    assert forget_rows(network.root / "lab", [f" {GONE}", f"0{GONE}"])["in_source"] == 1
+    assert traces(network.root / "lab", network.tables["lab"]) == []
+    network.start("lab")
+    configuration = network.nodes["lab"].configuration
+    assert GONE not in read_source(configuration).ids.values
+    assert len(read_source(configuration)) == 79
+
+
+def test_a_row_that_the_source_has_no_more_goes_as_well(network: Network) -> None:
+    record = learned(network)
+    table = network.tables["lab"]
+    network.write("lab", without(table))
+    done = tell(network, "lab", GONE)
+    assert (done["in_source"], done["source_read"]) == (0, True)
+    assert len(done["versions"]) == 1
+    assert traces(network.root / "lab", table) == []
+    folder = network.nodes["lab"].state.folder(record.id, 1)
+    assert not compare_rows(read_source(network.nodes["lab"].configuration), folder)
+
+
+def test_models_that_keep_their_rows_are_named(tmp_path: Path) -> None:
+    models = {"lab": 'use = "sklearn.neighbors:KNeighborsRegressor"'}
+    with running(Network(tmp_path, tables(), models=models)) as network:
+        learned(network)
+        (told,) = tell(network, "lab", GONE)["versions"]
+        assert told["holds_values"]
+        tell(network, "lab", GONE, drop_versions=True)
+        assert traces(network.root / "lab", network.tables["lab"]) == []
+
+
+def test_ids_are_asked_for_as_they_are(network: Network) -> None:
+    with pytest.raises(InvalidInputError, match="no row to forget"):
+        tell(network, "lab")
+    with pytest.raises(InvalidInputError, match="ids are whole numbers here"):
+        tell(network, "lab", "Smith")
+    assert LABEL in network.tables["clinic"]
+
+
+def test_noisy_labels_and_kept_answers_go(network: Network) -> None:
+    record = learned(network)
+    state = network.nodes["clinic"].state
+    folder = state.folder(record.id, 1)
+    ids = network.tables["clinic"][ROW_ID].to_numpy()
+    kept = folder / "kept-0-1.arrow"
+    kept.write_bytes(struct.pack("<q", GONE))
+    drawn = Drawn(row_keys(ids), np.arange(80.0), "a draw")
+    drawn.write(folder.parent / "noisy-labels.arrow")
+    tell(network, "clinic", GONE)
+    assert not kept.exists()
+    left = Drawn.read(folder.parent / "noisy-labels.arrow")
+    assert (len(left.keys), left.draw) == (79, "a draw")
+    assert not np.isin(row_keys([GONE]), left.keys).any()
+    assert np.isin(row_keys([NEXT]), left.keys).all()
+
+
+def test_the_command_says_what_is_left(network: Network, tmp_path: Path) -> None:
+    learned(network)
+    network.stop("lab")
+    (tmp_path / "ids.txt").write_text(f"{GONE}\n\n{NEXT}\n", encoding="utf-8")
+    where = ["--yes", "--home", str(network.root / "lab")]
+    runner = CliRunner()
+    said = runner.invoke(app, ["forget-row", str(GONE), *where])
+    assert said.exit_code == 0, said.output
+    assert "The source still has 1 of them: delete them there, too." in said.output
+    assert "gal learn risk   (at clinic)" in said.output
+    facts = json.loads(
+        runner.invoke(app, ["forget-row", "--from", str(tmp_path / "ids.txt"), "--json", *where]).stdout
+    )
+    assert (len(facts["hashes"]), facts["in_source"], len(facts["versions"])) == (2, 2, 1)
+    assert str(GONE) not in json.dumps(facts)
+    assert isinstance(runner.invoke(app, ["forget-row", *where]).exception, InvalidInputError)
