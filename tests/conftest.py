@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
 
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 from threadpoolctl import threadpool_limits
 
+from forked import forking
 from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
@@ -28,6 +30,17 @@ collect_ignore = ["support", "doc_examples.py"]  # no tests: doctests would impo
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
     with threadpool_limits(1):
+        yield
+
+
+STARTING = ("gal.node.admin.doctor", "gal.node.work.worker", "gal_bench.demo.processes")
+"""Modules that start processes of Python."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def processes_are_forked() -> Iterator[None]:
+    """What nodes in tests start comes from the fork server; a module may say otherwise with this name."""
+    with forking(*(sys.modules[name] for name in STARTING if name in sys.modules)):
         yield
 
 

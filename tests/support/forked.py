@@ -111,23 +111,40 @@ def _is_python(args: Any) -> bool:
     )
 
 
-def run(words: Sequence[str], **how: Any) -> subprocess.CompletedProcess[Any]:
-    """What ``subprocess.run(words, capture_output=True, text=True)`` gives."""
-    with Forked(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how) as process:
-        out, err = process.communicate()
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+def run(
+    words: Sequence[str],
+    *,
+    capture_output: bool = False,
+    check: bool = False,
+    timeout: float | None = None,
+    **how: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """What ``subprocess.run`` does."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
+    with Forked(words, **pipes, **how) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(words, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
 
 
 @contextlib.contextmanager
-def workers_forked() -> Iterator[None]:
-    """Have the processes that compute for nodes of this process made by the fork server."""
-    from gal.node.work import worker
-
-    vars(worker)["subprocess"] = types.SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL)
+def forking(*modules: types.ModuleType) -> Iterator[None]:
+    """Have processes that these modules start made by the fork server."""
+    forked = types.SimpleNamespace(**vars(subprocess) | {"Popen": Forked, "run": run})
+    before = {one: vars(one)["subprocess"] for one in modules}
+    for one in modules:
+        vars(one)["subprocess"] = forked
     try:
         yield
     finally:
-        vars(worker)["subprocess"] = subprocess
+        for one, original in before.items():
+            vars(one)["subprocess"] = original
 
 
 @cache
@@ -214,7 +231,8 @@ class Nursery:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
-        sys.path.insert(0, request["folder"])
+        more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [request["folder"], *(one for one in more if one and one not in sys.path)]
         words: list[str] = request["words"]
         return words
 
