@@ -11,6 +11,7 @@ import sys
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -45,6 +46,15 @@ def processes_are_forked() -> Iterator[None]:
     known = [name for name in STARTING if there and ".".join(name.split(".")[:2]) in sys.modules]
     with forking(*map(import_module, known)):
         yield
+
+
+@pytest.fixture
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forests of ten trees in the models on all columns, where not how good these are is looked at."""
+    pooled = import_module("gal.evaluate.baselines.pooled")  # not the function of that name
+
+    for name in ("RandomForestClassifier", "RandomForestRegressor"):
+        monkeypatch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,6 +16,8 @@ from gal.cli.app import app, main
 from gal.extras import require
 from patience import patient
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 PARTS = """
 label_holder = "bank"
 [organizations]
