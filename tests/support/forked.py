@@ -120,8 +120,9 @@ def run(
     **how: Any,
 ) -> subprocess.CompletedProcess[Any]:
     """What ``subprocess.run`` does."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
-    with Forked(words, **pipes, **how) as process:
+    if capture_output:
+        how |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked(words, **how) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
@@ -191,7 +192,7 @@ class Nursery:
             for ready in select.select([self._listener, sys.stdin, *self._children], [], [])[0]:
                 if ready is sys.stdin:
                     self._end()
-                if ready is not self._listener:
+                if isinstance(ready, int):
                     self._tell_ended(ready)
                     continue
                 connection = self._listener.accept()[0]
