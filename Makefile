@@ -8,8 +8,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= node
-# With compiled modules: a process that is shut in cannot keep what it compiles itself.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Modules are compiled after the installation, on all cores: a process that is shut in cannot keep what it compiles.
+# (A few files in packages are no Python of this version, and stay as they are.)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
 empty :=
 comma := ,
 GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
@@ -51,11 +53,13 @@ wheel:
 $(VENV)/.installed-node: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e ".[node]"
+	$(COMPILE)
 	touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e ".[$(GROUPS)]"
+	$(COMPILE)
 	touch $@
 
 clean:

@@ -5,6 +5,7 @@ Only what a user has: the wheel, pip and Python. No extras, no sources, no tests
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ EXAMPLE = re.compile(
 )
 WANTED = ("gal/py.typed", "gal_bench/py.typed", "gal_bench/rows/uci/table.toml", "gal_bench/kept.jsonl")
 PARTS = '[organizations]\nclinic = ["age", "sex", "bp"]\nlab = ["s1", "s2", "s5"]\n'
+KEEPING = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""What is imported is compiled once, and kept for the next process."""
 TABLE = """
 from sklearn.datasets import load_diabetes
 load_diabetes(as_frame=True).frame.to_csv("t.csv", index=False)
@@ -62,6 +65,7 @@ def install(wheel: Path, environment: Path) -> Path:
         "install",
         "--quiet",
         "--disable-pip-version-check",
+        "--no-compile",  # most of it is never imported here
         "-c",
         ROOT / "constraints.txt",
         wheel,
@@ -99,7 +103,9 @@ def commands(python: Path, folder: Path) -> None:
         where=folder,
         quiet=True,
     )
-    refused = subprocess.run([gal, "serve"], cwd=folder, capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [gal, "serve"], cwd=folder, capture_output=True, text=True, check=False, env=KEEPING
+    )
     check(
         refused.returncode == 4 and "pip install 'gal-learn[node]'" in refused.stderr,
         f"gal serve without the extra node said: {refused.stderr}",
@@ -109,14 +115,16 @@ def commands(python: Path, folder: Path) -> None:
 def run(*words: object, where: Path = ROOT, quiet: bool = False) -> None:
     """A command that must succeed."""
     done = subprocess.run(
-        [str(word) for word in words], cwd=where, capture_output=quiet, text=True, check=False
+        [str(word) for word in words], cwd=where, capture_output=quiet, text=True, check=False, env=KEEPING
     )
     check(done.returncode == 0, f"{' '.join(map(str, words))} failed\n{done.stderr or ''}")
 
 
 def said(python: Path, folder: Path, *words: str) -> str:
     """What Python printed, which must succeed."""
-    done = subprocess.run([python, *words], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, *words], cwd=folder, capture_output=True, text=True, check=False, env=KEEPING
+    )
     check(done.returncode == 0, f"it failed with\n{done.stderr}")
     return done.stdout
 

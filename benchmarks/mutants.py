@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -129,18 +130,23 @@ class Watched:
 def mutants(source: str) -> Iterator[Mutant]:
     """All of them, in the order of the syntax tree."""
     tree = ast.parse(source)
-    plain, statements = ast.unparse(tree).splitlines(), _statements(tree)
-    for index in range(len(_nodes(tree))):
-        changed = ast.parse(source)  # sooner done than a copy
-        node = _nodes(changed)[index]
+    parts, statements = [ast.unparse(one) for one in tree.body], _statements(tree)
+    places = {
+        node: (part, place) for part, one in enumerate(tree.body) for place, node in enumerate(ast.walk(one))
+    }
+    for original in _nodes(tree):
+        part, place = places[original]
+        changed = ast.parse(source).body[part]  # sooner done than a copy
+        node: Any = next(islice(ast.walk(changed), place, None))
         before = ast.unparse(node).split("\n")[0]
         _change(node)
         after = ast.unparse(ast.fix_missing_locations(node)).split("\n")[0]
         text, change = ast.unparse(changed), f"{before}  ->  {after}"
-        (line,) = [new for new, old in zip(text.splitlines(), plain, strict=True) if new != old]
+        lines = zip(text.splitlines(), parts[part].splitlines(), strict=True)
+        (line,) = [new for new, old in lines if new != old]
         line = change if line.strip() in {"if False:", "elif False:"} else line.strip()
-        lines = min((one for one in statements if node.lineno in one), key=len)
-        yield Mutant(lines, change, line, text)
+        statement = min((one for one in statements if node.lineno in one), key=len)
+        yield Mutant(statement, change, line, "\n".join([*parts[:part], text, *parts[part + 1 :]]))
 
 
 def _statements(tree: ast.AST) -> list[range]:

@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
 
 from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
 
 import pytest
 from threadpoolctl import threadpool_limits
 
+from forked import forking
 from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
@@ -29,6 +33,28 @@ collect_ignore = ["support", "doc_examples.py"]  # no tests: doctests would impo
 def one_thread() -> Iterator[None]:
     with threadpool_limits(1):
         yield
+
+
+STARTING = ("gal.node.admin.doctor", "gal.node.work.worker", "gal_bench.demo.processes")
+"""Modules that start processes of Python; where a test knows of their room, they are imported."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def processes_are_forked() -> Iterator[None]:
+    """What nodes in tests start comes from the fork server; a module may say otherwise with this name."""
+    there = all(map(is_installed, EXTRAS["node"]))
+    known = [name for name in STARTING if there and ".".join(name.split(".")[:2]) in sys.modules]
+    with forking(*map(import_module, known)):
+        yield
+
+
+@pytest.fixture
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forests of ten trees in the models on all columns, where not how good these are is looked at."""
+    pooled = import_module("gal.evaluate.baselines.pooled")  # not the function of that name
+
+    for name in ("RandomForestClassifier", "RandomForestRegressor"):
+        monkeypatch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

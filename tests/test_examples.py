@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import forked
+
+RUN = """
+import runpy, sys, warnings
+warnings.simplefilter("error")
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 ROOT = Path(__file__).resolve().parent.parent
 SAID = {
     "own_models_and_losses.py": "without lab  mean error",
@@ -23,11 +28,8 @@ def test_every_example_is_tried() -> None:
 
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_runs(name: str, tmp_path: Path) -> None:
-    plain = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-W", "error", str(ROOT / "examples" / name)]
-    done = subprocess.run(
-        words, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | plain
-    )
+    words = [sys.executable, "-c", RUN, str(ROOT / "examples" / name)]
+    done = forked.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert SAID[name] in done.stdout
     assert not list(tmp_path.iterdir())  # it leaves nothing behind

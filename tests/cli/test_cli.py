@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,9 +11,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import forked
 from gal.cli.app import app, main
 from gal.extras import require
 from patience import patient
+
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 PARTS = """
 label_holder = "bank"
@@ -171,7 +173,7 @@ def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_the_demo_wants_an_empty_folder(tmp_path: Path) -> None:
     require("node", "the demo")  # without it that is what it says
     (tmp_path / "letter.txt").write_text("mine")
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", "from gal.cli import main; main()", "demo", "--keep", str(tmp_path)],
         capture_output=True, text=True, timeout=patient(240), check=False,
     )  # fmt: skip

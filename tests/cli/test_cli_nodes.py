@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forked import Forked
 from gal import Organization, learn
 from gal.cli.app import COMMANDS, main
 from gal.core.state import plain
@@ -66,7 +67,7 @@ def gal(*words: Any, code: int = 0, answer: str = "") -> Said:
 
 def serve(home: Path) -> subprocess.Popen[bytes]:
     """A node in a process of its own, once it takes commands."""
-    process = subprocess.Popen([*PROGRAM, "serve", "--home", str(home)], stderr=subprocess.DEVNULL)
+    process = Forked([*PROGRAM, "serve", "--home", str(home)], stderr=subprocess.DEVNULL)
     wait(lambda: (home / "control.json").exists() or process.poll() is not None)
     assert process.poll() is None
     return process
@@ -425,7 +426,7 @@ def test_learning_that_is_interrupted(town: Town, how: signal.Signals) -> None:
     """It waits for one who has not joined, says so, and ends cleanly when told to."""
     town.invite(f"waits-{how.name}")
     words = [*PROGRAM, "learn", f"waits-{how.name}", "--home", str(town.clinic)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Forked(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait((town.clinic / "control.json").exists)
             process.send_signal(how)
@@ -501,7 +502,7 @@ def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -
 def test_online(running: Town) -> None:
     """A small JSON endpoint until Ctrl-C."""
     words = [*PROGRAM, "predict", "risk", "--listen", "127.0.0.1:0", "--home", str(running.clinic)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+    with Forked(words, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()

@@ -105,7 +105,7 @@ def test_rehearsals_of_privacy_follow_it(y: Any, classes: bool) -> None:
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast(monkeypatch: pytest.MonkeyPatch, few_trees: None) -> None:
     """Few resamples: not the intervals are looked at here."""
     monkeypatch.setattr("gal.evaluate.simulation.RESAMPLES", 5)
 

@@ -29,6 +29,8 @@ from gal.evaluate.baselines.pooled import NAMES
 from gal.models import PaperLinear
 from small_tables import PARTS, Counter, Raising, Spoiled, health, ill, stages
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 Floats = NDArray[np.float64]
 COLUMNS = ["income", "debt", "sugar", "pulse"]
 FEW = 60

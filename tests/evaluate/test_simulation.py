@@ -13,6 +13,8 @@ from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
 from gal.evaluate.metrics import METRICS, metric_for
 from small_tables import Counter, Raising
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def table(n: int = 100, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import forked
 import gal
 from gal.cli.demo import print_demo
 from gal.errors import InvalidInputError, NodeError
@@ -268,7 +269,7 @@ def test_a_process_is_kept_out_of_the_other_folder(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("demo") / "kept"
-    done = subprocess.run(
+    done = forked.run(
         [*PROGRAM, "demo", "--json", "--keep", str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
@@ -298,7 +299,7 @@ def test_what_the_demo_keeps_can_be_looked_at(kept: tuple[Path, dict[str, Any]])
     folder, facts = kept
     for name in PARTS:
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700
-        done = subprocess.run(
+        done = forked.run(
             [*PROGRAM, "audit", "--home", str(folder / name), "--json"], capture_output=True, check=True
         )
         assert json.loads(done.stdout)["n"] == facts["left"][name]["entries"]
@@ -328,13 +329,15 @@ def test_nothing_is_left_when_the_demo_is_interrupted(tmp_path: Path, number: si
 
 
 def processes_about(folder: Path) -> list[int]:
-    """Processes that name this folder on their command line."""
+    """Processes that name this folder on their command line, or run in it."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             said = (place / "cmdline").read_bytes()
+            runs = Path(os.readlink(place / "cwd")).is_relative_to(folder)
         except OSError:
             continue
-        if os.fsencode(folder) in said and int(place.name) != os.getpid() and b"--keep" not in said:
+        named = os.fsencode(folder) in said and b"--keep" not in said
+        if (named or runs) and int(place.name) != os.getpid():
             found.append(int(place.name))
     return found

@@ -1,8 +1,6 @@
-"""Runs gal, or the process in which it computes, with something that goes wrong at a chosen place.
+"""What goes wrong in a process of a test's own at a chosen place: gal, or the process in which it computes.
 
-``python doomed.py SOCKET`` makes such processes: it has everything imported, and forks one for each request
-that comes over the socket, because nodes that are killed and started again by the dozen would spend most of
-their lives importing. The environment of a process says what goes wrong in it:
+Processes of ``forked.py`` call ``install``; their environment says what goes wrong in them:
 
 - ``GAL_DOOM=node.commit-before:3`` kills the node's process (``worker.``: the one that computes) with signal
   9 at the third
@@ -15,15 +13,10 @@ their lives importing. The environment of a process says what goes wrong in it:
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import select
 import signal
-import socket
 import sqlite3
-import sys
 import threading
 import time
 import zipfile
@@ -306,135 +299,6 @@ def shift_clock(seconds: float) -> None:
     vars(logs)["datetime"] = Shifted
 
 
-# Making processes
-
-
-class Child:
-    """A process that the nursery has made; as much of ``subprocess.Popen`` as is needed."""
-
-    def __init__(self, request: dict[str, Any], descriptor: int | None = None) -> None:
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.connect(request["environment"]["GAL_NURSERY"])
-        text = json.dumps(request).encode() + b"\n"
-        socket.send_fds(self._connection, [text], [] if descriptor is None else [descriptor])
-        self._answers = self._connection.makefile("rb")
-        self.pid = int(self._answers.readline())
-        self.returncode: int | None = None
-        self._lock = threading.Lock()
-
-    def poll(self) -> int | None:
-        """The exit status, once it has ended."""
-        with self._lock:
-            if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-                self.returncode = int(self._answers.readline() or -signal.SIGKILL)
-                self._answers.close()
-                self._connection.close()
-            return self.returncode
-
-    def wait(self, timeout: float = 1e9) -> int:
-        """Wait for its end; the exit status."""
-        end = time.monotonic() + timeout
-        while (found := self.poll()) is None:
-            if time.monotonic() > end:
-                raise TimeoutError(f"process {self.pid} has not ended after {timeout:g} s")
-            time.sleep(0.01)
-        return found
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, if it still runs."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.send_signal(signal.SIGKILL)
-
-
-class Nursery:
-    """Forks processes until its standard input is closed; ``run`` returns in each
-    of them, with what it is to do.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(path + ".new")
-        self._listener.listen(64)
-        os.rename(path + ".new", path)  # from now on it answers
-        self._children: dict[int, socket.socket] = {}
-
-    def run(self) -> list[str]:
-        while True:
-            for ready in select.select([self._listener, sys.stdin], [], [], 0.01)[0]:
-                if ready is sys.stdin:
-                    self._end()
-                connection = self._listener.accept()[0]
-                text, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
-                pid = os.fork()
-                if pid == 0:
-                    return self._be_born(json.loads(text), connection, descriptors)
-                for one in descriptors:
-                    os.close(one)
-                self._children[pid] = connection
-                connection.sendall(f"{pid}\n".encode())
-            self._tell_ended()
-
-    def _tell_ended(self) -> None:
-        while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            with self._children.pop(pid) as connection, contextlib.suppress(OSError):
-                connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-
-    def _end(self) -> None:
-        for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
-
-    def _be_born(
-        self, request: dict[str, Any], connection: socket.socket, descriptors: list[int]
-    ) -> list[str]:
-        for one in (self._listener, connection, *self._children.values()):
-            one.close()
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        output = os.open(os.environ["GAL_OUTPUT"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for old, new in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(old, new)
-        os.chdir(request["folder"])
-        sys.path.insert(0, request["folder"])
-        return [*request["command"], *map(str, descriptors)]
-
-
-def import_everything() -> None:
-    """What nodes need, before the first of them is made."""
-    from gal.node.work.worker_process import import_storage
-
-    import_storage()  # without torch, which is not made to be forked
-    assert "torch" not in sys.modules
-    assert threading.active_count() == 1, "threads do not live on in a fork"
-
-
-def adopt_worker() -> None:
-    """Have the process that computes made by the nursery, too."""
-    from gal.node.work import worker
-
-    def started(command: list[str], *, pass_fds: list[int], **_: Any) -> Child:
-        request = {
-            "command": [command[2], command[3]],
-            "environment": dict(os.environ),
-            "folder": os.getcwd(),
-        }
-        return Child(request, pass_fds[0])
-
-    class Starting:
-        Popen = staticmethod(started)
-        DEVNULL = -1
-
-    vars(worker)["subprocess"] = Starting
-
-
 def install(role: str) -> None:
     """Have happen in this process what the environment says."""
     whose, _, what = os.environ.get("GAL_DOOM", "").partition(".")
@@ -445,26 +309,3 @@ def install(role: str) -> None:
         fill_disk(Path(os.environ["GAL_FULL_DISK"]))
     if "GAL_CLOCK" in os.environ:
         shift_clock(float(os.environ["GAL_CLOCK"]))
-
-
-def main() -> None:
-    """Make processes; in each of them, run what it was made for."""
-    nursery = Nursery(sys.argv[1])
-    sys.path.pop(0)  # the tests' folder, which is first because this file lies in it
-    import_everything()
-    what, *arguments = nursery.run()
-    sys.argv = [what, *arguments]
-    install("node" if what == "gal" else "worker")
-    if what == "gal":
-        from gal.cli import main as gal_main
-
-        adopt_worker()
-        gal_main()
-    else:
-        from gal.node.work.worker_process import main as worker_main
-
-        worker_main(*arguments)
-
-
-if __name__ == "__main__":
-    main()

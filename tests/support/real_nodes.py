@@ -7,21 +7,18 @@ this process from the same views.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gal
-from doomed import Child
+from forked import Forked
 from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import NodeError
@@ -46,7 +43,7 @@ from gal.transport import CardFolder, read_card
 from patience import LONGEST, patient
 
 HOLDER, TASK = "clinic", "risk"
-DOOMED = Path(__file__).with_name("doomed.py")
+PROGRAM = [sys.executable, "-c", "from gal.cli import main; main()"]
 
 PACED_MODEL = """
 from pathlib import Path
@@ -74,7 +71,7 @@ class Running:
     """A process, and the file that it writes to."""
 
     name: str
-    process: Child
+    process: Forked
     output: Path
     mark: Path
     """There once it has died where it was to die."""
@@ -100,28 +97,6 @@ def until(ready: Callable[[], bool], what: str, seconds: float = LONGEST) -> Non
     while not ready():
         assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
         time.sleep(0.02)
-
-
-@cache
-def nursery() -> str:
-    """The socket of the one process that makes all others; it ends with this one."""
-    folder = Path(tempfile.mkdtemp(prefix="gal-"))  # a socket's path has to be short
-    path = folder / "nursery"
-    mother = subprocess.Popen(
-        [sys.executable, str(DOOMED), str(path)],
-        stdin=subprocess.PIPE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-
-    def end() -> None:
-        assert mother.stdin is not None
-        mother.stdin.close()
-        mother.wait(LONGEST)
-        shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(end)
-    until(path.exists, "the nursery")
-    return str(path)
 
 
 def free_port() -> int:
@@ -259,14 +234,19 @@ class Network:
         """Run gal in somebody's home; ``doom`` and the environment are those of doomed.py."""
         number = len(self.started)
         output, mark = self.root / f"{number}-{name}.log", self.home(name) / f"{number}.dead"
-        told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "GAL_NURSERY": nursery(), "GAL_OUTPUT": str(output)}
+        told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
         if doom:
             told |= {"GAL_DOOM": doom, "GAL_DOOM_MARK": str(mark)}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("GAL_")}
-        arguments = ["gal", *command, "--home", str(self.home(name))]
-        process = Child(
-            {"command": arguments, "environment": kept | told | environment, "folder": str(self.root)}
-        )
+        with output.open("ab") as said:
+            process = Forked(
+                [*PROGRAM, *command, "--home", str(self.home(name))],
+                cwd=self.root,
+                env=kept | told | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
         one = Running(name, process, output, mark, doom)
         self.started.append(one)
         return one

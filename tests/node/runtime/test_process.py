@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import forked
+from forked import Forked
 from gal.node.admin.init import init_node
 from gal.node.journal.logs import open_log
 from gal.node.runtime.commands import serving
@@ -38,7 +40,7 @@ def home(tmp_path: Path) -> Path:
 def served(home: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
     """``gal serve`` in a process of its own, as it is started by people; ready for commands."""
     with output.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-c", SERVE, str(home)], stdout=file, stderr=file)
+        process = Forked([sys.executable, "-c", SERVE, str(home)], stdout=file, stderr=file)
     try:
         until(lambda: "started" in output.read_text() or process.poll() is not None, "the node to start")
         yield process
@@ -102,7 +104,7 @@ with Node(Path(sys.argv[1])):
 def test_a_node_may_open_as_many_files_as_the_system_allows(home: Path) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     command = [sys.executable, "-c", RAISED, str(home)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=True)
+    found = forked.run(command, capture_output=True, text=True, timeout=LONGEST, check=True)
     assert int(found.stdout) == (65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forked import Forked
 from gal.errors import AuditError, NodeError
 from gal.node.store.audit import CUT, AuditEntry, AuditLog, Total
 from gal.node.store.audit_head import FIRST
@@ -306,7 +306,7 @@ with AuditLog(Path(sys.argv[1])) as log:
 
 def test_processes_append_to_one_chain_from_the_very_first_entry(path: Path) -> None:
     command = [sys.executable, "-c", APPEND, str(path)]
-    processes = [subprocess.Popen(command) for _ in range(2)]
+    processes = [Forked(command) for _ in range(2)]
     with AuditLog(path) as log:
         for _ in range(100):
             log.append("in", "residual")

@@ -52,6 +52,11 @@ class Greedy(LinearRegression):
 '''
 
 
+@pytest.fixture(autouse=True, scope="module")
+def processes_are_forked() -> None:
+    """Not here: they are started as nodes start them."""
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
