@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gal.protocol import KINDS, Message, decode, encode, prepare, spoken
+from gal.protocol import KINDS, Message, decode, encode, in_version, prepare
 from gal.protocol.versions import SINCE
 from gal.transport import Card, make_identity
 from gal.transport.handshake import greet, welcome
@@ -65,8 +65,8 @@ def test_the_same_is_written_to_it_to_the_last_bit(kind: str) -> None:
     newer = {"changed": True} if kind == "predicted" else {}
     said = prepare(Message(kind, message.task, 3, "r", {**message.fields, **newer}, message.arrays))
     if message.task:
-        assert bytes(spoken(said, 1).data) == BYTES[kind]
-    assert fields_of(spoken(said, 1).data) == fields_of(BYTES[kind])  # it refuses what it does not know
+        assert bytes(in_version(said, 1).data) == BYTES[kind]
+    assert fields_of(in_version(said, 1).data) == fields_of(BYTES[kind])  # it refuses what it does not know
 
 
 def test_what_is_newer_is_said_to_who_speaks_it() -> None:
@@ -74,8 +74,8 @@ def test_what_is_newer_is_said_to_who_speaks_it() -> None:
     said = prepare(
         Message("predicted", message.task, 3, "r", {**message.fields, "changed": True}, message.arrays)
     )
-    assert spoken(said, 2) is said
-    assert spoken(said, 1).digest != said.digest
+    assert in_version(said, 2) is said
+    assert in_version(said, 1).digest != said.digest
     for kind, newer in SINCE.items():
         assert not set(newer) & fields_of(BYTES[kind])
 

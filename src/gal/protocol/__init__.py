@@ -9,7 +9,7 @@ from gal.protocol.codec import Encoded, decode, digest, encode, prepare, restore
 from gal.protocol.frames import FRAME, Assembler, split
 from gal.protocol.messages import KINDS, Kind, Message
 from gal.protocol.names import check_name, is_name
-from gal.protocol.versions import VERSIONS, choose, spoken
+from gal.protocol.versions import VERSIONS, choose, in_version
 
 __all__ = [
     "FRAME",
@@ -24,9 +24,9 @@ __all__ = [
     "decode",
     "digest",
     "encode",
+    "in_version",
     "is_name",
     "prepare",
     "restore",
     "split",
-    "spoken",
 ]

@@ -34,7 +34,7 @@ def choose(theirs: Sequence[int], peer: str, own: str = "this side") -> int:
     )
 
 
-def spoken(encoded: Encoded, version: int) -> Encoded:
+def in_version(encoded: Encoded, version: int) -> Encoded:
     """The message as it can be said in this version: without the fields that are newer."""
     message = encoded.message
     newer = {name for name, since in SINCE.get(message.kind, {}).items() if since > version}

@@ -10,7 +10,7 @@ from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.store.audit import AuditLog
-from gal.protocol import Encoded, spoken
+from gal.protocol import Encoded, in_version
 from gal.transport import Received, Stream
 
 SINGLY, WINDOW = 20, 60.0
@@ -83,7 +83,7 @@ class Records:
 
         It is said in the protocol version that was agreed on.
         """
-        encoded = spoken(encoded, stream.version)
+        encoded = in_version(encoded, stream.version)
         message = encoded.message
         self.audit.append(
             "out",
