@@ -165,6 +165,7 @@ def by_nodes(root: Path, table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
         record = network.nodes["clinic"].state.find_task("task")
         ids = row_ids(table[ROW_ID].to_numpy(), "clinic", ROW_ID)
         found = network.holder.predictor.predict(record, ids, seconds=LONGEST)
+        assert not found.missing, found.missing
         return network.ensemble(record), found.prediction
 
 
