@@ -74,6 +74,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         n_folds: int = 5,
         fully_corrective: bool = False,
         closing: Any = "auto",
+        interactions: str | int = "auto",
         scale_residual: str | bool = "auto",
         min_rate: float | None = 1e-6,
         patience: int | None = 3,
@@ -102,6 +103,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.n_folds = n_folds
         self.fully_corrective = fully_corrective
         self.closing = closing
+        self.interactions = interactions
         self.scale_residual = scale_residual
         self.min_rate = min_rate
         self.patience = patience
@@ -201,6 +203,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.n_rounds_ = self.ensemble_.n_rounds
         self.contributions_ = dict(self.ensemble_.contributions)
         self.closing_ = self.ensemble_.closing
+        self.crossing_ = self.ensemble_.crossing
 
     @property
     def local_models_(self) -> dict[str, dict[int, tuple[Any, ...]]]:
@@ -234,8 +237,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """What each organization adds to the output of each row; the columns sum to it exactly.
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
-        part is its deviation from its own average, so a useless one has about 0. Where a closing model
-        takes part, ``closing model`` is what it adds to their sum; ``private refit`` likewise. With several
+        part is its deviation from its own average, so a useless one has about 0. Where a closing model or
+        crossed residuals take part, ``closing model`` is what they add to their sum; ``private refit`` likewise. With several
         outputs the columns are pairs (organization, output).
         """
         model, table, answers = self._ask(X)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.crossings import CrossedModel
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 
@@ -39,18 +40,34 @@ def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = 
 
 
 def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Floats:
-    """F^T as far as the closing model moves it, shape (n, K); ``output`` is F^T.
+    """F^T as far as the closing model and crossed residuals move it, shape (n, K); ``output`` is F^T.
 
     Rows with a missing answer stay where the rounds put them: the mean that stands
     in says nothing about the row.
     """
-    if ensemble.closing is None or answers.degraded.all():
+    if (ensemble.closing is None and ensemble.crossing is None) or answers.degraded.all():
         return output
-    used = [
-        {name: answers.values[name][index] for name in counts}
-        for index, counts in enumerate(ensemble.coefficients)
-    ]
-    return np.where(answers.degraded[:, None], output, ensemble.closing.output(output, used))
+    closed = output
+    if ensemble.closing is not None:
+        used = [
+            {name: answers.values[name][index] for name in counts}
+            for index, counts in enumerate(ensemble.coefficients)
+        ]
+        closed = ensemble.closing.output(output, used)
+    if ensemble.crossing is not None:
+        closed = _crossed_output(ensemble, ensemble.crossing, answers, output, closed)
+    return np.where(answers.degraded[:, None], output, closed)
+
+
+def _crossed_output(
+    ensemble: Ensemble, crossing: CrossedModel, answers: Answers, output: Floats, closed: Floats
+) -> Floats:
+    place = {round: index for index, round in enumerate(ensemble.asked_rounds)}
+    needed = crossing.crossings.answered
+    said = {(round, name): answers.values[name][place[round]] for round, name in needed}
+    counted = {name for counts in ensemble.coefficients for name in counts}
+    parts = outputs_by_organization(ensemble, answers)
+    return crossing.output(closed, output, {name: parts[name] for name in counted}, said)
 
 
 def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, Floats]:

@@ -23,9 +23,13 @@ class Terms:
     rounds: int
     seed: int
 
-    def rows_for(self, part: int | None) -> Rows:
-        """Row roles of a request: of the task itself, or of its cross-validation without a part."""
-        return self.rows if part is None else self.rows.without(part)
+    def rows_for(self, request: FitRequest) -> Rows:
+        """Row roles of a request: of the task itself, of its cross-validation without a part, or of rounds
+        beyond the task's.
+        """
+        if request.part is not None:
+            return self.rows.without(request.part)
+        return self.rows if request.round <= self.rounds else self.rows.further(request.crossed)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class FitRequest:
     track: Track = "assisted"
     part: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
+    crossed: bool = False
+    """Whether this is a residual times signs, to be fitted out of fold, in a round beyond the task's."""
 
 
 @dataclass(frozen=True)

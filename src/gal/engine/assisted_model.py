@@ -97,14 +97,15 @@ class AssistedModel:
             part -= average
             base += average
         parts = {"base": base, **added}
-        if self.ensemble.closing is not None or self.refit is not None:
+        own = self.ensemble.closing, self.ensemble.crossing, self.refit
+        if any(one is not None for one in own):
             output = final_output(self.ensemble, answers, self._first(table))
             name = "closing model" if self.refit is None else "private refit"
             parts[name] = self._own(output, answers) - output
         return parts
 
     def _own(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model moves it; with privacy, what the private refit makes of it."""
+        """F^T as far as the closing model and crossed residuals move it; with privacy, what the private refit makes of it."""
         if self.refit is not None:
             rounds = range(self.ensemble.n_rounds)
             return self.refit.output(

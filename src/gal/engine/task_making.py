@@ -13,10 +13,11 @@ from gal.core.line_search import line_search
 from gal.core.losses import AbsoluteError
 from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
-from gal.core.rows import FittedValues, Rows, assign_rows
+from gal.core.rows import FittedValues, Rows, assign_rows, with_crossing
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import assistance_weights
+from gal.engine.crossed import Interactions
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
@@ -35,6 +36,12 @@ PARTS = 4
 
 CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
+
+SIGNS = 12
+"""With how many signs a residual is crossed for each organization, unless somebody says it."""
+
+CROSSED_BYTES = 2**30
+"""Crossed residuals and their answers larger than this together are not tried unless asked to."""
 
 CLOSING_ROWS = 1_000_000
 """A forest on more rows than this takes gigabytes and hours: only where it is asked for."""
@@ -71,6 +78,10 @@ def make_task(
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    standing = [one for one in organizations if one not in moving]
+    signs = 0 if private or release is not None else _signs(options, labels, rows, standing)
+    if signs:
+        rows = with_crossing(rows, np.random.default_rng([seed, signs]))
     return Task(
         y=labels.y,
         loss=labels.loss,
@@ -94,8 +105,29 @@ def make_task(
         moving=tuple(sorted(moving)),
         release=release,
         closing=_closing(options, n_jobs) if _will_close(options, labels, rows, len(organizations)) else None,
+        crossing=Interactions(signs, n_jobs) if signs else None,
         seed=seed,
     )
+
+
+def _signs(options: Options, labels: Labels, rows: Rows, members: Sequence[str]) -> int:
+    """With how many signs residuals are crossed after the rounds; 0: not at all.
+
+    It needs validation rows to say whether it helps, two organizations whose models stand still, and a loss
+    that the label holder's own model knows.
+    """
+    wanted = options.interactions
+    possible = len(rows.validation) > 0 and closes(labels.loss) and len(members) > 1
+    if not isinstance(wanted, str):
+        if not possible:
+            raise InvalidOptionError(
+                "interactions need validation rows (pass validation_fraction=0.1), a log loss or squared error, "
+                "and at least two organizations whose models do not move: pass interactions='off'"
+            )
+        return int(wanted)
+    size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * SIGNS
+    tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
+    return SIGNS if wanted == "auto" and possible and tried else 0
 
 
 def _closing(options: Options, n_jobs: int | None) -> Stacking:

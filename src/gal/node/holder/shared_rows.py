@@ -48,7 +48,7 @@ class SharedRows:
         fields: dict[str, Any] = {"rows": self.digest, "track": request.track}
         if not isinstance(request, FitRequest):
             return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
-        fit = task.terms.rows_for(request.part).fit
+        fit = task.terms.rows_for(request).fit
         # Mostly all are known; to find that out row by row takes longer than all else here.
         taken = slice(None) if self.known.all() else np.flatnonzero(self.known[fit])
         arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}

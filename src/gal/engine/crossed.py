@@ -1,0 +1,99 @@
+"""What the label holder makes of answers to crossed residuals, once all have come.
+
+A model of her own sees F^T, what each organization added to it, and every crossed answer, as it is and with
+its sign taken back. It is followed as far as the validation rows say, and only where what it gains there is
+more than chance: the output is ``closed + share * (model - closed)`` in link space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
+from gal.core.crossings import Answered, Crossings
+from gal.core.line_search import ExactSearch, Line
+from gal.core.losses import Loss, SquaredError
+from gal.core.task import Task
+from gal.engine.stacking import said
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+FOREST = {"n_estimators": 100, "min_samples_leaf": 5, "max_features": 0.5}
+
+CERTAIN = 1.0
+"""Standard errors by which the loss on validation rows must fall."""
+
+
+@dataclass(frozen=True)
+class CrossedForest:
+    """A fitted model and how far it is followed; a ``gal.core.crossings.CrossedModel``."""
+
+    model: Any
+    crossings: Crossings
+    share: float
+    validation_loss: float
+    loss: Loss
+
+    def output(
+        self,
+        closed: Floats,
+        output: Floats,
+        parts: Mapping[str, Floats],
+        answers: Mapping[Answered, Floats32],
+    ) -> Floats:
+        """The closed output of these rows moved towards the model."""
+        table = self.crossings.features(output, parts, answers)
+        return closed + self.share * (said(self.model, self.loss, table) - closed)
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """How crossed residuals are asked for and learned from: ``gal.core.crossings.LearnsCrossed``."""
+
+    signs: int = 12
+    n_jobs: int | None = None
+    """Cores that the forest is fitted with. What is learned does not depend on them."""
+
+    def __call__(
+        self,
+        task: Task,
+        crossings: Crossings,
+        closed: Floats,
+        output: Floats,
+        parts: Mapping[str, Floats],
+        answers: Mapping[Answered, Floats32],
+    ) -> CrossedForest | None:
+        """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
+        table = crossings.features(output, parts, answers)
+        judges, weight = task.rows.validation, task.sample_weight
+        rest = np.setdiff1d(np.arange(task.rows.n), judges)
+        forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
+        model = forest(**FOREST, n_jobs=self.n_jobs, random_state=task.seed)
+        target = task.y if task.y.shape[1] > 1 else task.y[:, 0]
+        model.fit(table[rest], target[rest], None if weight is None else weight[rest])
+        model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
+        toward = said(model, task.loss, table[judges]) - closed[judges]
+        heard = None if weight is None else weight[judges]
+        line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
+        share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+        if not _gains(line, share):
+            return None
+        return CrossedForest(model, crossings, share, line.value(share), task.loss)
+
+
+def _gains(line: Line, share: float) -> bool:
+    """Whether the loss of these rows falls by more than chance where they are moved so far."""
+    if share <= 0:
+        return False
+    before = line.loss.value(line.y, line.output)
+    gains = before - line.loss.value(line.y, line.output + share * line.direction)
+    counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
+    gain = float(gains @ counts / counts.sum())
+    error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
+    return gain > CERTAIN * error
