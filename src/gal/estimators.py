@@ -238,8 +238,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
         part is its deviation from its own average, so a useless one has about 0. Where a closing model or
-        crossed residuals take part, ``closing model`` is what they add to their sum; ``private refit`` likewise. With several
-        outputs the columns are pairs (organization, output).
+        crossed residuals take part, ``closing model`` is what they add to their sum; ``private refit``
+        likewise. With several outputs the columns are pairs (organization, output).
         """
         model, table, answers = self._ask(X)
         index = table.index if is_frame(table) else None

@@ -18,7 +18,17 @@ from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
 from gal.core.revisit import revisit
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import ENDED, advance, at, best_rounds, broadcast, conclude, fitted_exactly, line_along, start
+from gal.core.steps import (
+    ENDED,
+    advance,
+    at,
+    best_rounds,
+    broadcast,
+    conclude,
+    fitted_exactly,
+    line_along,
+    start,
+)
 from gal.core.task import Task
 from gal.core.weights import Fitted
 from gal.errors import InvalidInputError
@@ -88,8 +98,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     again = bool(task.moving) or task.closing is not None or task.crossing is not None
     if progress is not None and again and len(progress.fitted) < len(progress.rounds):
         raise InvalidInputError(
-            "this progress has no replies kept, which models that move, a closing model and crossed residuals "
-            "need: it belongs "
+            "this progress has no replies kept, which models that move and a closing model need: it belongs "
             "to another task"
         )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)

@@ -23,7 +23,7 @@ from itertools import islice, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.crossings import Answered, Crossed, Crossings, Sign, Vector
+from gal.core.crossings import SEEDS, Answered, Crossed, Crossings, Sign, Vector
 from gal.core.plausible import spread_of
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
@@ -34,9 +34,6 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 AskingCrossed = Generator[list[FitRequest], list[Mapping[str, Reply]], "Crossed | None"]
 Pass = Generator[list[FitRequest], list[Mapping[str, Reply]], None]
-
-SEEDS = 4
-"""Random targets that everybody fits first."""
 
 PASSES = (0.5, 0.25, 0.25)
 """What share of the signs goes out in each pass."""
@@ -122,7 +119,9 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
     shape = len(task.rows.fit), task.loss.n_outputs
     weight = at(task.rows.fit, task.sample_weight)
     requests = [
-        FitRequest(task.rounds + 1 + seed, rng.standard_normal(shape, dtype=np.float32), tuple(members), weight)
+        FitRequest(
+            task.rounds + 1 + seed, rng.standard_normal(shape, dtype=np.float32), tuple(members), weight
+        )
         for seed in range(SEEDS)
     ]
     replies = yield requests

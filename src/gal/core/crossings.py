@@ -21,6 +21,9 @@ Floats32 = NDArray[np.float32]
 Answered = tuple[int, str]
 """A further round, and who answered in it."""
 
+SEEDS = 4
+"""Random targets that everybody fits first."""
+
 
 @dataclass(frozen=True)
 class Sign:
@@ -87,7 +90,7 @@ class Crossings:
         signs were made of, and every crossed answer as it is and with its sign taken back.
         """
         lines: dict[tuple[str, int | None], Floats] = {}
-        columns = [output, *(parts[name] for name in sorted(parts))]
+        columns: list[Floats | Floats32] = [output, *(parts[name] for name in sorted(parts))]
         for one in self.vectors:
             values, sign = answers[one.round, one.organization], one.sign
             said = parts[sign.organization] if sign.round is None else answers[sign.round, sign.organization]

@@ -58,7 +58,7 @@ class Rows:
         return 0 if self.parts is None else int(self.parts.max()) + 1
 
     def further(self, crossed: bool) -> Rows:
-        """The roles in rounds beyond the task's: crossed residuals are fitted out of fold, others in-sample."""
+        """The roles in rounds beyond the task's: only crossed residuals are fitted out of fold."""
         return replace(self, folds=self.crossing if crossed else None)
 
     def without(self, part: int) -> Rows:
@@ -67,7 +67,11 @@ class Rows:
         return Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
 
 
-def with_crossing(rows: Rows, rng: np.random.Generator, n_folds: int = 2) -> Rows:
+CROSSING_FOLDS = 2
+"""Folds of crossed residuals, unless there are folds already."""
+
+
+def with_crossing(rows: Rows, rng: np.random.Generator, n_folds: int = CROSSING_FOLDS) -> Rows:
     """The same roles with folds for crossed residuals: those that there are, or drawn at random."""
     if rows.folds is not None:
         return replace(rows, crossing=rows.folds)

@@ -119,7 +119,7 @@ class Ensemble:
         return (*range(1, self.n_rounds + 1), *further)
 
     def asked(self, rounds: int | None = None) -> tuple[str, ...]:
-        """Organizations whose answers count in the first ``rounds`` rounds (default: all, crossed ones too)."""
+        """Organizations whose answers count in the first ``rounds`` rounds (default: all, and crossed)."""
         counted = {name for counts in self.coefficients[:rounds] for name in counts}
         if rounds is None and self.crossing is not None:
             counted |= set(self.crossing.crossings.organizations)

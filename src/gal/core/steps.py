@@ -220,7 +220,7 @@ class Candidate:
         return output, {name: parts[name] for name in sorted(parts)}
 
     def crossed(self, task: Task, crossed: Crossed | None) -> Candidate:
-        """The same moved by what the answers to crossed residuals say, as far as validation rows believe it."""
+        """The same moved by what answers to crossed residuals say, as far as validation rows believe it."""
         if task.crossing is None or crossed is None:
             return self
         output, parts = self.added_up(task)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
-from gal.core.crossings import LearnsCrossed
+from gal.core.crossings import SEEDS, LearnsCrossed
 from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
 from gal.core.releases import Release
@@ -167,6 +167,11 @@ class Task:
         looked_at = self.fully_corrective or self.keep_fitted
         looked_at = looked_at or self.closing is not None or self.crossing is not None
         return looked_at or self.rows.n_parts > 0 or bool(self.moving)
+
+    @property
+    def further(self) -> int:
+        """How many rounds beyond its own there can be: of random targets, and of crossed residuals."""
+        return 0 if self.crossing is None else SEEDS + self.crossing.signs
 
     @property
     def terms(self) -> Terms:

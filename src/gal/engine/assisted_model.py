@@ -105,7 +105,7 @@ class AssistedModel:
         return parts
 
     def _own(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model and crossed residuals move it; with privacy, what the private refit makes of it."""
+        """F^T as far as the label holder's own models move it; with privacy, what the private refit does."""
         if self.refit is not None:
             rounds = range(self.ensemble.n_rounds)
             return self.refit.output(

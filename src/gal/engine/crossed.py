@@ -24,7 +24,9 @@ from gal.engine.stacking import said
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-FOREST = {"n_estimators": 100, "min_samples_leaf": 5, "max_features": 0.5}
+TREES = {"n_estimators": 60, "max_features": 0.5}
+LEAVES = (20, 3)
+"""Fewest rows in a leaf: where labels are noisy many, where they are not few; validation rows choose."""
 
 CERTAIN = 1.0
 """Standard errors by which the loss on validation rows must fall."""
@@ -72,19 +74,26 @@ class Interactions:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
         table = crossings.features(output, parts, answers)
         judges, weight = task.rows.validation, task.sample_weight
-        rest = np.setdiff1d(np.arange(task.rows.n), judges)
-        forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
-        model = forest(**FOREST, n_jobs=self.n_jobs, random_state=task.seed)
-        target = task.y if task.y.shape[1] > 1 else task.y[:, 0]
-        model.fit(table[rest], target[rest], None if weight is None else weight[rest])
-        model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
-        toward = said(model, task.loss, table[judges]) - closed[judges]
         heard = None if weight is None else weight[judges]
-        line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
-        share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-        if not _gains(line, share):
-            return None
-        return CrossedForest(model, crossings, share, line.value(share), task.loss)
+        found: CrossedForest | None = None
+        for leaf in LEAVES:
+            model = self._fit(task, table, leaf)
+            toward = said(model, task.loss, table[judges]) - closed[judges]
+            line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
+            share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+            better = found is None or line.value(share) < found.validation_loss
+            if better and _gains(line, share):
+                found = CrossedForest(model, crossings, share, line.value(share), task.loss)
+        return found
+
+    def _fit(self, task: Task, table: Floats32, leaf: int) -> Any:
+        """A forest on all rows but the validation rows."""
+        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+        weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
+        forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
+        model = forest(**TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs, random_state=task.seed)
+        model.fit(table[rest], target[rest], None if weight is None else weight[rest])
+        return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
 
 
 def _gains(line: Line, share: float) -> bool:

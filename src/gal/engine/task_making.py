@@ -121,8 +121,8 @@ def _signs(options: Options, labels: Labels, rows: Rows, members: Sequence[str])
     if not isinstance(wanted, str):
         if not possible:
             raise InvalidOptionError(
-                "interactions need validation rows (pass validation_fraction=0.1), a log loss or squared error, "
-                "and at least two organizations whose models do not move: pass interactions='off'"
+                "interactions need validation rows (pass validation_fraction=0.1), a log loss or squared "
+                "error, and at least two organizations whose models do not move: pass interactions='off'"
             )
         return int(wanted)
     size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * SIGNS

@@ -55,6 +55,8 @@ class SharedRows:
         if request.sample_weight is not None:
             arrays["sample_weight"] = request.sample_weight[taken]
         fields |= {"round": request.round, "part": request.part}
+        if request.crossed:
+            fields["crossed"] = True
         return Message("fit", task_id, version, name, fields, arrays)
 
 

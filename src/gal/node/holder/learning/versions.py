@@ -216,7 +216,7 @@ class Versions:
                     version.record.id,
                     version.number,
                     "end",
-                    {"kept": ensemble.n_rounds if name in asked else 0},
+                    {"kept": len(ensemble.asked_rounds) if name in asked else 0},
                 )
             )
             for name in learning.shared
