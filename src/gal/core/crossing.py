@@ -43,6 +43,11 @@ HEARD = 2.5
 fold, is so many standard errors.
 """
 
+LEAST = 0.003
+"""What share of a crossed residual the best answer must explain after the second pass: where it is less, even
+all of it would hardly change a prediction, and neither are more fits asked for nor a model learned.
+"""
+
 ALIKE = 0.9
 """Signs that agree or disagree on more of the rows than that are not both sent to one organization:
 |mean of their product|.
@@ -95,7 +100,9 @@ def cross(task: Task, candidate: Candidate) -> AskingCrossed:
     try:
         yield from _seed(heard, members)
         first = task.rounds + SEEDS + 1
-        for width in _widths(plan.signs):
+        for turn, width in enumerate(_widths(plan.signs)):
+            if turn > 1 and not _tells_enough(heard):
+                break
             chosen = {name: list(islice(_offered(heard, name), width)) for name in heard.signs}
             if not any(chosen.values()):
                 break
@@ -103,7 +110,7 @@ def cross(task: Task, candidate: Candidate) -> AskingCrossed:
             first += width
     except EndLearning:
         return None
-    return _kept(heard)
+    return _kept(heard) if _tells_enough(heard) else None
 
 
 def _widths(signs: int) -> list[int]:
@@ -181,6 +188,11 @@ def _cross(
             heard.answers[round, name] = fitted[name]
             score = heard.score(fitted[name], residual * values[:, None])
             heard.vectors.append(Vector(round, name, sign, score))
+
+
+def _tells_enough(heard: _Heard) -> bool:
+    best = max((one.score for one in heard.vectors), default=0.0)
+    return best >= HEARD and best**2 >= LEAST * len(heard.task.rows.fit)
 
 
 def _kept(heard: _Heard) -> Crossed | None:
