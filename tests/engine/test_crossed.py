@@ -141,8 +141,8 @@ def test_what_is_sent_is_the_residual_times_signs_and_few_signs_are_few() -> Non
     seen: list[Any] = []
     with_model = drive_learning(task, members, InProcess(), on_message=lambda asked, _: seen.append(asked))
     assert with_model.crossing is not None
-    seeds = [one for step in seen for one in step if one.round > 2 and not one.crossed]
-    crossed = [one for step in seen for one in step if one.crossed]
+    seeds = [one for step in seen for one in step if one.target == "random"]
+    crossed = [one for step in seen for one in step if one.target == "crossed"]
     assert [one.round for one in seeds] == [3, 4, 5, 6]
     assert all(len(one.organizations) == 1 and 7 <= one.round <= 10 for one in crossed)
     assert sum(one.organizations == ("b",) for one in crossed) <= 4
@@ -157,7 +157,7 @@ def test_what_is_sent_is_the_residual_times_signs_and_few_signs_are_few() -> Non
 def test_crossed_answers_are_of_models_that_did_not_see_the_row() -> None:
     task, members, _ = xor_task(interactions=4)
     residual = np.random.default_rng(0).normal(size=(len(task.rows.fit), 1)).astype(np.float32)
-    request = FitRequest(9, residual, ("b",), crossed=True)
+    request = FitRequest(9, residual, ("b",), target="crossed")
     values = members["b"].fit(request, task.terms)
     models = members["b"].models["assisted", 9]
     assert len(models) == 2
@@ -197,7 +197,7 @@ def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
     )
     assert ensemble.crossing is not None
     assert ensemble.crossing.crossings.organizations == ("a", "b")
-    assert not any(one.crossed and "c" in one.organizations for one in seen)
+    assert not any(one.target == "crossed" and "c" in one.organizations for one in seen)
 
 
 def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:

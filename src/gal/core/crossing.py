@@ -125,11 +125,10 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
     rng = np.random.default_rng([task.seed, SEEDS])
     shape = len(task.rows.fit), task.loss.n_outputs
     weight = at(task.rows.fit, task.sample_weight)
+    targets = [rng.standard_normal(shape, dtype=np.float32) for _ in range(SEEDS)]
     requests = [
-        FitRequest(
-            task.rounds + 1 + seed, rng.standard_normal(shape, dtype=np.float32), tuple(members), weight
-        )
-        for seed in range(SEEDS)
+        FitRequest(task.rounds + 1 + seed, target, tuple(members), weight, target="random")
+        for seed, target in enumerate(targets)
     ]
     replies = yield requests
     for request, reply in zip(requests, replies, strict=True):
@@ -177,7 +176,7 @@ def _cross(
     fit, weight = task.rows.fit, at(task.rows.fit, task.sample_weight)
     asked = [(name, first + place, *one) for name in chosen for place, one in enumerate(chosen[name])]
     requests = [
-        FitRequest(round, at(fit, residual) * at(fit, values)[:, None], (name,), weight, crossed=True)
+        FitRequest(round, at(fit, residual) * at(fit, values)[:, None], (name,), weight, target="crossed")
         for name, round, _, values in asked
     ]
     replies = yield requests

@@ -13,6 +13,9 @@ from gal.core.rows import Rows
 Track = Literal["assisted", "alone"]
 """Which of the label holder's two models a request belongs to; other organizations see only the first."""
 
+Target = Literal["residual", "random", "crossed"]
+"""A residual; random numbers, with no label in them; or a residual times signs, to be fitted out of fold."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -29,7 +32,7 @@ class Terms:
         """
         if request.part is not None:
             return self.rows.without(request.part)
-        return self.rows if request.round <= self.rounds else self.rows.further(request.crossed)
+        return self.rows if request.target == "residual" else self.rows.further(request.target == "crossed")
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class FitRequest:
     track: Track = "assisted"
     part: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
-    crossed: bool = False
-    """Whether this is a residual times signs, to be fitted out of fold, in a round beyond the task's."""
+    target: Target = "residual"
+    """What ``residual`` holds; anything else in a round beyond the task's (see ``crossing.py``)."""
 
 
 @dataclass(frozen=True)

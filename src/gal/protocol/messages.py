@@ -126,8 +126,8 @@ class Fit(Fields):
     round: Positive
     track: Track
     part: Annotated[int, Field(ge=0, le=1000)] | None
-    crossed: bool = False
-    """Whether it is a residual times signs, to be fitted out of fold."""
+    target: Literal["residual", "random", "crossed"] = "residual"
+    """Random numbers or a residual times signs, in rounds beyond the task's; the last out of fold."""
 
 
 class FittedReply(Fields):

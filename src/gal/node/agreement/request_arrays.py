@@ -100,7 +100,7 @@ def fit_request(message: Message, organization: str) -> FitRequest:
         message.arrays.get("sample_weight"),
         fields["track"],
         fields["part"],
-        fields.get("crossed", False),
+        fields.get("target", "residual"),
     )
 
 

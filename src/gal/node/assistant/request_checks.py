@@ -185,11 +185,12 @@ class RequestChecks:
         """Whether a residual is one of the rows and rounds that were agreed on."""
         fields, arrays = asked.message.fields, asked.message.arrays
         round, part = fields["round"], fields["part"]
-        if round > version.rounds + version.further or (round <= version.rounds and fields.get("crossed")):
+        beyond = fields.get("target", "residual") != "residual"
+        if round > version.rounds + (version.further if beyond else 0):
             raise RefusedError(
                 "too-many-rounds", f"{self._name} agreed to {version.rounds} rounds, not to round {round}"
             )
-        if round > version.rounds and not asked.own:
+        if beyond and not asked.own:
             self._limits.check_interactions()
         if part is not None and part >= len(version.without):
             raise RefusedError("other-terms", f"{self._name} knows no part {part} of a cross-validation here")
@@ -216,7 +217,7 @@ class RequestChecks:
         if not asked.own:
             # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
             counted = n_fit if weight is None else int(effective_rows(weight) + 1e-6)
-            folded = version.fewest if round <= version.rounds else version.fewest_crossed
+            folded = version.fewest_crossed if beyond else version.fewest
             self._limits.check_fit(min(counted, folded) if part is None else counted, round)
             self._limits.check_residual(_narrowest(residual, weight) / SHARE_BY_RESIDUAL, round)
 

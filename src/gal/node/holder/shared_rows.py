@@ -55,8 +55,8 @@ class SharedRows:
         if request.sample_weight is not None:
             arrays["sample_weight"] = request.sample_weight[taken]
         fields |= {"round": request.round, "part": request.part}
-        if request.crossed:
-            fields["crossed"] = True
+        if request.target != "residual":
+            fields["target"] = request.target
         return Message("fit", task_id, version, name, fields, arrays)
 
 

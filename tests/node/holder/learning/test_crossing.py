@@ -31,7 +31,7 @@ MODELS = dict.fromkeys(NAMES, 'use = "tabular"')
 
 
 def together(n: int = N) -> dict[str, pd.DataFrame]:
-    """Labels that hang on signs of the lab's and the shop's columns together, and a little on the clinic's."""
+    """Labels that hang on signs of the lab's and the shop's columns together, a little on the clinic's."""
     rng = np.random.default_rng(0)
     X = {name: rng.normal(size=(n, 2)) for name in NAMES}
     signal = 4 * np.sign(X["lab"][:, 0] * X["shop"][:, 1]) + X["clinic"][:, 0]
@@ -196,7 +196,7 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
             content = {"round": round, "part": None, **fields}
             self.message = type("M", (), {"fields": content, "arrays": {"residual": residual}})
 
-    checks.fit(Asked(ROUNDS + 16, crossed=True), version)  # type: ignore[arg-type]
-    for wrong in (Asked(ROUNDS + 17, crossed=True), Asked(1, crossed=True)):
+    checks.fit(Asked(ROUNDS + 16, target="crossed"), version)  # type: ignore[arg-type]
+    for wrong in (Asked(ROUNDS + 17, target="crossed"), Asked(ROUNDS + 1)):
         with pytest.raises(RefusedError, match="agreed to 2 rounds"):
             checks.fit(wrong, version)  # type: ignore[arg-type]

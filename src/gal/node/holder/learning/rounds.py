@@ -107,7 +107,7 @@ class Rounds:
             if one.problem and one.organization not in answered
         }
         needed = min(self._gathering.quorum, len(self._beginning.shared))
-        if len(answered) < needed and len(requests[0].organizations) > 1 and not self._is_further(requests):
+        if len(answered) < needed and len(requests[0].organizations) > 1 and not _is_further(requests[0]):
             raise self._too_few_answered(step, requests, len(answered), silent)
         here = self._gathering.present()
         self._gathering.absent = {
@@ -120,11 +120,6 @@ class Rounds:
             if name != version.own_name
         ]
         version.replies.close(step, missed)
-
-    def _is_further(self, requests: Sequence[Request]) -> bool:
-        """Whether rounds beyond the task's are asked for: nobody has to take part in those."""
-        first = requests[0]
-        return isinstance(first, FitRequest) and first.round > self._version.task.rounds
 
     def _too_few_answered(
         self, step: int, requests: Sequence[Request], n_answered: int, silent: Mapping[str, str]
@@ -150,8 +145,13 @@ class Rounds:
         return f"did not answer within {self._gathering.patience.deadline:g} s"
 
 
+def _is_further(request: Request) -> bool:
+    """Whether a round beyond the task's is asked for: nobody has to take part in those."""
+    return isinstance(request, FitRequest) and request.target != "residual"
+
+
 def _what(requests: Sequence[Request]) -> str:
     first = requests[0]
     if isinstance(first, FitRequest):
-        return f"for round {first.round}" if not first.crossed else "for crossed residuals"
+        return f"for round {first.round}" if not _is_further(first) else "for crossed residuals"
     return "for what moving models say of all rounds"
