@@ -101,11 +101,11 @@ def test_off_and_the_paper_ask_nothing_more() -> None:
     a, b = views(2, N)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
     found = []
-    for options in ({"preset": "paper"}, {"preset": "paper", "interactions": "off"}):
+    for signs in ("auto", "off"):
         transcript = Transcript()
-        model = GALClassifier(divided(2), rounds=2, random_state=0, on_message=transcript, **options).fit(
-            X, y
-        )
+        model = GALClassifier(
+            divided(2), rounds=2, preset="paper", interactions=signs, random_state=0, on_message=transcript
+        ).fit(X, y)
         assert {round for round, _ in transcript.messages} == {1, 2}
         assert model.crossing_ is None
         found.append((model.decision_function(X).tobytes(), model.traffic_))
@@ -116,7 +116,8 @@ def test_small_tables_are_left_alone_and_what_cannot_be_is_said() -> None:
     a, b = views(2, 500)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
     assert GALClassifier(divided(2), rounds=1, random_state=0).fit(X, y).crossing_ is None
-    for wrong in (True, 0, -1, 101, 1.5, "on", None):
+    wrongs: list[Any] = [True, 0, -1, 101, 1.5, "on", None]
+    for wrong in wrongs:
         with pytest.raises(InvalidOptionError, match="interactions must be"):
             GALClassifier(divided(2), interactions=wrong).fit(X, y)
     with pytest.raises(InvalidOptionError, match="interactions need validation rows"):

@@ -27,8 +27,8 @@ from gal.core.crossings import SEEDS, Answered, Crossed, Crossings, Sign, Vector
 from gal.core.plausible import spread_of
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
-from gal.core.steps import Candidate, at, residual_and_size
-from gal.core.task import Task
+from gal.core.steps import BestRounds, at, residual_and_size
+from gal.core.task import Task, local_seed
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -88,7 +88,7 @@ class _Heard:
         return float(_inner(heard, told, counts) / size * np.sqrt(counts.sum() ** 2 / (counts**2).sum()))
 
 
-def cross(task: Task, candidate: Candidate) -> AskingCrossed:
+def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
     """Ask for crossed fits after the rounds; None where nobody answers or nothing is heard."""
     plan = task.crossing
     members = tuple(name for name in task.organizations if name not in task.moving)
@@ -175,18 +175,28 @@ def _cross(
     task = heard.task
     fit, weight = task.rows.fit, at(task.rows.fit, task.sample_weight)
     asked = [(name, first + place, *one) for name in chosen for place, one in enumerate(chosen[name])]
+    sent = [_flipped(task, round, name, values) for name, round, _, values in asked]
     requests = [
         FitRequest(round, at(fit, residual) * at(fit, values)[:, None], (name,), weight, target="crossed")
-        for name, round, _, values in asked
+        for (name, round, _, _), values in zip(asked, sent, strict=True)
     ]
     replies = yield requests
-    for (name, round, sign, values), request, reply in zip(asked, requests, replies, strict=True):
-        heard.sent.setdefault(name, []).append(values)
+    for (name, round, sign, own), values, request, reply in zip(asked, sent, requests, replies, strict=True):
+        heard.sent.setdefault(name, []).append(own)
         fitted, _ = accept_fitted(task, request, reply)
         if name in fitted:
             heard.answers[round, name] = fitted[name]
             score = heard.score(fitted[name], residual * values[:, None])
             heard.vectors.append(Vector(round, name, sign, score))
+
+
+def _flipped(task: Task, round: int, name: str, values: Floats32) -> Floats32:
+    """Signs as they are sent: some of the other kind, where that is asked for."""
+    share = 0.0 if task.crossing is None else task.crossing.flipped
+    if not share:
+        return values
+    rng = np.random.default_rng(local_seed(task.seed, name, -round))
+    return np.where(rng.random(len(values)) < share, -values, values).astype(np.float32)
 
 
 def _tells_enough(heard: _Heard) -> bool:

@@ -144,6 +144,10 @@ class LearnsCrossed(Protocol):
     def signs(self) -> int:
         """With how many signs a residual is crossed for each organization, at most."""
 
+    @property
+    def flipped(self) -> float:
+        """Share of rows, drawn anew for each vector, for which the other sign is sent: it hides the sign."""
+
     def __call__(
         self,
         task: Task,

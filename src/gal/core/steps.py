@@ -182,7 +182,7 @@ def advance(
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BestRounds:
     """One of the label holder's two models: its best validated rounds, and what closes them."""
 
     track: Track
@@ -219,7 +219,7 @@ class Candidate:
             output += parts[name]
         return output, {name: parts[name] for name in sorted(parts)}
 
-    def crossed(self, task: Task, crossed: Crossed | None) -> Candidate:
+    def crossed(self, task: Task, crossed: Crossed | None) -> BestRounds:
         """The same moved by what answers to crossed residuals say, as far as validation rows believe it."""
         if task.crossing is None or crossed is None:
             return self
@@ -278,14 +278,14 @@ def conclude(
     )
 
 
-def best_rounds(track: Track, progress: Progress, judged: Judgement | None) -> Candidate:
+def best_rounds(track: Track, progress: Progress, judged: Judgement | None) -> BestRounds:
     """The best validated rounds of a track."""
     losses = _validated(progress, judged)
     kept = len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
-    return Candidate(track, progress, losses, kept, 1.0 if judged is None else judged.trusts[kept])
+    return BestRounds(track, progress, losses, kept, 1.0 if judged is None else judged.trusts[kept])
 
 
-def _closed(task: Task, found: Candidate) -> Candidate:
+def _closed(task: Task, found: BestRounds) -> BestRounds:
     """The same with the closing model that was learned from its replies."""
     counts = found.coefficients
     if task.closing is None or not any(counts):

@@ -61,6 +61,8 @@ class Interactions:
     signs: int = 12
     n_jobs: int | None = None
     """Cores that the forest is fitted with. What is learned does not depend on them."""
+    flipped: float = 0.0
+    """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
 
     def __call__(
         self,

@@ -78,15 +78,13 @@ def make_task(
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    standing = [one for one in organizations if one not in moving]
-    signs = 0 if private or release is not None else _signs(options, labels, rows, standing)
-    if signs:
-        rows = with_crossing(rows, np.random.default_rng([seed, signs]))
+    members = () if private or release is not None else sorted(set(organizations) - set(moving))
+    crossing = _crossing(options, labels, rows, members, n_jobs)
     return Task(
         y=labels.y,
         loss=labels.loss,
         organizations=tuple(sorted(organizations)),
-        rows=rows,
+        rows=rows if crossing is None else with_crossing(rows, np.random.default_rng([seed, SIGNS])),
         label_holder=label_holder,
         rounds=int(options.rounds),
         initial=initial_output(
@@ -105,9 +103,17 @@ def make_task(
         moving=tuple(sorted(moving)),
         release=release,
         closing=_closing(options, n_jobs) if _will_close(options, labels, rows, len(organizations)) else None,
-        crossing=Interactions(signs, n_jobs) if signs else None,
+        crossing=crossing,
         seed=seed,
     )
+
+
+def _crossing(
+    options: Options, labels: Labels, rows: Rows, members: Sequence[str], n_jobs: int | None
+) -> Interactions | None:
+    """How residuals are crossed after the rounds; None where they are not, as with protected labels."""
+    signs = _signs(options, labels, rows, members) if members else 0
+    return Interactions(signs, n_jobs) if signs else None
 
 
 def _signs(options: Options, labels: Labels, rows: Rows, members: Sequence[str]) -> int:

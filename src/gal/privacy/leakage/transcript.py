@@ -120,8 +120,11 @@ class Transcript:
                 self.answers[request.round] = {name: self._rows_of(one) for name, one in usable.items()}
 
     def _note_crossed(self, request: FitRequest) -> None:
+        residual = request.residual
+        if self.kept is not None and self.roles is not None:
+            residual = residual[np.isin(self.roles.fit, self.kept)]
         for name in request.organizations if request.target == "crossed" else ():
-            self.crossed.setdefault(name, []).append(np.array(request.residual))
+            self.crossed.setdefault(name, []).append(np.array(residual))
 
     def note(self, progress: Progress) -> None:
         """Note F^t and the scale of a finished round; for ``on_round``."""

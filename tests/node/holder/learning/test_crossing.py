@@ -186,13 +186,14 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
     version = network.nodes["lab"].state.version(record.id, 1)
     assert version is not None
     assert (version.rounds, version.further) == (ROUNDS, 16)
-    assert version.fewest_crossed < version.n_fit
+    n_fit = version.n_fit
+    assert version.fewest_crossed < n_fit
 
     class Asked:
         own = False
 
         def __init__(self, round: int, **fields: Any) -> None:
-            residual = np.ones((version.n_fit, 1), dtype=np.float32)
+            residual = np.ones((n_fit, 1), dtype=np.float32)
             content = {"round": round, "part": None, **fields}
             self.message = type("M", (), {"fields": content, "arrays": {"residual": residual}})
 
