@@ -23,6 +23,7 @@ from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
+from gal.engine.crossed import FurtherAnswers
 from gal.engine.drivers import Traffic, drive_learning, fitted_now, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
@@ -163,17 +164,17 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         ``true_labels``, where the task learns from protected ones: for the private refit.
         """
         clock = Clock(self.on_round)
+        further = FurtherAnswers(self.on_message, keeps=true_labels is not None)
         with (
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
             ensemble = drive_learning(
-                task, members, run, on_round=observer, traffic=self.traffic_, on_message=self.on_message
+                task, members, run, on_round=observer, traffic=self.traffic_, on_message=further
             )
         if true_labels is not None and clock.reached is not None and ensemble.asked():
-            fitted = fitted_now(task, ensemble, clock.reached, members)
+            fitted, counts = further.added(ensemble, fitted_now(task, ensemble, clock.reached, members))
             y, loss, start = true_labels.y, true_labels.loss, task.first_output
-            counts = ensemble.coefficients
             self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
         return ensemble, clock.seconds
 

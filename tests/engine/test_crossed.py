@@ -44,7 +44,7 @@ def auc(model: Any, X: Any, y: Any) -> float:
     return float(roc_auc_score(y, model.predict_proba(X)[:, 1]))
 
 
-TASKS = {
+TASKS: dict[str, tuple[int, Any, float]] = {
     "xor": (2, lambda a, b: 4 * np.sign(a[:, 0] * b[:, 1]), 0.015),
     "product": (2, lambda a, b: 3 * a[:, 0] * b[:, 0], 0.03),
     "product and main effects": (2, lambda a, b: 2 * a[:, 0] * b[:, 0] + a[:, 1] + b[:, 0], 0.03),

@@ -102,6 +102,21 @@ class Crossings:
             np.float32
         )
 
+    def products(
+        self, parts: Mapping[str, Floats], answers: Mapping[Answered, Floats32]
+    ) -> dict[str, Floats32]:
+        """Every crossed answer with its sign taken back, and times what the sign was made of: like answers of
+        one more round, for a model that adds up.
+        """
+        found: dict[str, Floats32] = {}
+        for one in self.vectors:
+            values, sign = answers[one.round, one.organization], one.sign
+            said = parts[sign.organization] if sign.round is None else answers[sign.round, sign.organization]
+            key = f"{one.round} {one.organization}"
+            found[f"{key} sign"] = values * sign.of(said)[:, None]
+            found[f"{key} line"] = values * sign.line(said).astype(np.float32)[:, None]
+        return found
+
 
 @dataclass(frozen=True)
 class Crossed:
@@ -143,6 +158,10 @@ class LearnsCrossed(Protocol):
     @property
     def signs(self) -> int:
         """With how many signs a residual is crossed for each organization, at most."""
+
+    @property
+    def private(self) -> bool:
+        """Whether the labels are a noisy copy: then nothing is judged, and the private refit takes it all."""
 
     @property
     def flipped(self) -> float:

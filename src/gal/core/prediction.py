@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.crossings import CrossedModel
+from gal.core.crossings import Answered, CrossedModel
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 
 
 def first_output(ensemble: Ensemble, n_rows: int, initial: Floats | None) -> Floats:
@@ -62,12 +63,31 @@ def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Float
 def _crossed_output(
     ensemble: Ensemble, crossing: CrossedModel, answers: Answers, output: Floats, closed: Floats
 ) -> Floats:
+    parts, said = _crossed_answers(ensemble, crossing, answers)
+    return crossing.output(closed, output, parts, said)
+
+
+def _crossed_answers(
+    ensemble: Ensemble, crossing: CrossedModel, answers: Answers
+) -> tuple[dict[str, Floats], dict[Answered, Floats32]]:
+    """What each organization added to F^T, and the answers to crossed residuals that are needed."""
     place = {round: index for index, round in enumerate(ensemble.asked_rounds)}
     needed = crossing.crossings.answered
     said = {(round, name): answers.values[name][place[round]] for round, name in needed}
     counted = {name for counts in ensemble.coefficients for name in counts}
     parts = outputs_by_organization(ensemble, answers)
-    return crossing.output(closed, output, {name: parts[name] for name in counted}, said)
+    return {name: parts[name] for name in counted}, said
+
+
+def answers_by_round(ensemble: Ensemble, answers: Answers) -> list[dict[str, Floats32]]:
+    """By round that is used: all answers, for a private refit; crossed ones come as one round more."""
+    rounds = [
+        {name: values[index] for name, values in answers.values.items()} for index in range(ensemble.n_rounds)
+    ]
+    if ensemble.crossing is None:
+        return rounds
+    parts, said = _crossed_answers(ensemble, ensemble.crossing, answers)
+    return [*rounds, ensemble.crossing.crossings.products(parts, said)]
 
 
 def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, Floats]:

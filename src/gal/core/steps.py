@@ -203,7 +203,7 @@ class BestRounds:
     @property
     def validated(self) -> float:
         """The loss by which both are compared: of the closed model."""
-        if self.crossing is not None:
+        if self.crossing is not None and self.crossing.share > 0:
             return self.crossing.validation_loss
         return min(self.losses) if self.closing is None else self.closing.validation_loss
 

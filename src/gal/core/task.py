@@ -77,7 +77,8 @@ class Task:
         if self.release is None or not self.release.steers:  # that a check fails would tell of the labels
             self.loss.check(self.y)
         self._check_sample_weight()
-        if self.crossing is not None and (self.rows.crossing is None or not len(self.rows.validation)):
+        judged = self.crossing is None or self.crossing.private or len(self.rows.validation) > 0
+        if not judged or (self.crossing is not None and self.rows.crossing is None):
             raise InvalidOptionError("crossed residuals need folds and validation rows")
         if self.initial is not None and (
             self.initial.shape not in {(1, self.loss.n_outputs), (len(self.y), self.loss.n_outputs)}

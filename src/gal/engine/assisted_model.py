@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gal.core.losses import Loss
 from gal.core.prediction import (
+    answers_by_round,
     closed_output,
     final_output,
     first_output,
@@ -107,10 +108,7 @@ class AssistedModel:
     def _own(self, output: Floats, answers: Answers) -> Floats:
         """F^T as far as the label holder's own models move it; with privacy, what the private refit does."""
         if self.refit is not None:
-            rounds = range(self.ensemble.n_rounds)
-            return self.refit.output(
-                [{name: values[index] for name, values in answers.values.items()} for index in rounds]
-            )
+            return self.refit.output(answers_by_round(self.ensemble, answers))
         return closed_output(self.ensemble, answers, output)
 
     def _first(self, table: Any) -> Floats | None:

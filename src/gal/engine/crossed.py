@@ -7,7 +7,7 @@ more than chance: the output is ``closed + share * (model - closed)`` in link sp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from gal.core.crossings import Answered, Crossings
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import Loss, SquaredError
+from gal.core.requests import FitRequest, Request
+from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.stacking import said
 
@@ -55,6 +57,62 @@ class CrossedForest:
 
 
 @dataclass(frozen=True)
+class PublicCrossing:
+    """Which crossed answers are asked for, by a noisy copy of the labels alone: the
+    private refit makes something of them.
+    """
+
+    crossings: Crossings
+    share: float = 0.0
+    validation_loss: float = float("nan")
+
+    def output(
+        self,
+        closed: Floats,
+        output: Floats,  # noqa: ARG002
+        parts: Mapping[str, Floats],  # noqa: ARG002
+        answers: Mapping[Answered, Floats32],  # noqa: ARG002
+    ) -> Floats:
+        """The public output stays what it was."""
+        return closed
+
+
+class FurtherAnswers:
+    """Keeps the answers of rounds beyond the task's, for a private refit: pass it as ``on_message``."""
+
+    def __init__(self, then: Any = None, *, keeps: bool = True) -> None:
+        """``then`` is told everything, too; ``keeps``: whether there will be a refit."""
+        self.then, self.keeps = then, keeps
+        self.said: dict[Answered, Floats32] = {}
+
+    def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
+        """Note one round trip."""
+        if self.then is not None:
+            self.then(requests, replies)
+        for request, answers in zip(requests, replies, strict=True) if self.keeps else ():
+            if isinstance(request, FitRequest) and request.target != "residual":
+                self.said |= {
+                    (request.round, name): np.asarray(values, dtype=np.float32)
+                    for name, values in answers.items()
+                    if isinstance(values, np.ndarray)
+                }
+
+    def added(
+        self, ensemble: Ensemble, fitted: Sequence[Mapping[str, Floats32]]
+    ) -> tuple[list[Mapping[str, Floats32]], list[Mapping[str, float]]]:
+        """The answers of rounds that are used, crossed ones as one round more, and what counts how much."""
+        rounds, counts = list(fitted), list(ensemble.coefficients)
+        if ensemble.crossing is None:
+            return rounds, counts
+        parts: dict[str, Floats] = {}
+        for values, weights in zip(rounds, counts, strict=True):
+            for name, weight in weights.items():
+                parts[name] = parts.get(name, 0.0) + weight * values[name].astype(np.float64)
+        products = ensemble.crossing.crossings.products(parts, self.said)
+        return [*rounds, products], [*counts, dict.fromkeys(products, 0.0)]
+
+
+@dataclass(frozen=True)
 class Interactions:
     """How crossed residuals are asked for and learned from: ``gal.core.crossings.LearnsCrossed``."""
 
@@ -63,6 +121,8 @@ class Interactions:
     """Cores that the forest is fitted with. What is learned does not depend on them."""
     flipped: float = 0.0
     """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
+    private: bool = False
+    """Labels are a noisy copy: what is heard is asked for in prediction, and the private refit uses it."""
 
     def __call__(
         self,
@@ -72,8 +132,10 @@ class Interactions:
         output: Floats,
         parts: Mapping[str, Floats],
         answers: Mapping[Answered, Floats32],
-    ) -> CrossedForest | None:
+    ) -> CrossedForest | PublicCrossing | None:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
+        if self.private:
+            return PublicCrossing(crossings)
         table = crossings.features(output, parts, answers)
         judges, weight = task.rows.validation, task.sample_weight
         heard = None if weight is None else weight[judges]

@@ -78,8 +78,8 @@ def make_task(
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    members = () if private or release is not None else sorted(set(organizations) - set(moving))
-    crossing = _crossing(options, labels, rows, members, n_jobs)
+    members = () if release is not None else sorted(set(organizations) - set(moving))
+    crossing = _crossing(options, labels, rows, members, n_jobs, private=private)
     return Task(
         y=labels.y,
         loss=labels.loss,
@@ -109,31 +109,33 @@ def make_task(
 
 
 def _crossing(
-    options: Options, labels: Labels, rows: Rows, members: Sequence[str], n_jobs: int | None
+    options: Options,
+    labels: Labels,
+    rows: Rows,
+    members: Sequence[str],
+    n_jobs: int | None,
+    *,
+    private: bool,
 ) -> Interactions | None:
-    """How residuals are crossed after the rounds; None where they are not, as with protected labels."""
-    signs = _signs(options, labels, rows, members) if members else 0
-    return Interactions(signs, n_jobs) if signs else None
-
-
-def _signs(options: Options, labels: Labels, rows: Rows, members: Sequence[str]) -> int:
-    """With how many signs residuals are crossed after the rounds; 0: not at all.
+    """How residuals are crossed after the rounds; None where they are not, as with noise on residuals.
 
     It needs validation rows to say whether it helps, two organizations whose models stand still, and a loss
-    that the label holder's own model knows.
+    that the label holder's own model knows. With noisy labels nothing judges: it is done on request.
     """
     wanted = options.interactions
-    possible = len(rows.validation) > 0 and closes(labels.loss) and len(members) > 1
+    judged = private or (len(rows.validation) > 0 and closes(labels.loss))
     if not isinstance(wanted, str):
-        if not possible:
+        if not judged or len(members) < 2:
             raise InvalidOptionError(
                 "interactions need validation rows (pass validation_fraction=0.1), a log loss or squared "
-                "error, and at least two organizations whose models do not move: pass interactions='off'"
+                "error, at least two organizations whose models do not move, and no noise on residuals: pass "
+                "interactions='off'"
             )
-        return int(wanted)
+        return Interactions(int(wanted), n_jobs, private=private)
     size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * SIGNS
     tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
-    return SIGNS if wanted == "auto" and possible and tried else 0
+    possible = judged and not private and len(members) > 1
+    return Interactions(SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
 
 
 def _closing(options: Options, n_jobs: int | None) -> Stacking:

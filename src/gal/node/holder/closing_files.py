@@ -31,8 +31,8 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
     return StoredClosing(
         digest=digest(path.read_bytes()),
         share=0.0 if closing is None else closing.share,
-        validation_loss=last.validation_loss,
-        crossed=None if crossing is None else crossing.share,
+        validation_loss=last.validation_loss if last.share > 0 else None,
+        crossed=None if crossing is None or crossing.share == 0 else crossing.share,
     )
 
 

@@ -51,8 +51,8 @@ class StoredClosing:
     """Of the file."""
     share: float
     """0 where there are crossed residuals only."""
-    validation_loss: float
-    """Of what predicts: with crossed residuals, where there are any."""
+    validation_loss: float | None
+    """Of what predicts: with crossed residuals, where there are any; None where nothing judges."""
     crossed: float | None = None
     """The share of what crossed residuals say; None where there are none."""
 

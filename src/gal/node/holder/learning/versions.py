@@ -157,7 +157,9 @@ class Versions:
         private = privacy_of(record.options).mechanism != "none"
         if private:  # sent first: when it is sent must not depend on the true labels
             self._send_end(learning, ensemble)
-            refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble)
+            refit = refit_facts(
+                version.task, labels, learning.reached, learning.moved, ensemble, learning.further
+            )
             finished = replace(finished, refit=refit)
         decided = self._decide(learning, finished, acceptance)
         state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
