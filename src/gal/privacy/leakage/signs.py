@@ -54,7 +54,8 @@ def measure_signs(transcript: Transcript, organization: str, columns: Any, *, se
     shares = counts / counts.sum()
     rows = np.random.default_rng(seed).permutation(len(signs))
     seen, kept = np.split(rows, [len(rows) // 2])
-    forest = ExtraTreesRegressor(30, min_samples_leaf=10, random_state=seed).fit(signs[seen], columns[seen])
+    target = columns[seen] if columns.shape[1] > 1 else columns[seen, 0]
+    forest = ExtraTreesRegressor(30, min_samples_leaf=10, random_state=seed).fit(signs[seen], target)
     said = forest.predict(signs[kept]).reshape(len(kept), -1)
     error = np.square(columns[kept] - said).mean(axis=0) / columns[kept].var(axis=0)
     told = tuple(float(max(0.0, 1.0 - one)) for one in error)
