@@ -35,7 +35,7 @@ Floats32 = NDArray[np.float32]
 AskingCrossed = Generator[list[FitRequest], list[Mapping[str, Reply]], "Crossed | None"]
 Pass = Generator[list[FitRequest], list[Mapping[str, Reply]], None]
 
-PASSES = (0.5, 0.25, 0.25)
+PASSES = (0.34, 0.26, 0.2, 0.2)
 """What share of the signs goes out in each pass."""
 
 HEARD = 2.5
