@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ HEARD = 2.5
 """An answer tells something of its target where their correlation, out of
 fold, is so many standard errors.
 """
+
+HINTED = 1.0
+"""After the first pass so many are enough to be followed once."""
 
 LEAST = 0.003
 """What share of a crossed residual the best answer must explain after the second pass: where it is less, even
@@ -103,7 +106,7 @@ def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
         for turn, width in enumerate(_widths(plan.signs)):
             if turn > 1 and not _tells_enough(heard):
                 break
-            chosen = {name: list(islice(_offered(heard, name), width)) for name in heard.signs}
+            chosen = {name: list(islice(_offered(heard, name, turn), width)) for name in heard.signs}
             if not any(chosen.values()):
                 break
             yield from _cross(heard, residual, chosen, first)
@@ -142,13 +145,16 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
             heard.signs[name] = [heard.sign(name, round) for round in said]
 
 
-def _offered(heard: _Heard, to: str) -> Iterator[tuple[Sign, Floats32]]:
+def _offered(heard: _Heard, to: str, turn: int) -> Iterator[tuple[Sign, Floats32]]:
     """Signs of others to cross the residual with for an organization, the most promising first.
 
-    Answers to residuals that were crossed with its own signs come before all others.
+    A first pass may have missed it: the second also follows what was hardly heard, and tries the rest.
     """
     before = list(heard.sent.get(to, []))
-    for sign, values in _unheard(heard, to) if not heard.vectors else _echoes(heard, to):
+    found = [_unheard(heard, to)] if turn == 0 else [_echoes(heard, to, HEARD)]
+    if turn == 1:
+        found += [_echoes(heard, to, HINTED), _unheard(heard, to)]
+    for sign, values in chain(*found):
         if all(abs(float(np.mean(values * other))) < ALIKE for other in before):
             before.append(values)
             yield sign, values
@@ -162,8 +168,9 @@ def _unheard(heard: _Heard, to: str) -> Iterator[tuple[Sign, Floats32]]:
         yield from (one for one in turn if one is not None)
 
 
-def _echoes(heard: _Heard, to: str) -> Iterator[tuple[Sign, Floats32]]:
-    found = [one for one in heard.vectors if one.score >= HEARD and one.organization != to]
+def _echoes(heard: _Heard, to: str, least: float) -> Iterator[tuple[Sign, Floats32]]:
+    """Signs of answers that others gave; first those to residuals crossed with its own signs."""
+    found = [one for one in heard.vectors if one.score >= least and one.organization != to]
     for one in sorted(found, key=lambda one: (one.sign.organization != to, -one.score)):
         yield heard.sign(one.organization, one.round)
 
