@@ -189,7 +189,8 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.engine.task_making.SIGNS", 4)  # enough to compare, and a third of the time
+    signs = 4 if "crossed" in name else 1  # enough to compare, and less time
+    monkeypatch.setattr("gal.engine.task_making.SIGNS", signs)
     table, y = made(name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
