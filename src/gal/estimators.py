@@ -23,6 +23,7 @@ from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
+from gal.engine.crossed import FurtherAnswers
 from gal.engine.drivers import Traffic, drive_learning, fitted_now, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
@@ -74,6 +75,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         n_folds: int = 5,
         fully_corrective: bool = False,
         closing: Any = "auto",
+        interactions: str | int = "auto",
         scale_residual: str | bool = "auto",
         min_rate: float | None = 1e-6,
         patience: int | None = 3,
@@ -102,6 +104,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.n_folds = n_folds
         self.fully_corrective = fully_corrective
         self.closing = closing
+        self.interactions = interactions
         self.scale_residual = scale_residual
         self.min_rate = min_rate
         self.patience = patience
@@ -161,17 +164,17 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         ``true_labels``, where the task learns from protected ones: for the private refit.
         """
         clock = Clock(self.on_round)
+        further = FurtherAnswers(self.on_message, keeps=true_labels is not None)
         with (
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
             ensemble = drive_learning(
-                task, members, run, on_round=observer, traffic=self.traffic_, on_message=self.on_message
+                task, members, run, on_round=observer, traffic=self.traffic_, on_message=further
             )
         if true_labels is not None and clock.reached is not None and ensemble.asked():
-            fitted = fitted_now(task, ensemble, clock.reached, members)
+            fitted, counts = further.added(ensemble, fitted_now(task, ensemble, clock.reached, members))
             y, loss, start = true_labels.y, true_labels.loss, task.first_output
-            counts = ensemble.coefficients
             self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
         return ensemble, clock.seconds
 
@@ -202,6 +205,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.contributions_ = dict(self.ensemble_.earned)
         self.shares_ = self.ensemble_.shares
         self.closing_ = self.ensemble_.closing
+        self.crossing_ = self.ensemble_.crossing
 
     @property
     def local_models_(self) -> dict[str, dict[int, tuple[Any, ...]]]:
@@ -235,9 +239,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """What each organization adds to the output of each row; the columns sum to it exactly.
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
-        part is its deviation from its own average, so a useless one has about 0. Where a closing model
-        takes part, ``closing model`` is what it adds to their sum; ``private refit`` likewise. With several
-        outputs the columns are pairs (organization, output).
+        part is its deviation from its own average, so a useless one has about 0. Where a closing model or
+        crossed residuals take part, ``closing model`` is what they add to their sum; ``private refit``
+        likewise. With several outputs the columns are pairs (organization, output).
         """
         model, table, answers = self._ask(X)
         index = table.index if is_frame(table) else None

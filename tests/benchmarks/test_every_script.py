@@ -26,6 +26,7 @@ SMALLEST = {
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
     "engine": "--rows 1000 --fit-seconds 0.01",
+    "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",
     "mutants": "",
     "nodes": "bytes --rows 300",
     "privacy": "canaries --seeds 1 --sets Wine",

@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 import gal
 from gal import GALClassifier, GALRegressor
-from gal.core.coalitions import Spoken, outputs_by_coalition, spoken
+from gal.core.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
 from gal.core.games import game_of
 from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import Ensemble, ensemble_of, plain
@@ -225,7 +225,7 @@ def test_the_closing_model_hears_the_absent_speak_of_other_rows() -> None:
 
     rng = np.random.default_rng(0)
     replies = {name: rng.normal(size=(50, 1)).astype(np.float32) for name in "ab"}
-    said = spoken(np.zeros((50, 1)), [{"a": 1.0, "b": 1.0}], [replies], Product(), seed=0)
+    said = spoken(np.zeros((50, 1)), [{"a": 1.0, "b": 1.0}], [replies], OwnModels(Product()), seed=0)
     assert said.closed is not None
     whole, without = said.closed([frozenset(), frozenset("b")])
     product = replies["a"].astype(float) * replies["b"]

@@ -404,3 +404,68 @@ def test_baselines_know_no_mechanism() -> None:
     X, y = table()
     with pytest.raises(InvalidOptionError, match="knows no privacy mechanism"):
         LateSumClassifier(PARTS, local_models=Ridge(), privacy=noisy_response(1.0)).fit(X, y)
+
+
+def together(n: int = 3000, seed: int = 0) -> tuple[Values, Values]:
+    """Two classes that follow from the signs of a column of the bank and one of the shop, together."""
+    X = np.random.default_rng(seed).normal(size=(n, 6))
+    return X, (X[:, 0] * X[:, 2] > 0).astype(int)
+
+
+class Copy(Fixed):
+    """A source that gives the same noisy copy for all labels: one from which something can be learned."""
+
+    def __init__(self, codes: Values) -> None:
+        super().__init__()
+        self.codes = codes
+
+    def randomised_response(self, codes: Values, n_classes: int, keep: float) -> Values:
+        assert len(codes) == len(self.codes)
+        return self.codes
+
+
+def crossed_under(privacy: Any, y: Values, X: Values) -> tuple[GALClassifier, list[Any]]:
+    sent = Sent()
+    model = GALClassifier(
+        PARTS, rounds=2, privacy=privacy, interactions=6, random_state=0, on_message=sent
+    ).fit(X, y)
+    return model, sent.traffic
+
+
+def test_which_residuals_are_crossed_follows_from_the_noisy_copy_alone() -> None:
+    """Other true labels, the same copy: the same signs, passes and requests, in prediction too."""
+    X, y = together(1500)
+    noisy = np.where(np.random.default_rng(1).random(len(y)) < 0.1, 1 - y, y)
+    found = [
+        crossed_under(RandomisedResponse(2.0, classes=[0, 1], source=Copy(noisy)), labels, X)
+        for labels in (y, 1 - y, np.random.default_rng(2).integers(0, 2, len(y)))
+    ]
+    (first, traffic), *others = found
+    assert first.crossing_ is not None
+    assert len(traffic) > 2 + 4 + 6
+    for model, same in others:
+        assert same == traffic
+        assert model.crossing_ == first.crossing_
+        assert (model.ensemble_.asked(), model.ensemble_.asked_rounds) == (
+            first.ensemble_.asked(),
+            first.ensemble_.asked_rounds,
+        )
+
+
+def test_the_private_refit_hears_what_is_known_only_together() -> None:
+    X, y = together()
+    noise = RandomisedResponse(2.0, classes=[0, 1], source=SeededNoise(1))
+    model, _ = crossed_under(noise, y, X)
+    assert model.private_refit_ is not None
+    new, truth = together(seed=1)
+    assert model.score(new, truth) > 0.9
+    plain = GALClassifier(PARTS, rounds=2, privacy=clone(noise, safe=False), random_state=0).fit(X, y)
+    assert plain.crossing_ is None  # only on request
+    assert plain.score(new, truth) < 0.6
+
+
+def test_noise_on_residuals_cannot_be_crossed() -> None:
+    X, y = together(600)
+    for given in (GaussianResiduals(2.0, 1e-6, classes=[0, 1]), PaperLaplace(1.0)):
+        with pytest.raises(InvalidOptionError, match="no noise on residuals"):
+            GALClassifier(PARTS, rounds=1, privacy=given, interactions=4).fit(X, y)

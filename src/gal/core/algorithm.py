@@ -13,11 +13,22 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
 from gal.core.cross_validation import LeftOut
+from gal.core.crossing import cross
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
 from gal.core.revisit import revisit
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import ENDED, advance, at, broadcast, conclude, fitted_exactly, line_along, start
+from gal.core.steps import (
+    ENDED,
+    advance,
+    at,
+    best_rounds,
+    broadcast,
+    conclude,
+    fitted_exactly,
+    line_along,
+    start,
+)
 from gal.core.task import Task
 from gal.core.weights import Fitted
 from gal.errors import InvalidInputError
@@ -76,14 +87,15 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     model, both are closed before they are compared.
 
     Where models move, the last list asks what they say now of the task's own rows, and weights and
-    rates are found once more on that (see ``revisit.py``).
+    rates are found once more on that (see ``revisit.py``). Where residuals are crossed, that is asked for
+    last (see ``crossing.py``).
     """
     if progress is not None and progress.output.shape != (task.rows.n, task.loss.n_outputs):
         raise InvalidInputError(
             f"this progress has outputs of shape {progress.output.shape}, the task needs "
             f"{(task.rows.n, task.loss.n_outputs)}: it belongs to other rows"
         )
-    again = bool(task.moving) or task.closing is not None
+    again = bool(task.moving) or task.closing is not None or task.crossing is not None
     if progress is not None and again and len(progress.fitted) < len(progress.rounds):
         raise InvalidInputError(
             "this progress has no replies kept, which models that move and a closing model need: it belongs "
@@ -101,8 +113,9 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     alone = own[0][0] if own else None
     if task.moving:
         assisted, alone, why = yield from revisit(task, assisted, alone, why)
-    judged = None if judge_alone is None else judge_alone.judge()
-    return conclude(task, assisted, alone, judge.judge(), judged, why)
+    judged, judged_alone = judge.judge(), None if judge_alone is None else judge_alone.judge()
+    crossed = yield from cross(task, best_rounds("assisted", assisted, judged))
+    return conclude(task, assisted, alone, judged, judged_alone, why, crossed)
 
 
 def _parts(judge: LeftOut, track: Track) -> list[Rounds]:
@@ -118,7 +131,7 @@ def predict(ensemble: Ensemble, n_rows: int) -> Predicting:
 
     F^T(x) = F^0(x) + sum_t sum_m eta^t w_m^t f_m^t(x_m) is added up in ``prediction.py``.
     """
-    request = PredictRequest(tuple(range(1, ensemble.n_rounds + 1)), ensemble.asked(), ensemble.track)
+    request = PredictRequest(ensemble.asked_rounds, ensemble.asked(), ensemble.track)
     replies = (yield request) if request.organizations else {}
     return accept_predicted(ensemble, request, replies, n_rows)
 

@@ -3,7 +3,8 @@
 Every organization's part of F^T is known for the rows that judge. Where only some are there, the best that
 the label holder could make of it is estimated as the projection of the final output on what is left: her
 model alone, her own part, and theirs. No label takes part in it, so that noise finds nothing to fit. Of the
-closing model it asks what it says when the answers of those who are not there are those of another row.
+label holder's own models it asks what they say when the answers of those who are not there are those of
+another row.
 
 It is an estimate: with fewer organizations the others would have been sent other residuals.
 """
@@ -11,12 +12,14 @@ It is an estimate: with fewer organizations the others would have been sent othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
+from gal.core.crossings import Answered, CrossedModel
 from gal.core.games import Game
 
 Floats = NDArray[np.float64]
@@ -34,14 +37,36 @@ class Spoken:
     final: Floats
     """What the whole model says."""
     closed: Callable[[Sequence[frozenset[str]]], list[Floats]] | None = None
-    """What the closing model adds where some do not answer for the row, for each set of those who do not."""
+    """What her own models add where some do not answer for the row, for each set of those who do not."""
+
+
+@dataclass(frozen=True)
+class OwnModels:
+    """What the label holder makes of the answers after they are added up."""
+
+    closing: ClosingModel | None = None
+    crossing: CrossedModel | None = None
+    crossed: Mapping[Answered, Floats32] = field(default_factory=dict)
+    """Answers to crossed residuals, of the rows in question."""
+
+    @property
+    def none(self) -> bool:
+        """Whether the sum is all."""
+        return self.closing is None and self.crossing is None
+
+    def output(
+        self, output: Floats, parts: Mapping[str, Floats], used: Sequence[Mapping[str, Floats32]]
+    ) -> Floats:
+        """What they make of F^T; ``used`` are the answers by round."""
+        closed = output if self.closing is None else self.closing.output(output, used)
+        return closed if self.crossing is None else self.crossing.output(closed, output, parts, self.crossed)
 
 
 def spoken(
     first: Floats,
     coefficients: Sequence[Mapping[str, float]],
     replies: Sequence[Mapping[str, Floats32]],
-    closing: ClosingModel | None,
+    own: OwnModels,
     seed: int,
 ) -> Spoken:
     """From replies of these rows by round, and how much they count."""
@@ -51,7 +76,7 @@ def spoken(
         for name, count in counts.items():
             parts[name] += count * values[name].astype(np.float64)
     output = first + sum(parts.values(), np.zeros_like(first))
-    if closing is None:
+    if own.none:
         return Spoken(first, parts, output)
     used = [
         {name: values[name] for name in counts} for counts, values in zip(coefficients, replies, strict=False)
@@ -59,15 +84,17 @@ def spoken(
     other = np.random.default_rng(seed).permutation(len(first))
 
     def closed(absent: Sequence[frozenset[str]]) -> list[Floats]:
+        def many(values: Any, name: str) -> Any:
+            return np.concatenate([values[other] if name in some else values for some in absent])
+
         moved = np.concatenate([_without(output, parts, some, other) for some in absent])
-        said = [
-            {
-                name: np.concatenate([v[other] if name in some else v for some in absent])
-                for name, v in one.items()
-            }
-            for one in used
-        ]
-        return np.split(closing.output(moved, said) - moved, len(absent))  # asked once: every call costs
+        there = replace(own, crossed={key: many(values, key[1]) for key, values in own.crossed.items()})
+        said = there.output(
+            moved,
+            {name: many(values, name) for name, values in parts.items()},
+            [{name: many(values, name) for name, values in one.items()} for one in used],
+        )
+        return np.split(said - moved, len(absent))  # asked once: every call costs
 
     return Spoken(first, parts, output + closed([frozenset()])[0], closed)
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
-from gal.core.coalitions import Spoken, outputs_by_coalition, spoken
+from gal.core.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
 from gal.core.cross_validation import Judgement
+from gal.core.crossings import Answered, CrossedModel
 from gal.core.games import Game, earned, earned_by, game_of, resampled_means
 from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import ByName, Progress
@@ -51,6 +52,14 @@ class Concluded(Protocol):
     @property
     def closing(self) -> ClosingModel | None:
         """What closes it."""
+
+    @property
+    def crossing(self) -> CrossedModel | None:
+        """What moves it by answers to crossed residuals."""
+
+    @property
+    def crossed_answers(self) -> Mapping[Answered, Floats32]:
+        """Those answers, of the task's own rows."""
 
     @property
     def judged(self) -> Judgement | None:
@@ -138,7 +147,7 @@ def _rows(task: Task, helped: Concluded, game: Game | None) -> NDArray[np.intp] 
     kept = len(helped.progress.fitted or helped.progress.heard)
     if len(rows) == 0 or kept < helped.kept:
         return None
-    if helped.closing is not None and game is not None:
+    if (helped.closing is not None or helped.crossing is not None) and game is not None:
         most = max(CLOSED_ROWS // len(game.coalitions), FEWEST_ROWS)
         rows = rows[:: -(-len(rows) // most)] if len(rows) > most else rows
     return rows
@@ -154,7 +163,10 @@ def _spoken(task: Task, one: Concluded, rows: NDArray[np.intp]) -> Spoken:
         ]
     else:
         replies = one.progress.heard[: one.kept]
-    return spoken(first.copy(), one.coefficients, replies, one.closing, task.seed)
+    needed = () if one.crossing is None else one.crossing.crossings.answered
+    crossed = {key: one.crossed_answers[key][rows] for key in needed}
+    models = OwnModels(one.closing, one.crossing, crossed)
+    return spoken(first.copy(), one.coefficients, replies, models, task.seed)
 
 
 def _part(task: Task, part: int) -> NDArray[np.intp]:

@@ -58,8 +58,8 @@ class Bounds:
         """Those of an organization; None where nothing is known, as in ensembles of before."""
         spread = np.full((len(request.rounds), ensemble.n_outputs, len(SHARES)), np.nan)
         for place, index in enumerate(request.rounds):
-            found = ensemble.rounds[index - 1].spread.get(name)
-            if found is not None and name in ensemble.coefficients[index - 1]:
+            found = ensemble.spread(index, name)
+            if found is not None and ensemble.counts(index, name):
                 spread[place] = found
         return None if np.isnan(spread).all() else Bounds(spread)
 

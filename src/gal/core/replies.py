@@ -67,10 +67,10 @@ def accept_predicted(
     degraded = np.zeros(n_rows, dtype=np.bool_)
     for name in request.organizations:
         means = np.array(
-            [_mean(ensemble, index, name) for index in request.rounds], dtype=np.float32
+            [ensemble.mean_answer(index, name) for index in request.rounds], dtype=np.float32
         ).reshape(len(request.rounds), 1, ensemble.n_outputs)
         answer, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
-        counts = np.array([name in ensemble.coefficients[index - 1] for index in request.rounds])
+        counts = np.array([ensemble.counts(index, name) for index in request.rounds])
         if answer is not None and n_rows > 0:
             # A round that it missed has no coefficient, and needs no answer.
             answer = np.where(np.isnan(answer) & ~counts[:, None, None], means, answer)
@@ -113,11 +113,6 @@ def accept_moved(
         else:
             moved[name] = values
     return moved, failed
-
-
-def _mean(ensemble: Ensemble, round: int, name: str) -> tuple[float, ...]:
-    # An organization that missed this round has no model of it; its coefficient is 0 anyway.
-    return ensemble.rounds[round - 1].mean_fitted.get(name, (0.0,) * ensemble.n_outputs)
 
 
 def read_reply(

@@ -13,6 +13,9 @@ from gal.core.rows import Rows
 Track = Literal["assisted", "alone"]
 """Which of the label holder's two models a request belongs to; other organizations see only the first."""
 
+Target = Literal["residual", "random", "crossed"]
+"""A residual; random numbers, with no label in them; or a residual times signs, to be fitted out of fold."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -23,9 +26,13 @@ class Terms:
     rounds: int
     seed: int
 
-    def rows_for(self, part: int | None) -> Rows:
-        """Row roles of a request: of the task itself, or of its cross-validation without a part."""
-        return self.rows if part is None else self.rows.without(part)
+    def rows_for(self, request: FitRequest) -> Rows:
+        """Row roles of a request: of the task itself, of its cross-validation without a part, or of rounds
+        beyond the task's.
+        """
+        if request.part is not None:
+            return self.rows.without(request.part)
+        return self.rows if request.target == "residual" else self.rows.further(request.target == "crossed")
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class FitRequest:
     track: Track = "assisted"
     part: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
+    target: Target = "residual"
+    """What ``residual`` holds; anything else in a round beyond the task's (see ``crossing.py``)."""
 
 
 @dataclass(frozen=True)

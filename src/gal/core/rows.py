@@ -6,7 +6,7 @@ out-of-fold) values, the others with predictions, because they are never fitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,7 +25,8 @@ class Rows:
     ``search`` are the rows on which weights and rate are chosen: the fit rows themselves, or
     held-out ones. ``folds`` (one number per fit row) asks for out-of-fold values: a fit row gets the
     prediction of a model that was not fitted on its fold. ``parts`` (one number per row) asks for a
-    cross-validation: the same learning once more for each part, without its rows.
+    cross-validation: the same learning once more for each part, without its rows. ``crossing`` (one number
+    per fit row) are the folds of crossed residuals, which are always fitted out of fold.
     """
 
     n: int
@@ -34,12 +35,15 @@ class Rows:
     validation: NDArray[np.intp]
     folds: NDArray[np.intp] | None = None
     parts: NDArray[np.intp] | None = None
+    crossing: NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
         if len(self.fit) == 0:
             raise InvalidOptionError(f"no rows are left to fit: {self.n} rows, all of them held out")
         if self.folds is not None and len(self.folds) != len(self.fit):
             raise InvalidOptionError(f"{len(self.folds)} fold numbers for {len(self.fit)} fit rows")
+        if self.crossing is not None and len(self.crossing) != len(self.fit):
+            raise InvalidOptionError(f"{len(self.crossing)} fold numbers for {len(self.fit)} fit rows")
         if self.parts is not None and (len(self.parts) != self.n or len(self.fit) != self.n):
             raise InvalidOptionError("a cross-validation takes all rows: none can be held out as well")
 
@@ -53,10 +57,28 @@ class Rows:
         """How many parts the cross-validation has; 0 where there is none."""
         return 0 if self.parts is None else int(self.parts.max()) + 1
 
+    def further(self, crossed: bool) -> Rows:
+        """The roles in rounds beyond the task's: only crossed residuals are fitted out of fold."""
+        return replace(self, folds=self.crossing if crossed else None)
+
     def without(self, part: int) -> Rows:
         """The roles when this part is left out: its rows validate, the others are fitted."""
         fit = np.flatnonzero(self.parts != part)
         return Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
+
+
+CROSSING_FOLDS = 2
+"""Folds of crossed residuals, unless there are folds already."""
+
+
+def with_crossing(rows: Rows, rng: np.random.Generator, n_folds: int = CROSSING_FOLDS) -> Rows:
+    """The same roles with folds for crossed residuals: those that there are, or drawn at random."""
+    if rows.folds is not None:
+        return replace(rows, crossing=rows.folds)
+    order = rng.permutation(len(rows.fit))
+    number = np.empty(len(order), dtype=np.intp)
+    number[order] = np.arange(len(order)) * n_folds // len(order)
+    return replace(rows, crossing=number)
 
 
 def all_rows(n: int) -> Rows:

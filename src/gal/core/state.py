@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
+from gal.core.crossings import CrossedModel
 from gal.core.requests import Track
 from gal.core.shares import Shares, shares_of
 
@@ -106,6 +107,8 @@ class Ensemble:
     """Who earned what on the rows that validate; None where none do, or where files of before had none."""
     closing: ClosingModel | None = field(default=None, compare=False, metadata={"plain": False})
     """What the label holder's own last model makes of the answers; None: they are only added up."""
+    crossing: CrossedModel | None = field(default=None, compare=False, metadata={"plain": False})
+    """What it makes of answers to crossed residuals; None: there are none, or they do not help."""
 
     @property
     def earned(self) -> Mapping[str, float]:
@@ -124,9 +127,37 @@ class Ensemble:
         """How many rounds the model uses: the best validated ones."""
         return len(self.coefficients)
 
+    @property
+    def asked_rounds(self) -> tuple[int, ...]:
+        """The rounds that prediction asks for: those that are used, and those of crossed residuals."""
+        further = () if self.crossing is None else self.crossing.crossings.rounds
+        return (*range(1, self.n_rounds + 1), *further)
+
     def asked(self, rounds: int | None = None) -> tuple[str, ...]:
-        """Organizations whose answers count in the first ``rounds`` rounds (default: all)."""
-        return tuple(sorted({name for counts in self.coefficients[:rounds] for name in counts}))
+        """Organizations whose answers count in the first ``rounds`` rounds (default: all, and crossed)."""
+        counted = {name for counts in self.coefficients[:rounds] for name in counts}
+        if rounds is None and self.crossing is not None:
+            counted |= set(self.crossing.crossings.organizations)
+        return tuple(sorted(counted))
+
+    def counts(self, round: int, name: str) -> bool:
+        """Whether what an organization says of a round is used."""
+        if round <= self.n_rounds:
+            return name in self.coefficients[round - 1]
+        return self.crossing is not None and (round, name) in self.crossing.crossings.answered
+
+    def mean_answer(self, round: int, name: str) -> tuple[float, ...]:
+        """What stands in for an organization that cannot be asked; 0 where it missed the round."""
+        nothing = (0.0,) * self.n_outputs
+        if self.crossing is not None and round > self.n_rounds:
+            return self.crossing.crossings.means.get(f"{round} {name}", nothing)
+        return self.rounds[round - 1].mean_fitted.get(name, nothing)
+
+    def spread(self, round: int, name: str) -> tuple[tuple[float, ...], ...] | None:
+        """What an organization's answers of a round were like in learning; None where nothing is known."""
+        if self.crossing is not None and round > self.n_rounds:
+            return self.crossing.crossings.spreads.get(f"{round} {name}")
+        return self.rounds[round - 1].spread.get(name)
 
 
 @dataclass(frozen=True)

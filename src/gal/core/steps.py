@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, overload
 
 import numpy as np
@@ -13,6 +13,7 @@ from gal.core.closings import ClosingModel
 from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
+from gal.core.crossings import Answered, Crossed, CrossedModel
 from gal.core.earnings import judging_rows, share_out
 from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
@@ -193,7 +194,7 @@ def _heard(
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class BestRounds:
     """One of the label holder's two models: its best validated rounds, and what closes them."""
 
     track: Track
@@ -205,6 +206,9 @@ class _Candidate:
     trust: float
     judged: Judgement | None = None
     closing: ClosingModel | None = None
+    crossing: CrossedModel | None = None
+    crossed_answers: Mapping[Answered, Floats32] = field(default_factory=dict)
+    """To crossed residuals, of the task's own rows, where they are followed."""
 
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
@@ -214,7 +218,34 @@ class _Candidate:
     @property
     def validated(self) -> float:
         """The loss by which both are compared: of the closed model."""
+        if self.crossing is not None and self.crossing.share > 0:
+            return self.crossing.validation_loss
         return min(self.losses) if self.closing is None else self.closing.validation_loss
+
+    def added_up(self, task: Task) -> tuple[Floats, dict[str, Floats]]:
+        """F^T of the task's own rows (n, K), and what each organization that counts added to it."""
+        shape = task.rows.n, task.loss.n_outputs
+        parts: dict[str, Floats] = {}
+        for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False):
+            for name, count in counts.items():
+                parts[name] = parts.get(name, np.zeros(shape)) + count * replies[name].astype(np.float64)
+        output = np.broadcast_to(task.first_output, shape).copy()
+        for name in sorted(parts):
+            output += parts[name]
+        return output, {name: parts[name] for name in sorted(parts)}
+
+    def crossed(self, task: Task, crossed: Crossed | None) -> BestRounds:
+        """The same moved by what answers to crossed residuals say, as far as validation rows believe it."""
+        if task.crossing is None or crossed is None:
+            return self
+        output, parts = self.added_up(task)
+        used = [
+            {name: replies[name] for name in counts}
+            for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False)
+        ]
+        closed = output if self.closing is None else self.closing.output(output, used)
+        model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers)
+        return replace(self, crossing=model, crossed_answers={} if model is None else crossed.answers)
 
 
 def conclude(
@@ -224,14 +255,15 @@ def conclude(
     judged: Judgement | None,
     judged_alone: Judgement | None,
     why: str,
+    crossed: Crossed | None = None,
 ) -> Ensemble:
     """The best validated rounds, closed; of the label holder alone where assistance does not help there."""
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
-    chosen = helped = _candidate(task, "assisted", assisted, judged)
+    chosen = helped = _closed(task, best_rounds("assisted", assisted, judged)).crossed(task, crossed)
     own, own_loss = None, float("nan")
     if alone is not None and (judged is None) == (judged_alone is None):
-        own = _candidate(task, "alone", alone, judged_alone)
+        own = _closed(task, best_rounds("alone", alone, judged_alone))
         own_loss = own.validated
         if own_loss < chosen.validated:
             chosen = own
@@ -258,19 +290,24 @@ def conclude(
         stopped=why,
         shares=share_out(task, helped, own, used=chosen is helped),
         closing=chosen.closing,
+        crossing=chosen.crossing,
     )
 
 
-def _candidate(task: Task, track: Track, progress: Progress, judged: Judgement | None) -> _Candidate:
-    """The best validated rounds of a track, and the closing model that was learned from its replies."""
+def best_rounds(track: Track, progress: Progress, judged: Judgement | None) -> BestRounds:
+    """The best validated rounds of a track."""
     losses = _validated(progress, judged)
     kept = len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
     trust = 1.0 if judged is None else judged.trusts[kept]
-    found = _Candidate(track, progress, losses, kept, trust, judged)
+    return BestRounds(track, progress, losses, kept, trust, judged)
+
+
+def _closed(task: Task, found: BestRounds) -> BestRounds:
+    """The same with the closing model that was learned from its replies."""
     counts = found.coefficients
     if task.closing is None or not any(counts):
         return found
-    return replace(found, closing=task.closing(task, counts, progress.fitted[:kept]))
+    return replace(found, closing=task.closing(task, counts, found.progress.fitted[: found.kept]))
 
 
 def _earned(task: Task, chosen: Progress, kept: int, trust: float) -> tuple[float, dict[str, float]]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
+from gal.core.crossings import SEEDS, LearnsCrossed
 from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
 from gal.core.releases import Release
@@ -53,6 +54,8 @@ class Task:
     """What leaves instead of the residuals; None: they are sent as they are."""
     closing: LearnsClosing | None = None
     """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
+    crossing: LearnsCrossed | None = None
+    """Asks for crossed residuals after the last round, and learns from the answers (see ``crossing.py``)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -74,6 +77,9 @@ class Task:
         if self.release is None or not self.release.steers:  # that a check fails would tell of the labels
             self.loss.check(self.y)
         self._check_sample_weight()
+        judged = self.crossing is None or self.crossing.private or len(self.rows.validation) > 0
+        if not judged or (self.crossing is not None and self.rows.crossing is None):
+            raise InvalidOptionError("crossed residuals need folds and validation rows")
         if self.initial is not None and (
             self.initial.shape not in {(1, self.loss.n_outputs), (len(self.y), self.loss.n_outputs)}
             or not np.isfinite(self.initial).all()
@@ -107,6 +113,7 @@ class Task:
             "a cross-validation": self.rows.n_parts > 0,
             "a comparison with learning alone": self.alone is not None,
             "a closing model": self.closing is not None,
+            "crossed residuals": self.crossing is not None,
             "fully corrective steps": self.fully_corrective,
             "models that move": bool(self.moving),
             "sample weights": self.sample_weight is not None,
@@ -152,13 +159,20 @@ class Task:
             moving=moving,
             keep_fitted=False,
             closing=None,
+            crossing=None,
         )
 
     @property
     def keeps_fitted(self) -> bool:
         """Whether the progress keeps all replies: someone looks at them again."""
-        looked_at = self.fully_corrective or self.keep_fitted or self.closing is not None
+        looked_at = self.fully_corrective or self.keep_fitted
+        looked_at = looked_at or self.closing is not None or self.crossing is not None
         return looked_at or self.rows.n_parts > 0 or bool(self.moving)
+
+    @property
+    def further(self) -> int:
+        """How many rounds beyond its own there can be: of random targets, and of crossed residuals."""
+        return 0 if self.crossing is None else SEEDS + self.crossing.signs
 
     @property
     def terms(self) -> Terms:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.coalitions import Spoken, spoken
+from gal.core.coalitions import OwnModels, Spoken, spoken
 from gal.core.losses import Loss
 from gal.core.prediction import (
+    answers_by_round,
     closed_output,
     final_output,
     first_output,
     outputs_by_organization,
+    own_models,
     staged_outputs,
 )
 from gal.core.replies import Answers
@@ -98,7 +100,8 @@ class AssistedModel:
             part -= average
             base += average
         parts = {"base": base, **added}
-        if self.ensemble.closing is not None or self.refit is not None:
+        own = self.ensemble.closing, self.ensemble.crossing, self.refit
+        if any(one is not None for one in own):
             output = final_output(self.ensemble, answers, self._first(table))
             name = "closing model" if self.refit is None else "private refit"
             parts[name] = self._own(output, answers) - output
@@ -109,16 +112,13 @@ class AssistedModel:
         first = first_output(self.ensemble, len(answers.degraded), self._first(table))
         counts = self.ensemble.coefficients
         said = [{name: answers.values[name][at] for name in one} for at, one in enumerate(counts)]
-        closing = self.ensemble.closing if self.refit is None else None
-        return replace(spoken(first, counts, said, closing, seed=0), final=self.output(table, answers))
+        own = own_models(self.ensemble, answers) if self.refit is None else OwnModels()
+        return replace(spoken(first, counts, said, own, seed=0), final=self.output(table, answers))
 
     def _own(self, output: Floats, answers: Answers) -> Floats:
-        """F^T as far as the closing model moves it; with privacy, what the private refit makes of it."""
+        """F^T as far as the label holder's own models move it; with privacy, what the private refit does."""
         if self.refit is not None:
-            rounds = range(self.ensemble.n_rounds)
-            return self.refit.output(
-                [{name: values[index] for name, values in answers.values.items()} for index in rounds]
-            )
+            return self.refit.output(answers_by_round(self.ensemble, answers))
         return closed_output(self.ensemble, answers, output)
 
     def _first(self, table: Any) -> Floats | None:

@@ -193,8 +193,8 @@ def _drive(
             try:
                 requests = steps.send(replies)
             except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
-                unclosed = task.closing is not None
-                steps = learn(replace(task, closing=None), progress=reached)
+                unclosed = task.closing is not None or task.crossing is not None
+                steps = learn(replace(task, closing=None, crossing=None), progress=reached)
                 next(steps)
                 requests = steps.throw(EndLearning())
     except StopIteration as end:

@@ -17,6 +17,9 @@ from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights
 from gal.errors import InvalidOptionError
 
+MOST_SIGNS = 100
+"""With more signs than this nobody crosses a residual."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -33,6 +36,7 @@ class Options:
     n_folds: int = 5
     fully_corrective: bool = False
     closing: Any = "auto"
+    interactions: str | int = "auto"
     scale_residual: str | bool = "auto"
     min_rate: float | None = 1e-6
     patience: int | None = 3
@@ -47,6 +51,13 @@ class Options:
         own = hasattr(self.closing, "fit") and not isinstance(self.closing, type)
         if not (own or isinstance(self.closing, bool) or is_auto(self.closing)):
             raise InvalidOptionError(f"closing must be 'auto', True, False or a model, got {self.closing!r}")
+        signs = self.interactions
+        number = isinstance(signs, int | np.integer) and not isinstance(signs, bool)
+        if not (signs in ("auto", "off") if isinstance(signs, str) else number and 1 <= signs <= MOST_SIGNS):
+            raise InvalidOptionError(
+                f"interactions must be 'auto', 'off' or how many signs residuals are crossed with, 1 to "
+                f"{MOST_SIGNS}, got {signs!r}"
+            )
 
     @property
     def paper(self) -> bool:

@@ -145,7 +145,7 @@ def fit_locally(
     are then averaged for all other rows, now and in prediction. ``previous`` is what a moving model
     goes on from. A failure of the local model comes out as LocalModelError.
     """
-    rows = terms.rows_for(request.part)
+    rows = terms.rows_for(request)
     if view.shape[0] != rows.n:
         raise InvalidInputError(f"organization {name!r} has {view.shape[0]} rows, the task has {rows.n}")
     template = as_local_model(model, terms.n_outputs, name)

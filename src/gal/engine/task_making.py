@@ -14,10 +14,11 @@ from gal.core.line_search import line_search
 from gal.core.losses import AbsoluteError
 from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
-from gal.core.rows import FittedValues, Rows, assign_rows
+from gal.core.rows import FittedValues, Rows, assign_rows, with_crossing
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import AssistanceWeights, assistance_weights
+from gal.engine.crossed import Interactions
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
@@ -36,6 +37,12 @@ PARTS = 4
 
 CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
+
+SIGNS = 12
+"""With how many signs a residual is crossed for each organization, unless somebody says it."""
+
+CROSSED_BYTES = 2**30
+"""Crossed residuals and their answers larger than this together are not tried unless asked to."""
 
 CLOSING_ROWS = 1_000_000
 """A forest on more rows than this takes gigabytes and hours: only where it is asked for."""
@@ -72,11 +79,13 @@ def make_task(
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    members = () if release is not None else sorted(set(organizations) - set(moving))
+    crossing = _crossing(options, labels, rows, members, n_jobs, private=private)
     return Task(
         y=labels.y,
         loss=labels.loss,
         organizations=tuple(sorted(organizations)),
-        rows=rows,
+        rows=rows if crossing is None else with_crossing(rows, np.random.default_rng([seed, SIGNS])),
         label_holder=label_holder,
         rounds=int(options.rounds),
         initial=initial_output(
@@ -97,6 +106,7 @@ def make_task(
         moving=tuple(sorted(moving)),
         release=release,
         closing=_closing(options, n_jobs) if _will_close(options, labels, rows, len(organizations)) else None,
+        crossing=crossing,
         seed=seed,
     )
 
@@ -105,6 +115,36 @@ def _guarded(finder: AssistanceWeights, rows: Rows) -> GuardedWeights:
     """What is not along with the residual counts nothing; on rows that nobody fits it has to be proven."""
     unseen = rows.folds is None and not np.isin(rows.search, rows.fit).any()
     return GuardedWeights(finder, PROVEN if unseen else 0.0)
+
+
+def _crossing(
+    options: Options,
+    labels: Labels,
+    rows: Rows,
+    members: Sequence[str],
+    n_jobs: int | None,
+    *,
+    private: bool,
+) -> Interactions | None:
+    """How residuals are crossed after the rounds; None where they are not, as with noise on residuals.
+
+    It needs validation rows to say whether it helps, two organizations whose models stand still, and a loss
+    that the label holder's own model knows. With noisy labels nothing judges: it is done on request.
+    """
+    wanted = options.interactions
+    judged = private or (len(rows.validation) > 0 and closes(labels.loss))
+    if not isinstance(wanted, str):
+        if not judged or len(members) < 2:
+            raise InvalidOptionError(
+                "interactions need validation rows (pass validation_fraction=0.1), a log loss or squared "
+                "error, at least two organizations whose models do not move, and no noise on residuals: pass "
+                "interactions='off'"
+            )
+        return Interactions(int(wanted), n_jobs, private=private)
+    size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * SIGNS
+    tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
+    possible = judged and not private and len(members) > 1
+    return Interactions(SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
 
 
 def _closing(options: Options, n_jobs: int | None) -> Stacking:

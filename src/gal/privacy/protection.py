@@ -126,6 +126,7 @@ def public_options(options: Options) -> Options:
     return replace(
         options,
         closing=False,
+        interactions="off" if options.interactions == "auto" else options.interactions,
         cross_validation=0 if parts == "auto" else parts,
         validation_fraction=0.0 if fraction == "auto" else fraction,
     )

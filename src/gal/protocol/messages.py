@@ -106,6 +106,8 @@ class Begin(Fields):
     secret: Secret
     n_outputs: Positive
     rounds: Positive
+    further: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Rounds beyond these, in which random targets and crossed residuals are fitted."""
     seed: Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -124,6 +126,8 @@ class Fit(Fields):
     round: Positive
     track: Track
     part: Annotated[int, Field(ge=0, le=1000)] | None
+    target: Literal["residual", "random", "crossed"] = "residual"
+    """Random numbers or a residual times signs, in rounds beyond the task's; the last out of fold."""
 
 
 class FittedReply(Fields):
@@ -208,7 +212,7 @@ KINDS: Mapping[str, Kind] = {
     "leave": Kind(Leave),
     "blind": Kind(Blind, {"bytes": ArrayRule(("uint8",), 1, optional=True)}),
     "blinded": Kind(Done, {"bytes": ArrayRule(("uint8",), 1)}),
-    "begin": Kind(Begin, {**IDS, "fit": FLAGS, "folds": NUMBERS, "parts": NUMBERS}),
+    "begin": Kind(Begin, {**IDS, "fit": FLAGS, "folds": NUMBERS, "parts": NUMBERS, "crossing": NUMBERS}),
     "begun": Kind(Begun, {"known": FLAGS}),
     "fit": Kind(
         Fit,

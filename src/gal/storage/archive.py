@@ -24,6 +24,8 @@ TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 BODIES = tuple(
     f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "residual_cnn", "wide_cnn", "lstm", "mlp")
 )
+OWN = ("closing", "crossing")
+"""Models of the label holder's own in an ensemble, each with a file in the archive."""
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array", *BODIES})
 """What else may come: scikit-learn's trees with categories hold a partial of ``check_array``,
 networks one of the functions that make them. A partial of any other function is refused, because
@@ -35,7 +37,7 @@ def write_archive(
 ) -> None:
     """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new.
 
-    The closing model of the ensemble, where it has one, goes with it.
+    The label holder's own models in the ensemble, where it has any, go with it.
     """
     import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
 
@@ -46,8 +48,9 @@ def write_archive(
         )
     content = {"format": FORMAT, "facts": dict(facts), "ensemble": plain(ensemble)}
     kept = {"models.skops": objects}
-    if ensemble is not None and ensemble.closing is not None:
-        kept["closing.skops"] = ensemble.closing
+    for name in OWN if ensemble is not None else ():
+        if (one := getattr(ensemble, name)) is not None:
+            kept[f"{name}.skops"] = one
     try:
         text = json.dumps(content)
         written = {name: skops.io.dumps(one) for name, one in kept.items()}
@@ -81,7 +84,8 @@ def read_archive(
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read("gal.json"))
             models = archive.read("models.skops")
-            closing = archive.read("closing.skops") if "closing.skops" in archive.namelist() else None
+            there = set(archive.namelist())
+            own = {name: archive.read(f"{name}.skops") for name in OWN if f"{name}.skops" in there}
     except FileNotFoundError as error:
         raise StoredModelError(f"there is no file {str(path)!r}") from error
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
@@ -92,13 +96,14 @@ def read_archive(
             f"{str(path)!r} has format {found!r}, this version reads {FORMAT}: "
             "read it with the version of gal-learn that wrote it"
         )
-    needed = [] if closing is None else _types_in(path, closing, trusted)
+    needed = {name: _types_in(path, data, trusted) for name, data in own.items()}
     wanted = _types_in(path, models, trusted)
     try:
         found = content["ensemble"]
         ensemble = None if found is None else ensemble_of(found)
-        if ensemble is not None and closing is not None:
-            ensemble = replace(ensemble, closing=skops.io.loads(closing, trusted=needed))
+        if ensemble is not None:
+            models_of_hers = {name: skops.io.loads(own[name], trusted=needed[name]) for name in own}
+            ensemble = replace(ensemble, **models_of_hers)
         return content["facts"], ensemble, skops.io.loads(models, trusted=wanted)
     except Exception as error:
         raise StoredModelError(

@@ -55,14 +55,14 @@ class HostileAnswers:
 
     def _remember(self, request: FitRequest, terms: Terms) -> None:
         known = self.seen.setdefault(request.round, np.full((terms.rows.n, terms.n_outputs), np.nan))
-        rows = terms.rows_for(request.part).fit
+        rows = terms.rows_for(request).fit
         gaps = np.isnan(known[rows])
         known[rows] = np.where(gaps, request.residual, known[rows])
 
     def own_residual(self, request: FitRequest, terms: Terms) -> Values:
         """The residual of this request at its fit rows; NaN elsewhere."""
         whole = np.full((terms.rows.n, terms.n_outputs), np.nan)
-        whole[terms.rows_for(request.part).fit] = request.residual
+        whole[terms.rows_for(request).fit] = request.residual
         return whole
 
 

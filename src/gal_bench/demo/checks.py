@@ -66,7 +66,7 @@ class InOneProcess:
     def _fit(self, name: str, task: Task, request: FitRequest, known: Bools) -> Any:
         """One organization's fitted values of all rows: its mean stands in for rows that it does not know."""
         rows = shared_rows(role_arrays(task.rows), known)
-        asked = task.terms.rows_for(request.part).fit
+        asked = task.terms.rows_for(request).fit
         part = replace(request, residual=request.residual[np.flatnonzero(known[asked])])
         terms = Terms(rows, task.terms.n_outputs, task.terms.rounds, task.terms.seed)
         values = self._members[name].fit(part, terms)

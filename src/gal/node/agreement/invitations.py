@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from gal.core.crossings import SEEDS
+from gal.engine.options import MOST_SIGNS
 from gal.errors import IdentityError, InvalidInputError, RefusedError
 from gal.privacy.registry import kind_named, promised_names
 from gal.protocol.messages import Digest, Name, Positive, TaskId
@@ -78,6 +80,8 @@ class TaskTerms(BaseModel):
     folds: Annotated[int, Field(ge=1, le=1000)] = 1
     parts: Annotated[int, Field(ge=0, le=1000)] = 0
     """Parts of a cross-validation: so many more fits a round."""
+    signs: Annotated[int, Field(ge=0, le=MOST_SIGNS)] = 0
+    """With how many signs residuals are crossed after the rounds; 0: they are not."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"
     """What protects the label holder's labels in the residuals; "none": they are sent as they are."""
@@ -90,12 +94,19 @@ class TaskTerms(BaseModel):
         Who else is invited and with which key the invitation is signed may change later,
         without everybody joining anew.
         """
-        asked = self.model_dump(mode="json", exclude={"organizations", "fingerprint", "made"})
+        asked = self._facts(exclude={"organizations", "fingerprint", "made"})
         return "sha256:" + hashlib.sha256(_canonical(asked)).hexdigest()
 
     def canonical(self) -> bytes:
         """The terms as bytes that are the same everywhere: what is signed."""
-        return _canonical(self.model_dump(mode="json"))
+        return _canonical(self._facts())
+
+    def _facts(self, exclude: set[str] | None = None) -> dict[str, Any]:
+        """All of them; terms without crossed residuals read as they did before there were any."""
+        facts = self.model_dump(mode="json", exclude=exclude)
+        if not self.signs:
+            del facts["signs"]
+        return facts
 
     def sentences(self) -> list[str]:
         """The terms in plain words, for the operator of an organization."""
@@ -112,6 +123,17 @@ class TaskTerms(BaseModel):
             "many she has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
+        crossed = (
+            []
+            if not self.signs
+            else [
+                f"After the rounds you would fit {SEEDS} random targets, and up to {self.signs} residuals "
+                "times signs, in folds. The signs are those of what the others answer to her, and "
+                "yours multiply what they fit: from a residual with signs and one without, an organization "
+                "can tell the sign of each row, one bit of another's answer. policy.interactions = false in "
+                "your node.toml refuses that; you would take part in the rounds alone."
+            ]
+        )
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f": {self.purpose}" if self.purpose else "."),
@@ -119,6 +141,7 @@ class TaskTerms(BaseModel):
             f"You would fit {self.outputs} number(s) per row in at most {self.rounds} rounds, {fits} fit(s) "
             "a round, and "
             f"answer with fitted values; later with predictions.{held}",
+            *crossed,
             f"Rows are matched by {align}.",
             f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
             "as they are, "

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.crossings import SEEDS
+from gal.core.rows import CROSSING_FOLDS
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
@@ -97,12 +99,17 @@ class RequestChecks:
         terms, fields, arrays = task.terms, asked.message.fields, asked.message.arrays
         parts = int(arrays["parts"].max(initial=-1)) + 1 if "parts" in arrays else 0
         folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
+        crossing = int(arrays["crossing"].max(initial=-1)) + 1 if "crossing" in arrays else 0
+        further = fields.get("further", 0)
+        allowed, most = (SEEDS + terms.signs, max(CROSSING_FOLDS, terms.folds)) if terms.signs else (0, 0)
         beyond = {
             "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
             "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),
             "rounds": (fields["rounds"] > terms.rounds, fields["rounds"], terms.rounds),
             "folds": (folds > terms.folds, folds, terms.folds),
             "parts": (parts > terms.parts, parts, terms.parts),
+            "further rounds": (further > allowed, further, allowed),
+            "folds of crossed residuals": (crossing > most, crossing, most),
             "alignment": (fields["method"] != terms.alignment, fields["method"], terms.alignment),
         }
         for what, (wrong, came, agreed) in beyond.items():
@@ -197,10 +204,13 @@ class RequestChecks:
         """Whether a residual is one of the rows and rounds that were agreed on."""
         fields, arrays = asked.message.fields, asked.message.arrays
         round, part = fields["round"], fields["part"]
-        if round > version.rounds:
+        beyond = fields.get("target", "residual") != "residual"
+        if round > version.rounds + (version.further if beyond else 0):
             raise RefusedError(
                 "too-many-rounds", f"{self._name} agreed to {version.rounds} rounds, not to round {round}"
             )
+        if beyond and not asked.own:
+            self._limits.check_interactions()
         if part is not None and part >= len(version.without):
             raise RefusedError("other-terms", f"{self._name} knows no part {part} of a cross-validation here")
         n_fit = version.n_fit if part is None else version.without[part]
@@ -227,13 +237,14 @@ class RequestChecks:
             self.disk(asked)
             # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
             counted = n_fit if weight is None else int(effective_rows(weight) + 1e-6)
-            self._limits.check_fit(min(counted, version.fewest) if part is None else counted, round)
+            folded = version.fewest_crossed if beyond else version.fewest
+            self._limits.check_fit(min(counted, folded) if part is None else counted, round)
             self._limits.check_residual(_narrowest(residual, weight) / SHARE_BY_RESIDUAL, round)
 
     def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""
         rounds = asked.message.fields["rounds"]
-        if max(rounds) > version.rounds:
+        if max(rounds) > version.rounds + version.further:
             raise RefusedError(
                 "too-many-rounds", f"{task.name!r} has {version.rounds} rounds at {self._name}"
             )
@@ -339,10 +350,12 @@ def agreed_version(
         rows=answer.fields["rows"],
         n_rows=answer.fields["n_rows"],
         n_fit=int((arrays["fit"][known] == 1).sum()),
-        fewest=_fewest(arrays, known),
+        fewest=_fewest(arrays, known, "folds"),
+        fewest_crossed=_fewest(arrays, known, "crossing"),
         without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
         n_outputs=fields["n_outputs"],
         rounds=fields["rounds"],
+        further=fields.get("further", 0),
         organization=fields["organization"],
         begun=begun,
         kinds=kinds,
@@ -350,12 +363,12 @@ def agreed_version(
     )
 
 
-def _fewest(arrays: Mapping[str, Any], known: Any) -> int:
+def _fewest(arrays: Mapping[str, Any], known: Any, folds: str) -> int:
     """The fewest rows on which a model of the version is fitted: without one of
     the folds, where there are any.
     """
     fit = arrays["fit"][known] == 1
-    if "folds" not in arrays:
+    if folds not in arrays:
         return int(fit.sum())
-    sizes = np.bincount(arrays["folds"][known][fit])
+    sizes = np.bincount(arrays[folds][known][fit])
     return int(fit.sum() - sizes.max(initial=0))

@@ -91,6 +91,8 @@ class Policy(BaseModel):
     """Ids that this organization does not know, in predictions, per label holder and day."""
     refused_begins_per_day: Count = 20
     """Beginnings that fail here, per label holder and day, over all tasks."""
+    interactions: Annotated[bool, Field(strict=True)] = True
+    """Whether crossed residuals are fitted here, and signs of answers lent for those of others."""
     decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
     """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
@@ -167,6 +169,15 @@ class PolicyLimits:
                 f"round {round}: end learning here, or ask its operator to raise 'max_rounds'.",
             )
         self._check_enough(n_fit_rows)
+
+    def check_interactions(self) -> None:
+        """Whether random targets and crossed residuals are fitted at all."""
+        if not self.policy.interactions:
+            raise RefusedError(
+                "no-interactions",
+                f"{self.organization} fits no crossed residuals, and lends no signs for them: go on without "
+                "it there, or ask its operator to set 'interactions' in [policy] of its node.toml.",
+            )
 
     def check_residual(self, n_rows: float, round: int) -> None:
         """Whether a residual that rests on (the equivalent of) so many rows may be fitted."""

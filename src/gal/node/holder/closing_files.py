@@ -21,15 +21,18 @@ FILE = "closing.gal"
 
 def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> StoredClosing | None:
     """Put the closing model on the disk; what the version's record says of it, None where there is none."""
-    if ensemble.closing is None:
+    closing, crossing = ensemble.closing, ensemble.crossing
+    last = closing if crossing is None else crossing
+    if last is None:
         return None
     path = _path(state, task, version)
     save_ensemble(ensemble, path)
     sync_file(path)
     return StoredClosing(
         digest=digest(path.read_bytes()),
-        share=ensemble.closing.share,
-        validation_loss=ensemble.closing.validation_loss,
+        share=0.0 if closing is None else closing.share,
+        validation_loss=last.validation_loss if last.share > 0 else None,
+        crossed=None if crossing is None or crossing.share == 0 else crossing.share,
     )
 
 
@@ -47,7 +50,8 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
             "from a backup, "
             "or learn a new version"
         )
-    return replace(ensemble, closing=load_ensemble(path).closing)
+    stored = load_ensemble(path)
+    return replace(ensemble, closing=stored.closing, crossing=stored.crossing)
 
 
 def _path(state: State, task: str, version: int) -> Path:

@@ -23,7 +23,7 @@ from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
 from gal.core.plausible import Recent, Screened, screen
-from gal.core.prediction import closed_output, final_output
+from gal.core.prediction import answers_by_round, closed_output, final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble
@@ -378,12 +378,7 @@ def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
 
 def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floats:
     """What the label holder's private refit makes of the same answers, shape (n, K)."""
-    return refit.output(
-        [
-            {name: values[index] for name, values in answers.values.items()}
-            for index in range(ensemble.n_rounds)
-        ]
-    )
+    return refit.output(answers_by_round(ensemble, answers))
 
 
 def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:

@@ -48,13 +48,15 @@ class SharedRows:
         fields: dict[str, Any] = {"rows": self.digest, "track": request.track}
         if not isinstance(request, FitRequest):
             return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
-        fit = task.terms.rows_for(request.part).fit
+        fit = task.terms.rows_for(request).fit
         # Mostly all are known; to find that out row by row takes longer than all else here.
         taken = slice(None) if self.known.all() else np.flatnonzero(self.known[fit])
         arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}
         if request.sample_weight is not None:
             arrays["sample_weight"] = request.sample_weight[taken]
         fields |= {"round": request.round, "part": request.part}
+        if request.target != "residual":
+            fields["target"] = request.target
         return Message("fit", task_id, version, name, fields, arrays)
 
 

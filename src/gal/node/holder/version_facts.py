@@ -40,7 +40,8 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "train_loss": ensemble.train_loss,
         "initial_train_loss": ensemble.initial_train_loss,
         "validation_loss": validated_loss(version.outcome),
-        "closing": None if closing is None else closing.share,
+        "closing": None if closing is None or not closing.share else closing.share,
+        "crossed": None if closing is None else closing.crossed,
         "initial_validation_loss": _finite(ensemble.initial_validation_loss),
         "alone_validation_loss": _finite(ensemble.alone_validation_loss),
         "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
@@ -62,7 +63,7 @@ def _fractions(ensemble: Ensemble) -> dict[str, float]:
 
 def validated_loss(outcome: LearningOutcome) -> float | None:
     """Of what predicts: the closing model, or the rounds that are used; None where nothing validates."""
-    if outcome.closing is not None:
+    if outcome.closing is not None and outcome.closing.validation_loss is not None:
         return float(outcome.closing.validation_loss)
     ensemble = ensemble_of(outcome.ensemble)
     if not ensemble.rounds:

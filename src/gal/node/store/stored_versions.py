@@ -31,6 +31,10 @@ class AssistedVersion:
     """By part of the cross-validation: the rows without it."""
     n_outputs: int
     rounds: int
+    further: int = 0
+    """Rounds beyond these, of random targets and crossed residuals."""
+    fewest_crossed: int = 0
+    """The fewest rows on which a model of a crossed residual is fitted."""
     organization: str
     """What the label holder calls this organization."""
     begun: str = ""
@@ -47,7 +51,11 @@ class StoredClosing:
     digest: str
     """Of the file."""
     share: float
-    validation_loss: float
+    """0 where there are crossed residuals only."""
+    validation_loss: float | None
+    """Of what predicts: with crossed residuals, where there are any; None where nothing judges."""
+    crossed: float | None = None
+    """The share of what crossed residuals say; None where there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.meter import measure_leakage
 from gal.privacy.leakage.reconstruction import Explained, Reconstruction
 from gal.privacy.leakage.report import AttackResult, LeakReport, added_reports
+from gal.privacy.leakage.signs import SignLeak, measure_signs, recovered_signs
 from gal.privacy.leakage.transcript import SentResidual, SentRows, Transcript
 
 __all__ = [
@@ -21,10 +22,13 @@ __all__ = [
     "SentResidual",
     "SentRows",
     "Share",
+    "SignLeak",
     "Transcript",
     "added_reports",
     "best_guess",
     "equivalent_epsilon",
     "measure_leakage",
+    "measure_signs",
     "plant_canaries",
+    "recovered_signs",
 ]

@@ -101,18 +101,30 @@ class Transcript:
         self.answers: dict[int, dict[str, Floats32]] = {}
         self.outputs: list[Floats] = []
         self.scales: list[float] = []
+        self.crossed: dict[str, list[Floats32]] = {}
+        """By organization: residuals times signs, of the fit rows, as it got them after the rounds."""
 
     def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
         """Note one round trip: what was asked of organizations, and what came back."""
         for request, answers in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
                 continue  # nothing about the labels is in it, or nobody else is asked
+            if request.target != "residual":
+                self._note_crossed(request)
+                continue
             if request.round == 1 and request.part is None:
                 self._begin()
             self._keep(request)
             if request.part is None:
                 usable = {name: one for name, one in answers.items() if self._usable(one, request)}
                 self.answers[request.round] = {name: self._rows_of(one) for name, one in usable.items()}
+
+    def _note_crossed(self, request: FitRequest) -> None:
+        residual = request.residual
+        if self.kept is not None and self.roles is not None:
+            residual = residual[np.isin(self.roles.fit, self.kept)]
+        for name in request.organizations if request.target == "crossed" else ():
+            self.crossed.setdefault(name, []).append(np.array(residual))
 
     def note(self, progress: Progress) -> None:
         """Note F^t and the scale of a finished round; for ``on_round``."""

@@ -23,6 +23,7 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
+from gal.engine.crossed import FurtherAnswers
 from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError
@@ -175,7 +176,12 @@ def fitted_values(
 
 
 def refit_facts(
-    task: Task, labels: Labels, reached: Progress | None, moved: Mapping[str, Any], ensemble: Ensemble
+    task: Task,
+    labels: Labels,
+    reached: Progress | None,
+    moved: Mapping[str, Any],
+    ensemble: Ensemble,
+    further: FurtherAnswers,
 ) -> dict[str, Any]:
     """The private track: what counts, refitted to the true labels (n, 1); for the
     version's own facts, never sent.
@@ -184,9 +190,8 @@ def refit_facts(
     if not any(fitted):
         return {"private_refit": None}
     try:
-        found = refit_privately(
-            labels.y, labels.loss, fitted, ensemble.coefficients, task.first_output, seed=task.seed
-        )
+        rounds, weights = further.added(ensemble, fitted)
+        found = refit_privately(labels.y, labels.loss, rounds, weights, task.first_output, seed=task.seed)
     except (
         Exception
     ) as error:  # whatever it is: what others see of the end must not depend on the true labels
@@ -198,7 +203,7 @@ def refit_facts(
     losses = {"public_true_loss": _mean_loss(labels, public)}
     if found is None:
         return losses | {"private_refit": None}
-    losses["private_true_loss"] = _mean_loss(labels, found.output(fitted))
+    losses["private_true_loss"] = _mean_loss(labels, found.output(rounds))
     return losses | {"private_refit": found.to_json()}
 
 

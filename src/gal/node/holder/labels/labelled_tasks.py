@@ -120,6 +120,7 @@ def new_task(
         fitted=_fitted(roles),
         folds=roles.n_folds,
         parts=roles.n_parts,
+        signs=0 if task.crossing is None else task.crossing.signs,
         alignment=alignment,  # type: ignore[arg-type]
         privacy=privacy.promised,
         made=made,
@@ -215,6 +216,8 @@ def check_terms(
         "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
         "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
     }
+    signs = 0 if task.crossing is None else task.crossing.signs
+    needed["signs of crossed residuals"] = (signs, terms.signs, signs > terms.signs)
     for what, (now, agreed, beyond) in needed.items():
         if beyond:
             raise TaskError(

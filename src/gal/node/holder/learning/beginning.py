@@ -193,6 +193,8 @@ class Beginning:
             "rounds": task.rounds,
             "seed": task.seed,
         }
+        if task.further:
+            fields["further"] = task.further
         arrays = ids | {role: values[asking.positions] for role, values in role_arrays(task.rows).items()}
         return prepare(Message("begin", version.record.id, version.number, "begin", fields, arrays))
 

@@ -107,7 +107,7 @@ class Rounds:
             if one.problem and one.organization not in answered
         }
         needed = min(self._gathering.quorum, len(self._beginning.shared))
-        if len(answered) < needed and len(requests[0].organizations) > 1:
+        if len(answered) < needed and len(requests[0].organizations) > 1 and not _is_further(requests[0]):
             raise self._too_few_answered(step, requests, len(answered), silent)
         self._gathering.absent = {
             name for name in version.others if name not in answered and self._gathering.is_given_up(name)
@@ -144,8 +144,13 @@ class Rounds:
         return f"did not answer within {self._gathering.patience.deadline:g} s"
 
 
+def _is_further(request: Request) -> bool:
+    """Whether a round beyond the task's is asked for: nobody has to take part in those."""
+    return isinstance(request, FitRequest) and request.target != "residual"
+
+
 def _what(requests: Sequence[Request]) -> str:
     first = requests[0]
     if isinstance(first, FitRequest):
-        return f"for round {first.round}"
+        return f"for round {first.round}" if not _is_further(first) else "for crossed residuals"
     return "for what moving models say of all rounds"

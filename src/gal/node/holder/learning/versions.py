@@ -157,7 +157,9 @@ class Versions:
         private = privacy_of(record.options).mechanism != "none"
         if private:  # sent first: when it is sent must not depend on the true labels
             self._send_end(learning, ensemble)
-            refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble)
+            refit = refit_facts(
+                version.task, labels, learning.reached, learning.moved, ensemble, learning.further
+            )
             finished = replace(finished, refit=refit)
         decided = self._decide(learning, finished, acceptance)
         state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
@@ -216,7 +218,7 @@ class Versions:
                     version.record.id,
                     version.number,
                     "end",
-                    {"kept": ensemble.n_rounds if name in asked else 0},
+                    {"kept": len(ensemble.asked_rounds) if name in asked else 0},
                 )
             )
             for name in learning.shared

@@ -1,0 +1,166 @@
+"""What crossed residuals bring, what they cost, and what they tell of the label holder's columns.
+
+    python benchmarks/interactions.py [--rows 10000] [--seeds 2] [--tasks xor ring] [--signs 4 8 12]
+
+Labels hang on columns of two organizations together, or of three. Every organization has four columns, of
+which one or two matter. Two tables: the area under the ROC curve on as many rows as were learned from, of the
+best there is (the true probabilities), of GAL without and with its closing model, of boosting on pooled
+columns, and with residuals crossed with so many signs, with the megabytes that an assistant received and
+sent, and CPU seconds. Then, for the number of signs and for signs of which a share is turned round: what an
+assistant can read of the label holder's columns from what it received.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+import gal
+from gal import Organization
+from gal.engine.crossed import Interactions
+from gal.engine.drivers import InProcess, Traffic, drive_learning
+from gal.engine.labels import class_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
+from gal.privacy.leakage import Transcript, measure_signs
+
+Floats = NDArray[np.float64]
+NAMES = ("alice", "bob", "carol")
+WIDTH = 4
+TASKS: dict[str, tuple[int, Callable[..., Floats]]] = {
+    "xor": (2, lambda a, b: 4 * np.sign(a[:, 0] * b[:, 0])),
+    "product": (2, lambda a, b: 3 * a[:, 0] * b[:, 0]),
+    "product and main effects": (2, lambda a, b: 2 * a[:, 0] * b[:, 0] + a[:, 0] + b[:, 0]),
+    "ring": (2, lambda a, b: 8.0 * (a[:, 0] ** 2 + b[:, 0] ** 2 < 1.4) - 4),
+    "parity, two of hers": (2, lambda a, b: 4 * np.sign(a[:, 0] * a[:, 1] * b[:, 0])),
+    "parity, two of his": (2, lambda a, b: 4 * np.sign(a[:, 0] * b[:, 0] * b[:, 1])),
+    "xor of assistants": (3, lambda _, b, c: 4 * np.sign(b[:, 0] * c[:, 0])),
+    "product of assistants": (3, lambda _, b, c: 3 * b[:, 0] * c[:, 0]),
+    "two xors": (3, lambda a, b, c: 2 * np.sign(a[:, 0] * b[:, 0]) + 2 * np.sign(b[:, 1] * c[:, 0])),
+    "main effects only": (2, lambda a, b: a[:, 0] + b[:, 0]),
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """Views, labels and true log-odds of one task; the first half is learned from."""
+
+    views: list[Floats]
+    y: NDArray[np.int64]
+    signal: Floats
+
+    @property
+    def half(self) -> int:
+        return len(self.y) // 2
+
+    def auc(self, output: Any) -> float:
+        return float(roc_auc_score(self.y[self.half :], output))
+
+
+def make(name: str, rows: int, seed: int) -> Made:
+    """Draw a task."""
+    parties, signal = TASKS[name]
+    rng = np.random.default_rng(seed)
+    views = [rng.normal(size=(2 * rows, WIDTH)) for _ in range(parties)]
+    odds = signal(*views)
+    return Made(views, (rng.random(2 * rows) < 1 / (1 + np.exp(-odds))).astype(int), odds)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one way of learning gave."""
+
+    auc: float
+    megabytes: float
+    seconds: float
+    told: str = ""
+
+
+def learned(made: Made, seed: int, *, flipped: float = 0.0, **options: Any) -> Result:
+    """Learn from the first half, and judge on the second."""
+    names, half = NAMES[: len(made.views)], made.half
+    members = {name: Organization(name, view[:half]) for name, view in zip(names, made.views, strict=True)}
+    chosen, started = Options(**options), time.process_time()
+    task = make_task(class_labels(made.y[:half], chosen), names, chosen, label_holder=names[0], seed=seed)
+    if isinstance(task.crossing, Interactions):
+        task = replace(task, crossing=replace(task.crossing, flipped=flipped))
+    traffic, transcript = Traffic(), Transcript()
+    ensemble = drive_learning(task, members, InProcess(), traffic=traffic, on_message=transcript)
+    seconds = time.process_time() - started
+    rest = {name: view[half:] for name, view in zip(names, made.views, strict=True)}
+    auc = made.auc(gal.predict(ensemble, list(members.values()), rest).output[:, 0])
+    leak = measure_signs(transcript, "bob", made.views[0][:half][task.rows.fit], seed=seed)
+    told = f"{leak.vectors:2d} {leak.bits:5.1f}   " + " ".join(f"{one:.2f}" for one in leak.columns)
+    return Result(auc, (traffic.sent + traffic.received) / 1e6 / (len(names) - 1), seconds, told)
+
+
+def mean(results: list[Result]) -> Result:
+    """Over seeds; what was told is that of the first."""
+    auc, size, seconds = (
+        float(np.mean([getattr(one, key) for one in results])) for key in ("auc", "megabytes", "seconds")
+    )
+    return Result(auc, size, seconds, results[0].told)
+
+
+def pooled(made: Made) -> float:
+    """Boosting with early stopping on all columns in one place."""
+    X = np.hstack(made.views)
+    model = HistGradientBoostingClassifier(early_stopping=True, random_state=0)
+    return made.auc(model.fit(X[: made.half], made.y[: made.half]).predict_proba(X[made.half :])[:, 1])
+
+
+def print_accuracy(tasks: list[str], rows: int, seeds: int, signs: list[int]) -> None:
+    """One row per task, with what each form brings and costs."""
+    forms = "  ".join(f"{f'{one} signs (MB, s)':>22}" for one in signs)
+    print(f"{'task':26} {'Bayes':>6} {'GAL':>6} {'closing (MB, s)':>22} {'pooled':>7}  {forms}")
+    for name in tasks:
+        drawn = [make(name, rows, seed) for seed in range(seeds)]
+
+        def over(drawn: list[Made] = drawn, **options: Any) -> Result:
+            return mean([learned(one, seed, **options) for seed, one in enumerate(drawn)])
+
+        def cell(one: Result) -> str:
+            return f"{one.auc:.3f} ({one.megabytes:6.2f}, {one.seconds:4.1f})".rjust(22)
+
+        bayes = np.mean([one.auc(one.signal[one.half :]) for one in drawn])
+        plain, closed = over(closing=False, interactions="off"), over(interactions="off")
+        crossed = "  ".join(cell(over(interactions=one)) for one in signs)
+        best = np.mean([pooled(one) for one in drawn])
+        print(f"{name:26} {bayes:6.3f} {plain.auc:6.3f} {cell(closed)} {best:7.3f}  {crossed}", flush=True)
+
+
+def print_leaks(tasks: list[str], rows: int, signs: list[int]) -> None:
+    """What an assistant reads from signs, beside what they bring."""
+    print(f"\n{'task':26} {'signs':>5} {'turned':>6} {'AUC':>6}   vectors, bits a row, R2 of her columns")
+    for name in tasks:
+        made = make(name, rows, 0)
+        for number, flipped in [*((one, 0.0) for one in signs), (max(signs), 0.1), (max(signs), 0.25)]:
+            one = learned(made, 0, interactions=number, flipped=flipped)
+            print(f"{name:26} {number:5d} {flipped:6.2f} {one.auc:6.3f}   {one.told}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--signs", nargs="+", type=int, default=[4, 8, 12])
+    given = parser.parse_args()
+    print_accuracy(given.tasks, given.rows, given.seeds, given.signs)
+    print_leaks(
+        [one for one in ("xor", "product", "xor of assistants") if one in given.tasks],
+        given.rows,
+        given.signs,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Crossed residuals: what two organizations know only together.
+
+F^T is a sum over organizations, so a residual may hang on columns of two of them without either seeing
+any of it: E[r | x_m] is 0 for both. But where s is a sign that another organization's columns decide,
+E[r s | x_m] is not. After the rounds the label holder therefore asks for fits of ``residual * sign``:
+
+1. Everybody fits a few random targets, with no label in them. That gives functions of each one's columns,
+   and their signs; the sum of what one said in the rounds is one more.
+2. Everybody fits the residual crossed with signs of the others, out of fold.
+3. Answers that tell something of what they were fitted to are crossed in turn, towards the others: each
+   pass finds the pair of functions better, as powers of a matrix find its largest singular vectors.
+
+It ends where nothing is heard. All requests are fit requests of further rounds; the label holder's own model
+(``gal.engine.crossed``) makes of the answers what validation rows believe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.crossings import SEEDS, Answered, Crossed, Crossings, Sign, Vector
+from gal.core.plausible import spread_of
+from gal.core.replies import Reply, accept_fitted
+from gal.core.requests import EndLearning, FitRequest
+from gal.core.steps import BestRounds, at, residual_and_size
+from gal.core.task import Task, local_seed
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+AskingCrossed = Generator[list[FitRequest], list[Mapping[str, Reply]], "Crossed | None"]
+Pass = Generator[list[FitRequest], list[Mapping[str, Reply]], None]
+
+PASSES = (0.34, 0.26, 0.2, 0.2)
+"""What share of the signs goes out in each pass."""
+
+HEARD = 2.5
+"""An answer tells something of its target where their correlation, out of
+fold, is so many standard errors.
+"""
+
+HINTED = 1.0
+"""After the first pass so many are enough to be followed once."""
+
+LEAST = 0.003
+"""What share of a crossed residual the best answer must explain after the second pass: where it is less, even
+all of it would hardly change a prediction, and neither are more fits asked for nor a model learned.
+"""
+
+ALIKE = 0.9
+"""Signs that agree or disagree on more of the rows than that are not both sent to one organization:
+|mean of their product|.
+"""
+
+
+@dataclass
+class _Heard:
+    """What was asked and heard so far."""
+
+    task: Task
+    parts: Mapping[str, Floats]
+    """By organization: what it said in the rounds that are used, added up."""
+    answers: dict[Answered, Floats32] = field(default_factory=dict)
+    vectors: list[Vector] = field(default_factory=list)
+    signs: dict[str, list[tuple[Sign, Floats32]]] = field(default_factory=dict)
+    """By organization: signs that its answers give before any residual was crossed."""
+    sent: dict[str, list[Floats32]] = field(default_factory=dict)
+    """By organization: signs that residuals were crossed with for it."""
+
+    def sign(self, organization: str, round: int | None) -> tuple[Sign, Floats32]:
+        """The sign of an answer: on which side of its median along its widest direction a row lies."""
+        fit = self.task.rows.fit
+        values = self.parts[organization] if round is None else self.answers[round, organization]
+        along = _widest(values[fit])
+        line = values.astype(np.float64) @ along
+        sign = Sign(organization, round, tuple(map(float, along)), float(np.median(line[fit])))
+        return sign, sign.of(values)
+
+    def score(self, values: Floats32, target: Floats32) -> float:
+        """The correlation of an answer with its target on the fit rows, in standard errors."""
+        fit, weight = self.task.rows.fit, self.task.sample_weight
+        heard, told = values[fit].astype(np.float64), target[fit].astype(np.float64)
+        counts = np.ones(len(fit)) if weight is None else weight[fit] / weight[fit].mean()
+        size = np.sqrt(_inner(heard, heard, counts) * _inner(told, told, counts))
+        if not size > 0:
+            return 0.0
+        return float(_inner(heard, told, counts) / size * np.sqrt(counts.sum() ** 2 / (counts**2).sum()))
+
+
+def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
+    """Ask for crossed fits after the rounds; None where nobody answers or nothing is heard."""
+    plan = task.crossing
+    members = tuple(name for name in task.organizations if name not in task.moving)
+    if plan is None or len(members) < 2:
+        return None
+    output, parts = candidate.added_up(task)
+    residual, _, _ = residual_and_size(task, output)
+    heard = _Heard(task, parts)
+    try:
+        yield from _seed(heard, members)
+        first = task.rounds + SEEDS + 1
+        for turn, width in enumerate(_widths(plan.signs)):
+            if turn > 1 and not _tells_enough(heard):
+                break
+            chosen = {name: list(islice(_offered(heard, name, turn), width)) for name in heard.signs}
+            if not any(chosen.values()):
+                break
+            yield from _cross(heard, residual, chosen, first)
+            first += width
+    except EndLearning:
+        return None
+    return _kept(heard) if _tells_enough(heard) else None
+
+
+def _widths(signs: int) -> list[int]:
+    """How many signs go to each organization, pass by pass; they add up to all."""
+    edges = np.ceil(np.cumsum((0.0, *PASSES)) * signs).astype(int)
+    return [int(width) for width in np.diff(edges) if width > 0]
+
+
+def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
+    """Everybody fits random targets: signs of what those say who answer."""
+    task = heard.task
+    rng = np.random.default_rng([task.seed, SEEDS])
+    shape = len(task.rows.fit), task.loss.n_outputs
+    weight = at(task.rows.fit, task.sample_weight)
+    targets = [rng.standard_normal(shape, dtype=np.float32) for _ in range(SEEDS)]
+    requests = [
+        FitRequest(task.rounds + 1 + seed, target, tuple(members), weight, target="random")
+        for seed, target in enumerate(targets)
+    ]
+    replies = yield requests
+    for request, reply in zip(requests, replies, strict=True):
+        fitted, _ = accept_fitted(task, request, reply)
+        for name, values in fitted.items():
+            heard.answers[request.round, name] = values
+    for name in members:
+        rounds = [round for round, answered in heard.answers if answered == name]
+        if rounds:  # who does not take part lends no sign either
+            said = [None, *rounds] if name in heard.parts else rounds
+            heard.signs[name] = [heard.sign(name, round) for round in said]
+
+
+def _offered(heard: _Heard, to: str, turn: int) -> Iterator[tuple[Sign, Floats32]]:
+    """Signs of others to cross the residual with for an organization, the most promising first.
+
+    A first pass may have missed it: the second also follows what was hardly heard, and tries the rest.
+    """
+    before = list(heard.sent.get(to, []))
+    found = [_unheard(heard, to)] if turn == 0 else [_echoes(heard, to, HEARD)]
+    if turn == 1:
+        found += [_echoes(heard, to, HINTED), _unheard(heard, to)]
+    for sign, values in chain(*found):
+        if all(abs(float(np.mean(values * other))) < ALIKE for other in before):
+            before.append(values)
+            yield sign, values
+
+
+def _unheard(heard: _Heard, to: str) -> Iterator[tuple[Sign, Floats32]]:
+    """One sign of each other organization after another."""
+    others = sorted(heard.signs)
+    place = others.index(to)
+    for turn in zip_longest(*(heard.signs[name] for name in (*others[place + 1 :], *others[:place]))):
+        yield from (one for one in turn if one is not None)
+
+
+def _echoes(heard: _Heard, to: str, least: float) -> Iterator[tuple[Sign, Floats32]]:
+    """Signs of answers that others gave; first those to residuals crossed with its own signs."""
+    found = [one for one in heard.vectors if one.score >= least and one.organization != to]
+    for one in sorted(found, key=lambda one: (one.sign.organization != to, -one.score)):
+        yield heard.sign(one.organization, one.round)
+
+
+def _cross(
+    heard: _Heard, residual: Floats32, chosen: Mapping[str, Sequence[tuple[Sign, Floats32]]], first: int
+) -> Pass:
+    """One pass: everybody fits the residual times the signs that were chosen for it."""
+    task = heard.task
+    fit, weight = task.rows.fit, at(task.rows.fit, task.sample_weight)
+    asked = [(name, first + place, *one) for name in chosen for place, one in enumerate(chosen[name])]
+    sent = [_flipped(task, round, name, values) for name, round, _, values in asked]
+    requests = [
+        FitRequest(round, at(fit, residual) * at(fit, values)[:, None], (name,), weight, target="crossed")
+        for (name, round, _, _), values in zip(asked, sent, strict=True)
+    ]
+    replies = yield requests
+    for (name, round, sign, own), values, request, reply in zip(asked, sent, requests, replies, strict=True):
+        heard.sent.setdefault(name, []).append(own)
+        fitted, _ = accept_fitted(task, request, reply)
+        if name in fitted:
+            heard.answers[round, name] = fitted[name]
+            score = heard.score(fitted[name], residual * values[:, None])
+            heard.vectors.append(Vector(round, name, sign, score))
+
+
+def _flipped(task: Task, round: int, name: str, values: Floats32) -> Floats32:
+    """Signs as they are sent: some of the other kind, where that is asked for."""
+    share = 0.0 if task.crossing is None else task.crossing.flipped
+    if not share:
+        return values
+    rng = np.random.default_rng(local_seed(task.seed, name, -round))
+    return np.where(rng.random(len(values)) < share, -values, values).astype(np.float32)
+
+
+def _tells_enough(heard: _Heard) -> bool:
+    best = max((one.score for one in heard.vectors), default=0.0)
+    return best >= HEARD and best**2 >= LEAST * len(heard.task.rows.fit)
+
+
+def _kept(heard: _Heard) -> Crossed | None:
+    """What was heard, and the answers that tell its signs; the rest is forgotten."""
+    vectors = tuple(one for one in heard.vectors if one.score >= HEARD)
+    if not vectors:
+        return None
+    search = heard.task.rows.search
+    answers = {key: heard.answers[key] for key in Crossings(vectors, {}, {}).answered}
+    named = {f"{round} {name}": values for (round, name), values in answers.items()}
+    means = {key: values[search].mean(axis=0, dtype=np.float64) for key, values in named.items()}
+    crossings = Crossings(
+        vectors,
+        {key: tuple(map(float, mean)) for key, mean in means.items()},
+        {key: spread_of(values) for key, values in named.items()},
+    )
+    return Crossed(crossings, answers)
+
+
+def _widest(values: Floats | Floats32) -> Floats:
+    """The direction (K,) in which answers (n, K) differ most."""
+    n_outputs = values.shape[1]
+    if n_outputs == 1:
+        return np.ones(1)
+    centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
+    _, directions = np.linalg.eigh(centred.T @ centred)
+    along = directions[:, -1]
+    return np.asarray(along * np.sign(along[np.argmax(np.abs(along))]))
+
+
+def _inner(one: Floats, other: Floats, counts: Floats) -> float:
+    return float(np.einsum("ij,ij,i->", one, other, counts))

@@ -1,0 +1,172 @@
+"""What the label holder makes of answers to crossed residuals, once all have come.
+
+A model of her own sees F^T, what each organization added to it, and every crossed answer, as it is and with
+its sign taken back. It is followed as far as the validation rows say, and only where what it gains there is
+more than chance: the output is ``closed + share * (model - closed)`` in link space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
+from gal.core.crossings import Answered, Crossings
+from gal.core.line_search import ExactSearch, Line
+from gal.core.losses import Loss, SquaredError
+from gal.core.requests import FitRequest, Request
+from gal.core.state import Ensemble
+from gal.core.task import Task
+from gal.engine.stacking import said
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+TREES = {"n_estimators": 60, "max_features": 0.5}
+LEAVES = (20, 3)
+"""Fewest rows in a leaf: where labels are noisy many, where they are not few; validation rows choose."""
+
+CERTAIN = 1.0
+"""Standard errors by which the loss on validation rows must fall."""
+
+
+@dataclass(frozen=True)
+class CrossedForest:
+    """A fitted model and how far it is followed; a ``gal.core.crossings.CrossedModel``."""
+
+    model: Any
+    crossings: Crossings
+    share: float
+    validation_loss: float
+    loss: Loss
+
+    def output(
+        self,
+        closed: Floats,
+        output: Floats,
+        parts: Mapping[str, Floats],
+        answers: Mapping[Answered, Floats32],
+    ) -> Floats:
+        """The closed output of these rows moved towards the model."""
+        table = self.crossings.features(output, parts, answers)
+        return closed + self.share * (said(self.model, self.loss, table) - closed)
+
+
+@dataclass(frozen=True)
+class PublicCrossing:
+    """Which crossed answers are asked for, by a noisy copy of the labels alone: the
+    private refit makes something of them.
+    """
+
+    crossings: Crossings
+    share: float = 0.0
+    validation_loss: float = float("nan")
+
+    def output(
+        self,
+        closed: Floats,
+        output: Floats,  # noqa: ARG002
+        parts: Mapping[str, Floats],  # noqa: ARG002
+        answers: Mapping[Answered, Floats32],  # noqa: ARG002
+    ) -> Floats:
+        """The public output stays what it was."""
+        return closed
+
+
+class FurtherAnswers:
+    """Keeps the answers of rounds beyond the task's, for a private refit: pass it as ``on_message``."""
+
+    def __init__(self, then: Any = None, *, keeps: bool = True) -> None:
+        """``then`` is told everything, too; ``keeps``: whether there will be a refit."""
+        self.then, self.keeps = then, keeps
+        self.said: dict[Answered, Floats32] = {}
+
+    def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
+        """Note one round trip."""
+        if self.then is not None:
+            self.then(requests, replies)
+        for request, answers in zip(requests, replies, strict=True) if self.keeps else ():
+            if isinstance(request, FitRequest) and request.target != "residual":
+                self.said |= {
+                    (request.round, name): np.asarray(values, dtype=np.float32)
+                    for name, values in answers.items()
+                    if isinstance(values, np.ndarray)
+                }
+
+    def added(
+        self, ensemble: Ensemble, fitted: Sequence[Mapping[str, Floats32]]
+    ) -> tuple[list[Mapping[str, Floats32]], list[Mapping[str, float]]]:
+        """The answers of rounds that are used, crossed ones as one round more, and what counts how much."""
+        rounds, counts = list(fitted), list(ensemble.coefficients)
+        if ensemble.crossing is None:
+            return rounds, counts
+        parts: dict[str, Floats] = {}
+        for values, weights in zip(rounds, counts, strict=True):
+            for name, weight in weights.items():
+                parts[name] = parts.get(name, 0.0) + weight * values[name].astype(np.float64)
+        products = ensemble.crossing.crossings.products(parts, self.said)
+        return [*rounds, products], [*counts, dict.fromkeys(products, 0.0)]
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """How crossed residuals are asked for and learned from: ``gal.core.crossings.LearnsCrossed``."""
+
+    signs: int = 12
+    n_jobs: int | None = None
+    """Cores that the forest is fitted with. What is learned does not depend on them."""
+    flipped: float = 0.0
+    """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
+    private: bool = False
+    """Labels are a noisy copy: what is heard is asked for in prediction, and the private refit uses it."""
+
+    def __call__(
+        self,
+        task: Task,
+        crossings: Crossings,
+        closed: Floats,
+        output: Floats,
+        parts: Mapping[str, Floats],
+        answers: Mapping[Answered, Floats32],
+    ) -> CrossedForest | PublicCrossing | None:
+        """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
+        if self.private:
+            return PublicCrossing(crossings)
+        table = crossings.features(output, parts, answers)
+        judges, weight = task.rows.validation, task.sample_weight
+        heard = None if weight is None else weight[judges]
+        found: CrossedForest | None = None
+        for leaf in LEAVES:
+            model = self._fit(task, table, leaf)
+            toward = said(model, task.loss, table[judges]) - closed[judges]
+            line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
+            share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+            better = found is None or line.value(share) < found.validation_loss
+            if better and _gains(line, share):
+                found = CrossedForest(model, crossings, share, line.value(share), task.loss)
+        return found
+
+    def _fit(self, task: Task, table: Floats32, leaf: int) -> Any:
+        """A forest on all rows but the validation rows."""
+        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+        weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
+        forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
+        model = forest(**TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs, random_state=task.seed)
+        model.fit(table[rest], target[rest], None if weight is None else weight[rest])
+        return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
+
+
+def _gains(line: Line, share: float) -> bool:
+    """Whether the loss of these rows falls by more than chance where they are moved so far."""
+    if share <= 0:
+        return False
+    before = line.loss.value(line.y, line.output)
+    gains = before - line.loss.value(line.y, line.output + share * line.direction)
+    counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
+    gain = float(gains @ counts / counts.sum())
+    error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
+    return gain > CERTAIN * error

@@ -1,0 +1,261 @@
+"""Crossed residuals: what two organizations know only together is heard; where there
+is nothing, nothing is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score, roc_auc_score
+
+import gal
+from gal import GALClassifier, GALRegressor, Organization
+from gal.core.requests import FitRequest
+from gal.core.state import Progress
+from gal.engine.drivers import InProcess, drive_learning
+from gal.engine.labels import class_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
+from gal.errors import InvalidOptionError
+from gal.privacy.leakage.transcript import Transcript
+from gal.storage import load_ensemble, save_ensemble
+
+N, WIDTH = 2500, 3
+
+
+def views(parties: int, n: int = 2 * N, seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(n, WIDTH)) for _ in range(parties)]
+
+
+def classes(signal: Any, seed: int = 0) -> Any:
+    return (np.random.default_rng(100 + seed).random(len(signal)) < 1 / (1 + np.exp(-signal))).astype(int)
+
+
+def divided(parties: int) -> dict[str, list[int]]:
+    return {name: list(range(WIDTH * at, WIDTH * (at + 1))) for at, name in enumerate("abcdef"[:parties])}
+
+
+def auc(model: Any, X: Any, y: Any) -> float:
+    return float(roc_auc_score(y, model.predict_proba(X)[:, 1]))
+
+
+TASKS: dict[str, tuple[int, Any, float]] = {
+    "xor": (2, lambda a, b: 4 * np.sign(a[:, 0] * b[:, 1]), 0.015),
+    "product": (2, lambda a, b: 3 * a[:, 0] * b[:, 0], 0.03),
+    "product and main effects": (2, lambda a, b: 2 * a[:, 0] * b[:, 0] + a[:, 1] + b[:, 0], 0.03),
+    "ring": (2, lambda a, b: 8.0 * (a[:, 0] ** 2 + b[:, 0] ** 2 < 1.4) - 4, 0.03),
+    "parity of three columns": (2, lambda a, b: 4 * np.sign(a[:, 0] * a[:, 1] * b[:, 0]), 0.03),
+    "xor of two assistants": (3, lambda _, b, c: 4 * np.sign(b[:, 0] * c[:, 1]), 0.03),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_two_know_only_together_is_heard(name: str) -> None:
+    """Nearly as good as the best there can be, where the sum of both is worth little."""
+    parties, signal, near = TASKS[name]
+    parts = views(parties)
+    truth = signal(*parts)
+    X, y = np.hstack(parts), classes(truth)
+    model = GALClassifier(divided(parties), random_state=0).fit(X[:N], y[:N])
+    assert model.crossing_ is not None
+    assert auc(model, X[N:], y[N:]) > roc_auc_score(y[N:], truth[N:]) - near
+    plain = GALClassifier(divided(parties), random_state=0, interactions="off").fit(X[:N], y[:N])
+    gain = 0.02 if name != "ring" else -0.002  # so few columns the closing model puts together by itself
+    assert auc(model, X[N:], y[N:]) > auc(plain, X[N:], y[N:]) + gain
+
+
+def test_three_classes_are_heard() -> None:
+    a, b = views(2)
+    X, three = np.hstack([a, b]), np.digitize(a[:, 0] * b[:, 0], [-0.4, 0.4])
+    heard, plain = (
+        GALClassifier(divided(2), rounds=1, random_state=0, interactions=signs).fit(X[:N], three[:N])
+        for signs in (6, "off")
+    )
+    assert heard.score(X[N:], three[N:]) > plain.score(X[N:], three[N:]) + 0.15
+
+
+def test_numbers_are_heard() -> None:
+    a, b, c = views(3)
+    X, signal = np.hstack([a, b, c]), b[:, 0] * c[:, 0] + 0.5 * a[:, 0]
+    noisy = signal + 0.3 * np.random.default_rng(1).normal(size=len(signal))
+    said = GALRegressor(divided(3), rounds=2, random_state=0).fit(X[:N], noisy[:N]).predict(X[N:])
+    assert r2_score(noisy[N:], said) > 0.75  # at most 0.93; the sum alone has 0.19
+
+
+def test_where_there_is_nothing_to_hear_nothing_is_followed() -> None:
+    a, b = views(2)
+    X = np.hstack([a, b])
+    y = classes(a[:, 0] + b[:, 1])
+    model = GALClassifier(divided(2), random_state=0, local_models=Ridge()).fit(X[:N], y[:N])
+    plain = GALClassifier(divided(2), random_state=0, local_models=Ridge(), interactions="off").fit(
+        X[:N], y[:N]
+    )
+    assert model.crossing_ is None
+    np.testing.assert_array_equal(model.predict_proba(X[N:]), plain.predict_proba(X[N:]))
+    assert model.traffic_.trips <= plain.traffic_.trips + 3
+
+
+def test_off_and_the_paper_ask_nothing_more() -> None:
+    """The paper's preset has the same bits and the same traffic with the option and without it."""
+    a, b = views(2, N)
+    X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
+    found = []
+    for signs in ("auto", "off"):
+        transcript = Transcript()
+        model = GALClassifier(
+            divided(2), rounds=2, preset="paper", interactions=signs, random_state=0, on_message=transcript
+        ).fit(X, y)
+        assert {round for round, _ in transcript.messages} == {1, 2}
+        assert model.crossing_ is None
+        found.append((model.decision_function(X).tobytes(), model.traffic_))
+    assert found[0] == found[1]
+
+
+def test_small_tables_are_left_alone_and_what_cannot_be_is_said() -> None:
+    a, b = views(2, 500)
+    X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
+    assert GALClassifier(divided(2), rounds=1, random_state=0).fit(X, y).crossing_ is None
+    wrongs: list[Any] = [True, 0, -1, 101, 1.5, "on", None]
+    for wrong in wrongs:
+        with pytest.raises(InvalidOptionError, match="interactions must be"):
+            GALClassifier(divided(2), interactions=wrong).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="interactions need validation rows"):
+        GALClassifier(divided(2), interactions=4).fit(X, y)
+    asked = GALClassifier(
+        divided(2), rounds=1, random_state=0, interactions=4, validation_fraction=0.2, local_models=Ridge()
+    )
+    assert asked.fit(X, y).ensemble_ is not None
+
+
+def xor_task(seed: int = 0, **options: Any) -> tuple[Any, dict[str, Organization], Any]:
+    a, b = views(2, N)
+    y = classes(4 * np.sign(a[:, 0] * b[:, 1]))
+    members = {"a": Organization("a", a), "b": Organization("b", b)}
+    chosen = Options(rounds=2, **options)
+    task = make_task(class_labels(y, chosen), list(members), chosen, label_holder="a", seed=seed)
+    return task, members, y
+
+
+def test_what_is_sent_is_the_residual_times_signs_and_few_signs_are_few() -> None:
+    task, members, y = xor_task(interactions=4)
+    seen: list[Any] = []
+    with_model = drive_learning(task, members, InProcess(), on_message=lambda asked, _: seen.append(asked))
+    assert with_model.crossing is not None
+    seeds = [one for step in seen for one in step if one.target == "random"]
+    crossed = [one for step in seen for one in step if one.target == "crossed"]
+    assert [one.round for one in seeds] == [3, 4, 5, 6]
+    assert all(len(one.organizations) == 1 and 7 <= one.round <= 10 for one in crossed)
+    assert sum(one.organizations == ("b",) for one in crossed) <= 4
+    first = np.abs(seen[0][0].residual)  # no round validates: the residual is that of the first round
+    for one in crossed:
+        np.testing.assert_array_equal(np.abs(one.residual), first)
+        assert 0.4 < np.mean(one.residual * seen[0][0].residual > 0) < 0.6
+    correlations = [np.corrcoef(one.residual[:, 0], y[task.rows.fit])[0, 1] for one in seeds]
+    assert np.abs(correlations).max() < 0.1  # random targets have no label in them
+
+
+def test_crossed_answers_are_of_models_that_did_not_see_the_row() -> None:
+    task, members, _ = xor_task(interactions=4)
+    residual = np.random.default_rng(0).normal(size=(len(task.rows.fit), 1)).astype(np.float32)
+    request = FitRequest(9, residual, ("b",), target="crossed")
+    values = members["b"].fit(request, task.terms)
+    models = members["b"].models["assisted", 9]
+    assert len(models) == 2
+    for fold, model in enumerate(models):
+        rows = task.rows.fit[task.rows.crossing == fold]
+        expected = model.predict(members["b"].view[rows])
+        np.testing.assert_array_equal(values[rows], expected.astype(np.float32).reshape(-1, 1))
+
+
+def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
+    a, b, c = views(3, N)
+    y = classes(4 * np.sign(a[:, 0] * b[:, 1]))
+
+    class Unwilling(Ridge):  # type: ignore[misc]
+        def fit(self, X: Any, residual: Any, sample_weight: Any = None) -> Any:
+            if abs(residual.mean()) < 1e9 and Unwilling.refuses:
+                raise ValueError("not for me")
+            return super().fit(X, residual, sample_weight)
+
+        refuses = False
+
+    members = [Organization("a", a), Organization("b", b), Organization("c", c, Unwilling())]
+    seen: list[Any] = []
+
+    def after(progress: Progress) -> None:
+        Unwilling.refuses = len(progress.rounds) >= 1
+
+    task = make_task(
+        class_labels(y, Options(rounds=1)), ["a", "b", "c"], Options(rounds=1), label_holder="a", seed=0
+    )
+    ensemble = drive_learning(
+        task,
+        {one.name: one for one in members},
+        InProcess(),
+        on_round=after,
+        on_message=lambda asked, _: seen.extend(asked),
+    )
+    assert ensemble.crossing is not None
+    assert ensemble.crossing.crossings.organizations == ("a", "b")
+    assert not any(one.target == "crossed" and "c" in one.organizations for one in seen)
+
+
+def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:
+    a, b = views(2, N)
+    X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]) + a[:, 2])
+    model = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
+    assert model.crossing_ is not None
+    assert auc(model, X, y) > 0.9
+    some = np.arange(N) < 100
+    mixed = model.predict_proba(X, missing={"b": some})
+    np.testing.assert_array_equal(mixed[~some], model.predict_proba(X)[~some])
+    np.testing.assert_array_equal(mixed[some], model.predict_proba(X, missing="b")[some])
+
+
+def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
+    task, members, _ = xor_task()
+    ensemble = drive_learning(task, members, InProcess())
+    assert ensemble.crossing is not None
+    said = gal.predict(ensemble, list(members.values())).output
+    save_ensemble(ensemble, tmp_path / "ensemble.gal")
+    again = load_ensemble(tmp_path / "ensemble.gal")
+    assert again.crossing is not None
+    assert again.crossing.crossings == ensemble.crossing.crossings
+    np.testing.assert_array_equal(gal.predict(again, list(members.values())).output, said)
+
+
+def test_explain_adds_up() -> None:
+    a, b = views(2, N)
+    X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
+    model = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
+    parts = model.explain(X[:50])
+    assert np.abs(parts["closing model"]).max() > 1
+    np.testing.assert_allclose(parts.sum(axis=1), model.decision_function(X[:50]))
+
+
+def test_interrupted_it_keeps_the_rounds() -> None:
+    a, b = views(2, N)
+    X, y = np.hstack([a, b]), classes(2 * np.sign(a[:, 0] * b[:, 1]) + a[:, 2])
+
+    def end_in_the_crossing(asked: Any, _: Any) -> None:
+        if asked[0].round > 2:
+            raise KeyboardInterrupt
+
+    model = GALClassifier(divided(2), rounds=2, random_state=0, on_message=end_in_the_crossing).fit(X, y)
+    plain = GALClassifier(divided(2), rounds=2, random_state=0, interactions="off").fit(X, y)
+    assert model.crossing_ is None
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+
+
+def test_a_resumed_task_crosses_the_same() -> None:
+    task, members, _ = xor_task()
+    seen: list[Progress] = []
+    whole = drive_learning(task, members, InProcess(), on_round=seen.append)
+    said = gal.predict(whole, list(members.values())).output
+    again = drive_learning(task, members, InProcess(), progress=seen[0])
+    np.testing.assert_array_equal(gal.predict(again, list(members.values())).output, said)
