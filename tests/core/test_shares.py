@@ -132,18 +132,22 @@ def test_estimates_of_coalitions_are_near_what_relearning_finds() -> None:
         assert one.gain.value == pytest.approx(again.gain, abs=0.03)
 
 
-def test_what_the_closing_model_gains_is_shared_out_too() -> None:
-    """Bank and shop know a product only together: with a chancer, what closing finds is the shop's."""
+@pytest.mark.parametrize("own", [{"interactions": "off"}, {"closing": False}], ids=["closing", "crossing"])
+def test_what_her_own_models_gain_is_shared_out_too(own: dict[str, Any]) -> None:
+    """Bank and shop know a product only together: with a chancer, what she finds of it is the shop's."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(4000, 4))
     y = X[:, 0] + X[:, 1] + X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=4000)
     parts = {"bank": [0], "shop": [1], "chancer": [2, 3]}
-    model = GALRegressor(parts, rounds=3, random_state=0, local_models=LinearRegression()).fit(X, y)
+    options: dict[str, Any] = {"rounds": 3, "random_state": 0, "local_models": LinearRegression()}
+    model = GALRegressor(parts, **options, **own).fit(X, y)
     shares = model.shares_
-    assert model.closing_ is not None
+    assert (model.closing_ is not None, model.ensemble_.crossing is not None) == (
+        "interactions" in own,
+        "closing" in own,
+    )
     assert shares is not None
-    plain_one = GALRegressor(parts, rounds=3, random_state=0, local_models=LinearRegression(), closing=False)
-    without = plain_one.fit(X, y).shares_
+    without = GALRegressor(parts, **options, closing=False, interactions="off").fit(X, y).shares_
     assert without is not None
     assert shares.gain > without.gain + 0.1
     check_adds_up(shares, model.ensemble_)
