@@ -28,6 +28,15 @@ from gal.warnings import InterruptedWarning
 PARTS = {"left": [0, 1], "right": [2, 3]}
 
 
+def regressor(parts: Any, **options: Any) -> GALRegressor:
+    """With a closing model as the last one: crossed residuals would leave it nothing."""
+    return GALRegressor(parts, interactions="off", **options)
+
+
+def classifier(parts: Any, **options: Any) -> GALClassifier:
+    return GALClassifier(parts, interactions="off", **options)
+
+
 def crossed(n: int = 3000, seed: int = 0) -> tuple[Any, Any]:
     """Labels that hang on columns of both: the sign of a product, and a plain part that each can see."""
     rng = np.random.default_rng(seed)
@@ -38,8 +47,8 @@ def crossed(n: int = 3000, seed: int = 0) -> tuple[Any, Any]:
 def test_it_hears_what_organizations_say_together() -> None:
     X, y = crossed()
     X_test, y_test = crossed(seed=1)
-    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
-    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
+    plain = regressor(PARTS, closing=False, random_state=0).fit(X, y)
+    closed = regressor(PARTS, random_state=0).fit(X, y)
     assert closed.closing_ is not None
     assert closed.score(X_test, y_test) > plain.score(X_test, y_test) + 0.3
 
@@ -47,10 +56,10 @@ def test_it_hears_what_organizations_say_together() -> None:
 def test_classes_too() -> None:
     X, y = crossed()
     X_test, y_test = crossed(seed=1)
-    plain = GALClassifier(PARTS, closing=False, random_state=0).fit(X, y > 0)
-    closed = GALClassifier(PARTS, random_state=0).fit(X, y > 0)
+    plain = classifier(PARTS, closing=False, random_state=0).fit(X, y > 0)
+    closed = classifier(PARTS, random_state=0).fit(X, y > 0)
     assert closed.score(X_test, y_test > 0) > plain.score(X_test, y_test > 0) + 0.05
-    three = GALClassifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
+    three = classifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
     assert three.closing_ is not None
     assert three.predict_proba(X_test).sum(axis=1) == pytest.approx(1)
 
@@ -59,8 +68,8 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 4))
     y = X.sum(axis=1) + rng.normal(size=3000)
-    plain = GALRegressor(PARTS, local_models=Ridge(), closing=False, random_state=0).fit(X, y)
-    closed = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
+    plain = regressor(PARTS, local_models=Ridge(), closing=False, random_state=0).fit(X, y)
+    closed = regressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
     X_test = rng.normal(size=(3000, 4))
     truth = X_test.sum(axis=1)
     assert np.abs(closed.predict(X_test) - truth).mean() < np.abs(plain.predict(X_test) - truth).mean() + 0.05
@@ -68,7 +77,7 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
 
 def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
     X, y = crossed()
-    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    model = regressor(PARTS, random_state=0).fit(X, y)
     *_, before, last = model._staged_outputs(X[:50])
     _, _, answers = model._ask(X[:50])
     rounds = [
@@ -88,27 +97,27 @@ def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
     X, y = crossed(400)
-    assert GALRegressor(PARTS, random_state=0).fit(X, y).closing_ is None
+    assert regressor(PARTS, random_state=0).fit(X, y).closing_ is None
     X, y = crossed(2500)
-    paper = GALRegressor(PARTS, local_models=Ridge(), preset="paper", rounds=2, random_state=0)
+    paper = regressor(PARTS, local_models=Ridge(), preset="paper", rounds=2, random_state=0)
     assert paper.fit(X, y).closing_ is None
-    absolute = GALRegressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
+    absolute = regressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
     assert absolute.fit(X, y).closing_ is None
     assert not closes(AbsoluteError())
 
 
 def test_a_model_of_ones_own_closes() -> None:
     X, y = crossed()
-    model = GALClassifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
+    model = classifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
     assert isinstance(model.closing_, Closing)
     assert isinstance(model.closing_.model, HistGradientBoostingClassifier)
-    again = GALClassifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
+    again = classifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
     assert (model.predict_proba(X) == again.predict_proba(X)).all()
 
 
 def test_explanations_still_add_up() -> None:
     X, y = crossed()
-    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    model = regressor(PARTS, random_state=0).fit(X, y)
     parts = model.explain(X[:20])
     assert "closing model" in parts.columns
     assert parts.sum(axis=1).to_numpy() == pytest.approx(model.predict(X[:20]))
@@ -116,7 +125,7 @@ def test_explanations_still_add_up() -> None:
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     X, y = crossed()
-    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    model = regressor(PARTS, random_state=0).fit(X, y)
     model.save(tmp_path / "model.gal")
     assert (GALRegressor.load(tmp_path / "model.gal").predict(X) == model.predict(X)).all()
 
@@ -134,7 +143,7 @@ def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
 def test_files_of_before_are_read(tmp_path: Path) -> None:
     """They have the closing model among what was fitted, not with the ensemble."""
     X, y = crossed(2100)
-    model = GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)
+    model = regressor(PARTS, rounds=2, random_state=0).fit(X, y)
     expected, path = model.predict(X), tmp_path / "model.gal"
     model.save(path)
     facts, ensemble, objects = read_archive(path)
@@ -146,7 +155,7 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
 
 def test_an_organization_may_be_missing() -> None:
     X, y = crossed()
-    model = GALRegressor(PARTS, random_state=0).fit(X, y)
+    model = regressor(PARTS, random_state=0).fit(X, y)
     assert np.isfinite(model.predict(X, missing=["right"])).all()
 
 
@@ -154,7 +163,7 @@ def test_weights_of_rows_are_heard() -> None:
     X, y = crossed()
     weight = np.where(X[:, 0] > 0, 1.0, 0.0)
     turned = np.where(X[:, 0] > 0, y, -y)  # rows that count nothing say the opposite
-    model = GALRegressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
+    model = regressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
     good = X[:, 0] > 0
     assert np.corrcoef(model.predict(X[good]), y[good])[0, 1] > 0.8
 
@@ -163,7 +172,7 @@ def test_weights_of_rows_are_heard() -> None:
 def test_nonsense_is_refused(wrong: Any) -> None:
     X, y = crossed(100)
     with pytest.raises(InvalidOptionError, match="closing must be"):
-        GALRegressor(PARTS, closing=wrong).fit(X, y)
+        regressor(PARTS, closing=wrong).fit(X, y)
 
 
 class Sure:
@@ -190,8 +199,8 @@ def test_certainties_of_a_forest_are_none() -> None:
 def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
     """It never met a mean in place of an answer: there the sum of the rounds is the better guess."""
     X, y = crossed()
-    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
-    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    closed = regressor(PARTS, random_state=0).fit(X, y)
+    plain = regressor(PARTS, closing=False, random_state=0).fit(X, y)
     assert closed.predict(X, missing=["right"]) == pytest.approx(plain.predict(X, missing=["right"]))
     some = closed.predict(X[:4], missing={"right": [0, 2]})
     assert some[[0, 2]] == pytest.approx(plain.predict(X[:4], missing={"right": [0, 2]})[[0, 2]])
@@ -207,8 +216,8 @@ def of_her_own(n: int = 2500, seed: int = 1) -> tuple[Any, Any]:
 
 def test_a_label_holder_who_goes_alone_has_the_closing_model_of_one_alone() -> None:
     X, y = of_her_own(seed=2)
-    model = GALRegressor(PARTS, weights="shrunk", random_state=0).fit(X, y)  # unguarded: noise gets in
-    alone = GALRegressor({"left": [0, 1]}, random_state=0).fit(X, y)
+    model = regressor(PARTS, weights="shrunk", random_state=0).fit(X, y)  # unguarded: noise gets in
+    alone = regressor({"left": [0, 1]}, random_state=0).fit(X, y)
     assert model.ensemble_.track == "alone"
     assert model.closing_ is not None
     assert model.closing_.validation_loss == model.ensemble_.alone_validation_loss
@@ -219,8 +228,8 @@ def test_the_guard_compares_closed_models() -> None:
     """With ridge regressions she is better alone by the sum, but not once both sums are closed."""
     X, y = of_her_own()
     options: dict[str, Any] = {"local_models": Ridge(), "weights": "shrunk", "random_state": 0}
-    plain = GALRegressor(PARTS, closing=False, **options).fit(X, y).ensemble_
-    closed = GALRegressor(PARTS, **options).fit(X, y).ensemble_
+    plain = regressor(PARTS, closing=False, **options).fit(X, y).ensemble_
+    closed = regressor(PARTS, **options).fit(X, y).ensemble_
     assert (plain.track, closed.track) == ("alone", "assisted")
     assert closed.closing is not None
     assert closed.closing.validation_loss < closed.alone_validation_loss <= plain.alone_validation_loss
@@ -231,8 +240,8 @@ def test_several_outputs_are_closed_together() -> None:
     both = np.column_stack([y, X[:, 1] * X[:, 3] + X[:, 1]])
     X_test, y_test = crossed(seed=1)
     both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
-    closed = GALRegressor(PARTS, random_state=0).fit(X, both)
-    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, both)
+    closed = regressor(PARTS, random_state=0).fit(X, both)
+    plain = regressor(PARTS, closing=False, random_state=0).fit(X, both)
     assert closed.closing_ is not None
     assert closed.score(X_test, both_test) > plain.score(X_test, both_test) + 0.2
 
@@ -250,14 +259,14 @@ def test_what_is_not_possible_is_said_before_the_first_round(
 ) -> None:
     X, y = crossed(rows)
     with pytest.raises(InvalidOptionError, match=said_of_it):
-        GALRegressor(PARTS, **options).fit(X, y)
+        regressor(PARTS, **options).fit(X, y)
 
 
 def test_a_classifier_must_tell_probabilities() -> None:
     X, y = crossed(2500)
     for wrong in (LinearSVC(), Ridge()):
         with pytest.raises(InvalidOptionError, match="predict_proba"):
-            GALClassifier(PARTS, closing=wrong).fit(X, y > 0)
+            classifier(PARTS, closing=wrong).fit(X, y > 0)
 
 
 class Broken(Ridge):  # type: ignore[misc]
@@ -271,14 +280,14 @@ def test_its_failure_says_whose_it_is() -> None:
     X, y = crossed(2500)
     Broken.error = ValueError("no thanks")
     with pytest.raises(LocalModelError, match="the closing model Broken failed: no thanks"):
-        GALRegressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
+        regressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
 
 
 def test_ctrl_c_while_it_is_fitted_keeps_the_rounds() -> None:
     X, y = crossed(2500)
     Broken.error = KeyboardInterrupt()
     with pytest.warns(InterruptedWarning, match="without a closing model"):
-        model = GALRegressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
+        model = regressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
     assert model.closing_ is None
     assert np.isfinite(model.predict(X)).all()
 
@@ -287,13 +296,13 @@ def test_in_parts_there_is_the_same() -> None:
     """``gal.learn`` keeps the replies, closes as the estimator does, and ``gal.predict`` uses it."""
     X, y = crossed(2100)
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
-    model = GALRegressor(PARTS, rounds=3, random_state=0).fit(X, y)
+    model = regressor(PARTS, rounds=3, random_state=0).fit(X, y)
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
-    ensemble = learn(y, [left, right], rounds=3, seed=seed)
+    ensemble = learn(y, [left, right], rounds=3, interactions="off", seed=seed)
     assert isinstance(ensemble.closing, Closing)
     found = predict(ensemble, [left, right])
     np.testing.assert_array_equal(found.output[:, 0], model.predict(X))
-    plain = learn(y, [left, right], rounds=3, seed=seed, closing=False)
+    plain = learn(y, [left, right], rounds=3, interactions="off", seed=seed, closing=False)
     assert plain.closing is None
     same, closed = (
         replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0, shares=None)
@@ -330,7 +339,7 @@ def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
 
 def test_cores_change_nothing() -> None:
     X, y = crossed(2100)
-    one, two = (GALRegressor(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
+    one, two = (regressor(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
     assert isinstance(two.closing_, Closing)
     assert (
         two.closing_.model.n_jobs is None
