@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
+from gal.cli.evaluating.simulation_report import print_simulation
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate import simulate
 from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
 from gal.evaluate.metrics import METRICS, metric_for
+from gal.evaluate.simulation import assisted_model
 from small_tables import Counter, Raising
 
 
@@ -99,3 +105,31 @@ def test_nonsense_is_named() -> None:
     data.loc[3, "y"] = np.nan
     with pytest.raises(InvalidLabelsError, match="1 of 100 values of 'y' are missing"):
         simulate(data, "y", {"mine": ["a"]})
+
+
+def test_log_loss_stands_beside_the_score_of_classes() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": (X.sum(axis=1) > 0).astype(int)})
+    found = simulate(table, "y", {"one": ["a"], "two": ["b"]}, folds=2)
+    assert found.log_losses is not None
+    assert found.log_losses["assisted"] < found.log_losses["alone"] < np.log(2)
+    assert found.covered_by_log_loss is not None
+    assert found.to_json()["covered_by_log_loss"] == found.covered_by_log_loss
+    numbers = simulate(table.assign(y=X.sum(axis=1)), "y", {"one": ["a"], "two": ["b"]}, folds=2)
+    assert (numbers.log_losses, numbers.covered_by_log_loss) == (None, None)
+
+
+def test_where_no_round_validates_it_says_so() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": (X[:, 0] * X[:, 1] > 0).astype(int)})
+    parts = {"one": ["a"], "two": ["b"]}
+    found = simulate(table, "y", parts, folds=2, local_models=Ridge())
+    told = Console(record=True, width=200)
+    print_simulation(replace(found, rounds_used=0), told)
+    assert "No round was better than a constant" in told.export_text()
+    told = Console(record=True, width=200)
+    print_simulation(replace(found, rounds_used=2), told)
+    assert "No round was better" not in told.export_text()
+    assert found.rounds_used == assisted_model(table, "y", parts, local_models=Ridge()).n_rounds_

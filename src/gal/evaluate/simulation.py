@@ -22,7 +22,7 @@ from gal.engine.labels import plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
-from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.evaluate.metrics import METRICS, Metric, log_loss, metric_for
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -65,6 +65,18 @@ class Simulation:
     """How many of them were predicted by models that had not seen them: all, or one test part."""
     seconds: float
     pooled_model: str
+    log_losses: Mapping[str, float] | None = None
+    """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
+    rounds_used: int = 0
+    """Of the model of all rows: 0 where no round was better than a constant on rows kept apart."""
+
+    @property
+    def covered_by_log_loss(self) -> float | None:
+        """Share of the way from alone to pooled in log loss, mostly less than in AUC; None without a way."""
+        losses = self.log_losses
+        if losses is None or not losses["pooled"] < losses["alone"]:
+            return None
+        return (losses["alone"] - losses["assisted"]) / (losses["alone"] - losses["pooled"])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
@@ -73,7 +85,7 @@ class Simulation:
         facts["intervals"] = {name: [facts[name]["low"], facts[name]["high"]] for name in names}
         for name in names:
             facts[name] = facts[name]["value"]
-        return facts
+        return facts | {"covered_by_log_loss": self.covered_by_log_loss}
 
 
 def simulate(
@@ -104,7 +116,7 @@ def simulate(
         table, target, organizations, metric, label_holder, local_models, rounds, seed
     )
     splits = _splits(y, chosen, folds, seed)
-    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, say)
+    picked, outputs, chances = _left_out_outputs(X, y, setting, splits, chosen, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
@@ -125,6 +137,8 @@ def simulate(
         predicted_rows=len(truth),
         seconds=time.perf_counter() - started,
         pooled_model=picked,
+        log_losses={name: log_loss(truth, chance) for name, chance in chances.items()} or None,
+        rounds_used=whole.n_rounds_,
     )
 
 
@@ -181,18 +195,25 @@ def _left_out_outputs(
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
     metric: Metric,
     say: OnStep,
-) -> tuple[str, dict[str, NDArray[Any]]]:
-    """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
+) -> tuple[str, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Which pooled model was chosen (once, on the first part), everybody's outputs of all rows, and
+    probabilities of classes.
+    """
     outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
+    chances: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED if metric.classes}
     picked = ""
     for index, (train, test) in enumerate(splits):
         say(f"part {index + 1} of {len(splits)}")
         for name, method in COMPARED.items():
             options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
             model = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
-            outputs[name].append(metric.output(model, X.iloc[test]))
+            if metric.classes:
+                chances[name].append(np.asarray(model.predict_proba(X.iloc[test])))
+            said = chances[name][-1] if metric.classes else model.predict(X.iloc[test])
+            outputs[name].append(metric.from_said(np.asarray(said)))
             picked = model.chosen_ if name == "pooled" else picked
-    return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
+    whole = [{name: np.concatenate(parts) for name, parts in one.items()} for one in (outputs, chances)]
+    return picked, whole[0], whole[1]
 
 
 def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
