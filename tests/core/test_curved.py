@@ -36,7 +36,12 @@ def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression() -> N
     X = rng.normal(size=(400, 3)) * [1.0, 3.0, 0.2]
     y = rng.random(400) < 1 / (1 + np.exp(-(X @ [1.0, -1.0, 2.0] + 1.5)))
     best = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(X, y).predict_proba(X)
-    how: dict[str, Any] = {"validation_fraction": 0, "cross_validation": 0, "fitted": "in-sample", "rounds": 5}
+    how: dict[str, Any] = {
+        "validation_fraction": 0,
+        "cross_validation": 0,
+        "fitted": "in-sample",
+        "rounds": 5,
+    }
 
     def error(curvature: bool) -> float:
         model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), curvature=curvature, **how)

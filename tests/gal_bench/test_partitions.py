@@ -13,13 +13,13 @@ from gal.errors import InvalidInputError, InvalidOptionError
 from gal_bench.data import partitions
 from gal_bench.data.datasets import COVERTYPE_ORGANIZATIONS, Dataset, load
 from gal_bench.data.partitions import (
-    vertibench_partition,
     informativeness,
     named_partition,
     part_sizes,
     random_partition,
     skewed_partition,
     torch_permutation,
+    vertibench_partition,
 )
 
 

@@ -115,17 +115,25 @@ def test_letter_is_read_where_it_lies(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / tables.LETTER
     path.parent.mkdir()
     letters = ["A"] * 789 + ["B", "C"] * 100
-    path.write_text("".join(f"{letter},{','.join(map(str, row))}\n" for letter, row in zip(letters, rows)))
+    path.write_text(
+        "".join(f"{letter},{','.join(map(str, row))}\n" for letter, row in zip(letters, rows, strict=True))
+    )
     found = list(peer_tables("Letter", tmp_path, 0))
     assert [one.split for one in found] == ["alpha 0.1", "alpha 1", "alpha 100"]
-    assert all(sorted(sum(one.organizations.values(), [])) == sorted(one.X.columns) for one in found)
+    for one in found:
+        held = [column for columns in one.organizations.values() for column in columns]
+        assert sorted(held) == sorted(one.X.columns)
     assert found[0].n_classes == 3
 
 
 def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "peer_tables", lambda *_: [small_table()])
-    monkeypatch.setattr("gal.cli.bench_peers.compare", lambda *a, **k: compare(*a, **k, peers={"perfect": perfect}))
-    done = CliRunner().invoke(app, ["bench", "peers", "--dataset", "Adult", "--results", str(tmp_path), "--json"])
+    monkeypatch.setattr(
+        "gal.cli.bench_peers.compare", lambda *a, **k: compare(*a, **k, peers={"perfect": perfect})
+    )
+    done = CliRunner().invoke(
+        app, ["bench", "peers", "--dataset", "Adult", "--results", str(tmp_path), "--json"]
+    )
     assert json.loads(done.stdout)["results"][0]["peer"] == "perfect"
     assert "## Small, by name" in (tmp_path / "results-peers.md").read_text()
     wrong = CliRunner().invoke(app, ["bench", "peers", "--dataset", "Wine", "--results", str(tmp_path)])

@@ -45,9 +45,7 @@ def _rounds(
         sent, residual, scale, size, counts = broadcast(task, progress.output, t, track, part)  # r_1^t
         if fitted_exactly(task, progress, size):
             return progress, f"round {t}: every row is fitted exactly"
-        request = FitRequest(
-            t, at(rows.fit, sent), task.organizations, at(rows.fit, counts), track, part
-        )
+        request = FitRequest(t, at(rows.fit, sent), task.organizations, at(rows.fit, counts), track, part)
         try:
             replies = yield request  # f_m^t(x_m)
         except EndLearning:

@@ -137,7 +137,9 @@ class Task:
             )
         if self.moving or self.release is not None:
             what = "models that move" if self.moving else "noise on residuals"
-            raise InvalidOptionError(f"residuals by the curve of the loss are not for {what}: use curvature=False")
+            raise InvalidOptionError(
+                f"residuals by the curve of the loss are not for {what}: use curvature=False"
+            )
 
     def _check_sample_weight(self) -> None:
         weight = self.sample_weight

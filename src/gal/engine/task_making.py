@@ -62,8 +62,9 @@ def make_task(
 ) -> Task:
     """The task that these options describe; ``moving`` names the organizations whose models move.
 
-    ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a
-    private refit that judges them on the true labels. ``n_jobs``: cores for the closing model.
+    ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or
+    ``release`` protects them; then all replies are kept, for a private refit that judges them on the true
+    labels. ``n_jobs``: cores for the closing model.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if is_auto(options.weights) else options.weights

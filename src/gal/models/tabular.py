@@ -183,7 +183,8 @@ class KnownTable:
     def __getitem__(self, rows: NDArray[np.intp]) -> KnownTable:
         key = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).digest()
         if key not in self._parts:
-            taken = self.table.iloc[rows] if is_frame(self.table) else self.table[rows]
+            table: Any = self.table
+            taken = table.iloc[rows] if is_frame(table) else table[rows]
             self._parts[key] = KnownTable(taken, self.named)
         return self._parts[key]
 

@@ -120,7 +120,7 @@ def _name(position: int) -> str:
 
 
 def vertibench_partition(columns: Sequence[str], organizations: int, alpha: float, seed: int) -> Partition:
-    """As ``ImportanceSplitter(organizations, alpha, seed)`` of VertiBench (0.1.2) draws it, without VertiBench.
+    """As ``ImportanceSplitter(organizations, alpha, seed)`` of VertiBench 0.1.2 draws it, without it.
 
     Shares of the columns come from a Dirichlet distribution: the smaller ``alpha``, the more uneven.
     """

@@ -48,7 +48,12 @@ def _table(name: str, split: str, results: Sequence[PeerResult]) -> str:
     for peer, (reached, lost, *costs) in means.items():
         ways = [share_of_way(peer, means, place) for place in (0, 1)]
         seconds, cpu, moved, count = costs
-        cells = [peer, f"{reached:.4f}", f"{lost:.4f}", *("" if way is None else f"{way:.1%}" for way in ways)]
+        cells = [
+            peer,
+            f"{reached:.4f}",
+            f"{lost:.4f}",
+            *("" if way is None else f"{way:.1%}" for way in ways),
+        ]
         cells += [f"{seconds:.1f}", f"{cpu:.1f}", f"{moved:.1f}" if moved else "", f"{count:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

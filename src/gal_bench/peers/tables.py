@@ -88,9 +88,10 @@ def _letter(data_dir: Path | None) -> Dataset:
         raise MissingDataError(
             f"{LETTER} is not in the data folder: get it from https://archive.ics.uci.edu/dataset/59"
         )
+    names = ["letter", *(f"x{j}" for j in range(16))]
     table = pd.read_csv(path, header=None)
     if table.shape != (LETTERS, 17) or int((table[0] == "A").sum()) != 789:
         raise InvalidInputError(f"{str(path)!r} must have {LETTERS} rows of 17 columns, 789 of them A")
-    y = (table.pop(0).map(ord) - ord("A")).to_numpy().astype(np.int64)
-    table.columns = pd.Index([f"x{j}" for j in range(16)])
+    table.columns = pd.Index(names)
+    y = (table.pop("letter").map(ord) - ord("A")).to_numpy().astype(np.int64)
     return Dataset("Letter", table.astype(np.float64), y, True, tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))

@@ -96,7 +96,9 @@ def _work(
         model = xgb.train(
             how, fit, STEPS, evals=evaluated, early_stopping_rounds=PATIENCE, verbose_eval=False
         )
-        said = np.asarray(model.predict(test, iteration_range=(0, model.best_iteration + 1)), dtype=np.float64)
+        said = np.asarray(
+            model.predict(test, iteration_range=(0, model.best_iteration + 1)), dtype=np.float64
+        )
     if rank == 0:
         end.send(np.column_stack([1 - said, said]) if two else said)
 

@@ -115,7 +115,9 @@ class Candidate:
 
 def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
     """Models for numbers, for tables whose columns are categories where ``is_category``."""
-    trees = HistGradientBoostingRegressor(categorical_features=is_category, random_state=seed, **(LONG if large else {}))
+    trees = HistGradientBoostingRegressor(
+        categorical_features=is_category, random_state=seed, **(LONG if large else {})
+    )
     return {
         "linear model": Candidate(RidgeCV(np.logspace(-2, 4, 13)), "wide"),
         "histogram gradient boosting": Candidate(trees, "codes"),
@@ -129,7 +131,9 @@ def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -
 
 def class_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
     """Models for classes."""
-    trees = HistGradientBoostingClassifier(categorical_features=is_category, random_state=seed, **(LONG if large else {}))
+    trees = HistGradientBoostingClassifier(
+        categorical_features=is_category, random_state=seed, **(LONG if large else {})
+    )
     return {
         "linear model": Candidate(LogisticRegression(max_iter=1000), "wide"),
         "histogram gradient boosting": Candidate(trees, "codes"),
