@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import GALError, MissingDataError
 from gal_bench.peers import comparing, tables
-from gal_bench.peers.comparing import PEERS, PeerResult, compare, lines_of, measured, read_peers
+from gal_bench.peers.comparing import PEERS, PeerResult, compare_peers, lines_of, measured, read_peers
 from gal_bench.peers.counting import CountingRelay
 from gal_bench.peers.page import peers_page, share_of_way
 from gal_bench.peers.tables import PeerTable, peer_tables
@@ -78,14 +78,14 @@ def test_what_was_kept_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     ran: list[str] = []
     peers = {"perfect": perfect, "failing": failing, "absent": absent}
     how: dict[str, Any] = {"say": ran.append, "peers": peers}
-    found, skipped = compare(["Adult", "Letter"], tmp_path, None, **how)
+    found, skipped = compare_peers(["Adult", "Letter"], tmp_path, None, **how)
     assert [(one.peer, one.auc, one.megabytes) for one in found] == [("perfect", 1.0, 0.001)]
     assert skipped["Letter"] == "letter is nowhere"
     assert "did not listen" in skipped["failing on Small, by name"]
     assert "pip install" in skipped["absent"]
     assert [one.peer for one in read_peers(tmp_path / "peers.csv")] == ["perfect"]
     ran.clear()
-    compare(["Adult"], tmp_path, None, **how)
+    compare_peers(["Adult"], tmp_path, None, **how)
     assert not any("perfect" in one for one in ran)
 
 
@@ -129,7 +129,7 @@ def test_letter_is_read_where_it_lies(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "peer_tables", lambda *_: [small_table()])
     monkeypatch.setattr(
-        "gal.cli.bench_peers.compare", lambda *a, **k: compare(*a, **k, peers={"perfect": perfect})
+        "gal.cli.bench_peers.compare_peers", lambda *a, **k: compare_peers(*a, **k, peers={"perfect": perfect})
     )
     done = CliRunner().invoke(
         app, ["bench", "peers", "--dataset", "Adult", "--results", str(tmp_path), "--json"]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gal.errors import InvalidInputError
-from gal_bench.peers.comparing import compare
+from gal_bench.peers.comparing import compare_peers
 from gal_bench.peers.page import peers_page
 from gal_bench.peers.tables import SETS
 
@@ -29,7 +29,7 @@ def bench_peers(
         raise InvalidInputError(f"peers are compared on {', '.join(SETS)}, not on {', '.join(unknown)}")
     out = Console(stderr=True, quiet=as_json)
     with out.status("starting") as status:
-        found, skipped = compare(
+        found, skipped = compare_peers(
             sets or SETS, results, data_dir, seeds=seeds, say=lambda what: status.update(escape(what))
         )
     page = peers_page(found, skipped)

@@ -62,7 +62,7 @@ class PeerResult:
         return self.accuracy if self.auc is None else self.auc
 
 
-def compare(
+def compare_peers(
     sets: Sequence[str],
     folder: Path,
     data_dir: Path | None,
