@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,16 @@ def test_what_was_kept_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     ran.clear()
     compare_peers(["Adult"], tmp_path, None, **how)
     assert not any("perfect" in one for one in ran)
+
+
+def test_pooled_models_learn_once_for_all_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    splits = [replace(small_table(), split=split) for split in ("alpha 0.1", "alpha 1")]
+    monkeypatch.setattr(comparing, "peer_tables", lambda *_: splits)
+    ran: list[str] = []
+    peers = {"perfect pooled": perfect, "perfect": perfect}
+    found, _ = compare_peers(["Small"], tmp_path, None, say=ran.append, peers=peers)
+    assert len(ran) == 3
+    assert [one.split for one in found if one.peer == "perfect pooled"] == ["alpha 0.1", "alpha 1"]
 
 
 def test_lines_are_those_of_the_body() -> None:
