@@ -139,8 +139,9 @@ def test_letter_is_read_where_it_lies(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "peer_tables", lambda *_: [small_table()])
+    only = {"peers": {"perfect": perfect}}
     monkeypatch.setattr(
-        "gal.cli.bench_peers.compare_peers", lambda *a, **k: compare_peers(*a, **k, peers={"perfect": perfect})
+        "gal.cli.bench_peers.compare_peers", lambda *args, **how: compare_peers(*args, **how, **only)
     )
     done = CliRunner().invoke(
         app, ["bench", "peers", "--dataset", "Adult", "--results", str(tmp_path), "--json"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import inspect
+import re
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -131,11 +133,14 @@ def measured(name: str, peer: Peer, table: PeerTable, seed: int) -> PeerResult:
     )
 
 
-def lines_of(peer: Peer) -> int:
-    """Lines of a function's body without its docstring and blank lines."""
+def lines_of(peer: Callable[..., object]) -> int:
+    """Lines of a function's body, and of those beside it that it calls, without docstrings and blank lines."""
     source = inspect.getsource(peer)
     body = source.split(":\n", 1)[1].replace(peer.__doc__ or "\0", "")
-    return sum(1 for line in body.splitlines() if line.strip() and not line.strip().startswith('"""'))
+    own = sum(1 for line in body.splitlines() if line.strip() and not line.strip().startswith('"""'))
+    beside = vars(sys.modules[peer.__module__]).items()
+    helpers = [one for name, one in beside if name.startswith("_") and inspect.isfunction(one)]
+    return own + sum(lines_of(one) for one in helpers if re.search(rf"\b{one.__name__}\b", body))
 
 
 def _cpu() -> float:

@@ -15,8 +15,8 @@ HEAD = """# Against what people would use instead
 federated mode, columns split, plain text) and *SplitNN* (one hidden layer on each side of the cut) have them
 divided. Boosting stops early on a tenth of the rows. *Of the way* is the share of the way from the better
 model alone to the best pooled one, by score and by log loss. CPU time is of one core and of all processes
-that a peer starts; bytes are between organizations, while learning. Lines are those of the peer's function in
-`src/gal_bench/peers`.
+that a peer starts; bytes are between organizations, while learning. Lines are those of the peer's function,
+and of those that it calls, in `src/gal_bench/peers`; reading and encoding the table is not among them.
 """
 
 COLUMNS = ("", "score", "log loss", "of the way", "by log loss", "seconds", "CPU s", "MB", "lines")
