@@ -134,7 +134,7 @@ def measured(name: str, peer: Peer, table: PeerTable, seed: int) -> PeerResult:
 
 
 def lines_of(peer: Callable[..., object]) -> int:
-    """Lines of a function's body, and of those beside it that it calls, without docstrings and blank lines."""
+    """Lines of a function's body and of what it calls beside it, without docstrings and blank lines."""
     source = inspect.getsource(peer)
     body = source.split(":\n", 1)[1].replace(peer.__doc__ or "\0", "")
     own = sum(1 for line in body.splitlines() if line.strip() and not line.strip().startswith('"""'))
