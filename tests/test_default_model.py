@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from gal import GALClassifier, GALRegressor
 from gal.models import TabularModel, check_local_model, tabular
-from gal.models.tabular import BEND, MAX_CATEGORIES, TableEncoder, ridge
+from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
 
 Floats = NDArray[np.float64]
 
@@ -177,6 +177,52 @@ class TestArrays:
         np.testing.assert_array_equal(encoder.codes(np.array([[2], [1], [3]]))[:, 0], [1, 0, np.nan])
 
 
+class TestKnownTables:
+    """What is at hand changes nothing but the time."""
+
+    def fitted(self, known: Any, rows: Any, y: Floats, weight: Floats | None) -> TabularModel:
+        return TabularModel(random_state=0).fit(known[rows], y[rows], weight)
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_a_second_round_is_as_if_it_were_the_first(self, weighted: bool) -> None:
+        X, y = mixed_table()
+        rows = np.arange(0, 600, 1)[:560]
+        weight = np.random.default_rng(1).random(560) if weighted else None
+        used, fresh = TabularModel().prepare(X), TabularModel().prepare(X)
+        self.fitted(used, rows, y**2, None).predict(used)  # an earlier round, or another track's
+        one, other = (self.fitted(table, rows, y, weight) for table in (used, fresh))
+        assert one.trees_
+        np.testing.assert_array_equal(one.predict(used), other.predict(fresh))
+        np.testing.assert_array_equal(one.predict(used), one.predict(X))
+
+    def test_without_weights_it_is_the_plain_table(self) -> None:
+        X, y = mixed_table()
+        plain = TabularModel(random_state=0).fit(X, y)
+        np.testing.assert_array_equal(
+            TabularModel(random_state=0).fit(TabularModel().prepare(X), y).predict(X), plain.predict(X)
+        )
+
+    def test_columns_are_encoded_and_binned_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        X, y = mixed_table()
+        known = TabularModel().prepare(X)
+        self.fitted(known, slice_of(560), y, None).predict(known)
+
+        def again(*_: Any, **__: Any) -> None:
+            raise AssertionError("this was known")
+
+        monkeypatch.setattr(TableEncoder, "fit", again)
+        monkeypatch.setattr(TableEncoder, "codes", again)
+        monkeypatch.setattr(TableEncoder, "wide", again)
+        mapper = type(known[slice_of(560)].bins[0])
+        monkeypatch.setattr(mapper, "fit", again)
+        monkeypatch.setattr(mapper, "transform", again)
+        self.fitted(known, slice_of(560), y**2, None).predict(known)
+
+
+def slice_of(n: int) -> Any:
+    return np.arange(n)
+
+
 class TestRidge:
     def problem(self) -> tuple[TableEncoder, Floats, Floats, Floats]:
         X, y = mixed_table()
@@ -192,7 +238,8 @@ class TestRidge:
         whole = Ridge(alpha=2.0).fit(encoder.wide(codes), target, weight if weighted else None)
         monkeypatch.setattr(tabular, "BLOCK", 50 * encoder.width)
         assert len(list(encoder.blocks(codes))) == 12
-        coefficients, intercepts = ridge(encoder, codes, target, weight if weighted else None, 2.0)
+        known = KnownTable(mixed_table()[0])
+        coefficients, intercepts = ridge(known, encoder, target, weight if weighted else None, 2.0)
         np.testing.assert_allclose(coefficients, whole.coef_.T, atol=1e-9)
         np.testing.assert_allclose(intercepts, whole.intercept_, atol=1e-9)
 

@@ -71,11 +71,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         fitted: str = "auto",
         validation_fraction: str | float | None = "auto",
         cross_validation: str | int = "auto",
-        held_out_fraction: float = 0.1,
+        held_out_fraction: str | float = "auto",
         n_folds: int = 5,
         fully_corrective: bool = False,
         closing: Any = "auto",
         interactions: str | int = "auto",
+        curvature: str | bool = "auto",
         scale_residual: str | bool = "auto",
         min_rate: float | None = 1e-6,
         patience: int | None = 3,
@@ -105,6 +106,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.fully_corrective = fully_corrective
         self.closing = closing
         self.interactions = interactions
+        self.curvature = curvature
         self.scale_residual = scale_residual
         self.min_rate = min_rate
         self.patience = patience
@@ -142,6 +144,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             moving=[name for name, one in members.items() if one.moves],
             release=seen.release,
             private=seen.private,
+            tables=all(one.is_table for one in members.values()),
             seed=seed,
             n_jobs=self.n_jobs,
         )

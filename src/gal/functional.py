@@ -93,6 +93,7 @@ def learn(
         initial=initial,
         sample_weight=sample_weight,
         moving=[name for name, one in members.items() if one.moves],
+        tables=all(one.is_table for one in members.values()),
         seed=seed,
         n_jobs=n_jobs,
     )

@@ -25,7 +25,7 @@ from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionErro
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.late import LateAverageRegressor
 from gal.evaluate.baselines.late_paper import Layer
-from gal.evaluate.baselines.pooled import NAMES
+from gal.evaluate.baselines.pooled import BOOSTERS, MOST, NAMES
 from gal.models import PaperLinear
 from small_tables import PARTS, Counter, Raising, Spoiled, health, ill, stages
 
@@ -181,7 +181,7 @@ def test_pooled_takes_the_linear_model_for_a_line() -> None:
     X, y = health(200)
     model = make("pooled").fit(X, y)
     assert model.chosen_ == "linear model"
-    assert set(model.losses_) == set(NAMES)
+    assert set(model.losses_) == set(NAMES) - set(BOOSTERS)
     assert min(model.losses_, key=lambda name: model.losses_[name]) == model.chosen_
 
 
@@ -227,7 +227,7 @@ def test_pooled_mixed_table_with_gaps() -> None:
     X, y = health(200)
     mixed = X.assign(debt=np.where(X["debt"] > 0, "much", "little"), sugar=X["sugar"].where(X["sugar"] < 1.5))
     mixed.loc[3, "debt"] = None
-    for only in NAMES:
+    for only in set(NAMES) - set(BOOSTERS):
         model = make("pooled", candidates=[only]).fit(mixed, y)
         assert (model.chosen_, model.losses_) == (only, {})
         assert model.score(mixed, y) > 0.6
@@ -244,6 +244,29 @@ def test_pooled_large_table_holds_a_fifth_out(monkeypatch: pytest.MonkeyPatch) -
     assert model.chosen_ == "linear model"
     assert "support vector machine" not in model.losses_
     assert model.model_.n_features_in_ == model.encoder_.width
+
+
+@pytest.mark.parametrize("name", BOOSTERS)
+@pytest.mark.parametrize("classes", [False, True])
+def test_pooled_boosters_stop_early_and_take_mixed_tables(name: str, classes: bool) -> None:
+    pytest.importorskip(BOOSTERS[name])
+    X, y = ill(2000) if classes else health(2000)
+    mixed = X.assign(debt=np.where(X["debt"] > 0, "much", "little"), sugar=X["sugar"].where(X["sugar"] < 1.5))
+    model = make("pooled", classes=classes, candidates=[name]).fit(mixed, y)
+    assert model.chosen_ == name
+    assert model.score(mixed, y) > 0.6
+    inner = model.model_.model_
+    assert 0 < (inner.best_iteration_ if name == "LightGBM" else inner.best_iteration) < MOST - 1
+    with pytest.raises(InvalidOptionError, match="tables of at least 2000 rows"):
+        make("pooled", classes=classes, candidates=[name]).fit(mixed[:300], y[:300])
+
+
+def test_pooled_tries_boosters_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["gal.evaluate.baselines.pooled"]
+    monkeypatch.setattr(module, "is_installed", lambda package: False)
+    X, y = health(2000)
+    few = make("pooled").fit(X, y)
+    assert not set(BOOSTERS) & set(few.losses_)
 
 
 def test_pooled_several_outputs_and_unknown_candidates() -> None:

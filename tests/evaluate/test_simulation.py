@@ -101,3 +101,16 @@ def test_nonsense_is_named() -> None:
     data.loc[3, "y"] = np.nan
     with pytest.raises(InvalidLabelsError, match="1 of 100 values of 'y' are missing"):
         simulate(data, "y", {"mine": ["a"]})
+
+
+def test_log_loss_stands_beside_the_score_of_classes() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": (X.sum(axis=1) > 0).astype(int)})
+    found = simulate(table, "y", {"one": ["a"], "two": ["b"]}, folds=2)
+    assert found.log_losses is not None
+    assert found.log_losses["assisted"] < found.log_losses["alone"] < np.log(2)
+    assert found.covered_by_log_loss is not None
+    assert found.to_json()["covered_by_log_loss"] == found.covered_by_log_loss
+    numbers = simulate(table.assign(y=X.sum(axis=1)), "y", {"one": ["a"], "two": ["b"]}, folds=2)
+    assert (numbers.log_losses, numbers.covered_by_log_loss) == (None, None)

@@ -19,6 +19,7 @@ from gal_bench.data.partitions import (
     random_partition,
     skewed_partition,
     torch_permutation,
+    vertibench_partition,
 )
 
 
@@ -201,3 +202,13 @@ class TestInformativeness:
         monkeypatch.setattr(partitions, "mutual_info_regression", count)
         informativeness(X, y, classes=False, seed=0)
         assert looked == [300, 300]
+
+
+def test_vertibench_partitions_are_as_vertibench_draws_them() -> None:
+    """Drawn with ImportanceSplitter(4, alpha, seed=0) of VertiBench 0.1.2."""
+    names = [f"x{j}" for j in range(8)]
+    even = vertibench_partition(names, 4, 1.0, 0)
+    assert list(even.values()) == [["x5"], ["x1"], ["x4", "x0", "x6", "x7"], ["x2", "x3"]]
+    uneven = vertibench_partition(names, 4, 0.1, 0)
+    assert list(uneven.values()) == [["x3"], ["x1", "x4", "x5", "x6"], ["x2"], ["x7", "x0"]]
+    assert list(even) == [f"organization {m}" for m in range(1, 5)]

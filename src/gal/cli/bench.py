@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from gal.cli.bench_peers import PEERS, bench_peers
 from gal.cli.bench_report import print_runs, print_tables, run_facts
 from gal.cli.options import AsJson
 from gal.errors import InvalidInputError, MissingExtraError
@@ -89,7 +90,7 @@ def bench(
     deep_runs: DeepRuns,
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="Names of tables (see --list), all, or adversaries.", show_default=False),
+        typer.Argument(help="Names of tables (see --list), all, adversaries or peers.", show_default=False),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the tables and exit.")] = False,
     as_json: AsJson = False,
@@ -97,11 +98,16 @@ def bench(
     """Rerun the paper's tables: baselines and GAL, beside the paper's own figures.
 
     Runs that are in the cache under RESULTS are not done again, so an interrupted bench goes on
-    where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest.
+    where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest. "peers"
+    is no table of the paper: GAL against what people would use instead.
     """
     known = read_tables()
     if listed:
         print_tables(known, as_json)
+        return
+    if tables == [PEERS]:
+        _check_writable(work.results)
+        bench_peers(part.dataset or [], part.seeds or 1, work.results, work.data_dir, as_json=as_json)
         return
     _check_jobs(work.jobs)
     _check_writable(work.results)

@@ -28,6 +28,7 @@ from gal.core.steps import (
     fitted_exactly,
     line_along,
     start,
+    weighed,
 )
 from gal.core.task import Task
 from gal.core.weights import Fitted
@@ -53,12 +54,10 @@ def _rounds(
     progress = start(task) if progress is None else progress  # F^0
     why = task.stopping.reason(progress)
     while not why and (t := len(progress.rounds) + 1) <= task.rounds:
-        sent, residual, scale, size = broadcast(task, progress.output, t, track, part)  # r_1^t
+        sent, residual, scale, size, counts = broadcast(task, progress.output, t, track, part)  # r_1^t
         if fitted_exactly(task, progress, size):
             return progress, f"round {t}: every row is fitted exactly"
-        request = FitRequest(
-            t, at(rows.fit, sent), task.organizations, at(rows.fit, task.sample_weight), track, part
-        )
+        request = FitRequest(t, at(rows.fit, sent), task.organizations, at(rows.fit, counts), track, part)
         try:
             replies = yield request  # f_m^t(x_m)
         except EndLearning:
@@ -67,7 +66,8 @@ def _rounds(
         if not fitted:
             return progress, f"round {t}: nobody answered"
         chosen = Fitted([at(rows.search, f) for f in fitted.values()], at(rows.search, residual), importance)
-        weights = task.weights(chosen.residual, chosen, importance)  # w^t
+        seen = weighed(task, chosen, counts)
+        weights = task.weights(seen.residual, seen, seen.sample_weight)  # w^t
         line = line_along(task, progress, chosen, weights, scale)
         rate = task.line_search(line, round=t, scale=scale)  # eta^t
         progress = advance(task, progress, fitted, chosen, weights, rate, scale, left_out)  # F^t

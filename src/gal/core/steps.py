@@ -14,6 +14,7 @@ from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
 from gal.core.crossings import Answered, Crossed, CrossedModel
+from gal.core.curved import curved_residual
 from gal.core.earnings import judging_rows, share_out
 from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
@@ -87,20 +88,39 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
 
 def broadcast(
     task: Task, output: Floats, round: int, track: Track, part: int | None
-) -> tuple[Floats32, Floats32, float, float]:
+) -> tuple[Floats32, Floats32, float, float, Floats | None]:
     """What is sent, what weights and rate are found with, what both were divided
-    by, and the size of the residual.
+    by, the size of the residual, and how much each row counts in fitting it.
     """
     release = task.release
+    if task.curved:
+        residual, counts = curved_residual(task.loss, task.y, output, task.sample_weight)
+        size = _size(residual[task.rows.fit], counts[task.rows.fit])
+        scale = size if task.scale_residual and size > 0 else 1.0
+        residual /= np.float32(scale)
+        return residual, residual, scale, size, counts
     if release is None or not release.steers:
         residual, scale, size = residual_and_size(task, output)
         sent = residual if release is None else release(residual, round, track, part).astype(np.float32)
-        return sent, residual, scale, size
+        return sent, residual, scale, size, task.sample_weight
     noised = release(task.loss.pseudo_residual(task.y, output), round, track, part)
     size = float(np.sqrt(np.mean(np.square(noised, dtype=np.float64))))
     scale = size if task.scale_residual and size > 0 else 1.0
     sent = (noised / scale).astype(np.float32)
-    return sent, sent, scale, size
+    return sent, sent, scale, size, task.sample_weight
+
+
+def _size(residual: Floats32, counts: Floats) -> float:
+    """Root mean square of rows that count so much."""
+    squares = np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
+    return float(np.sqrt(squares @ counts / (counts.sum() * residual.shape[1])))
+
+
+def weighed(task: Task, chosen: Fitted, counts: Floats | None) -> Fitted:
+    """The replies as the assistance weights see them: rows count as much as in fitting."""
+    if not task.curved:
+        return chosen
+    return Fitted(chosen.values, chosen.residual, at(task.rows.search, counts))
 
 
 def _fit_weight(task: Task) -> Floats | None:

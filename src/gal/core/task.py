@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
 from gal.core.crossings import SEEDS, LearnsCrossed
+from gal.core.curved import bends
 from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
 from gal.core.releases import Release
@@ -40,6 +41,8 @@ class Task:
     weights: AssistanceWeights = field(default_factory=ExactWeights)
     line_search: LineSearch = field(default_factory=ExactSearch)
     stopping: Stopping = field(default_factory=Stopping)
+    curved: bool = False
+    """Send residuals by the curve of the loss, and how much each row counts (see ``curved.py``)."""
     scale_residual: bool = True
     """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
     fully_corrective: bool = False
@@ -70,6 +73,7 @@ class Task:
             )
         self._check_moving()
         self._check_release()
+        self._check_curved()
         if self.rounds < 1:
             raise InvalidOptionError(f"rounds must be at least 1, got {self.rounds!r}")
         if len(self.y) != self.rows.n:
@@ -128,6 +132,20 @@ class Task:
             raise InvalidOptionError(
                 f"with noise on every residual nothing else may tell of the labels, and {', '.join(found)} "
                 "would"
+            )
+
+    def _check_curved(self) -> None:
+        if not self.curved:
+            return
+        if not bends(self.loss):
+            raise InvalidOptionError(
+                f"residuals by the curve of the loss are known for classes, not for {self.loss.name}: use "
+                "curvature=False"
+            )
+        if self.moving or self.release is not None:
+            what = "models that move" if self.moving else "noise on residuals"
+            raise InvalidOptionError(
+                f"residuals by the curve of the loss are not for {what}: use curvature=False"
             )
 
     def _check_sample_weight(self) -> None:

@@ -32,11 +32,12 @@ class Options:
     fitted: str = "auto"
     validation_fraction: str | float = "auto"
     cross_validation: str | int = "auto"
-    held_out_fraction: float = 0.1
+    held_out_fraction: str | float = "auto"
     n_folds: int = 5
     fully_corrective: bool = False
     closing: Any = "auto"
     interactions: str | int = "auto"
+    curvature: str | bool = "auto"
     scale_residual: str | bool = "auto"
     min_rate: float | None = 1e-6
     patience: int | None = 3

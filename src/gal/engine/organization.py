@@ -75,6 +75,11 @@ class Organization:
         return f"Organization({self.name!r}, {n_rows} rows {each}, {type(self.model).__name__})"
 
     @property
+    def is_table(self) -> bool:
+        """Whether its view has rows and columns, not images or series."""
+        return _is_table(self.view)
+
+    @property
     def moves(self) -> bool:
         """Whether fitting a round changes what the local model says of earlier ones."""
         return is_moving(self.model)

@@ -28,6 +28,11 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 TREES = 50
+LEAF_OF_TWO = 10
+"""Rows in a leaf for two classes. On rows kept apart of the training rows, 10 instead of 2 had the lower log
+loss on both splits of credit default (.4363, .4320 against .4365, .4336), the higher on Adult (.2850
+against .2845), and took a tenth less time in all."""
+
 SMALLEST_SHARE = 0.01
 """A closing model with less to say is left out."""
 
@@ -132,7 +137,8 @@ class Stacking:
         if self.given is not None:
             return clone(self.given)
         forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
-        return forest(TREES, min_samples_leaf=2, n_jobs=self.n_jobs)
+        leaf = LEAF_OF_TWO if isinstance(loss, BinaryLogLoss) else 2
+        return forest(TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs)
 
 
 def features(output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats32:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.curved import bends
 from gal.core.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
 from gal.core.losses import AbsoluteError
@@ -28,6 +29,9 @@ Floats = NDArray[np.float64]
 
 LARGE = 2000
 """From this many rows on a tenth of them is worth more as judges than as examples."""
+
+JUDGES = 1000
+"""Rows that are enough to judge, or to search, on: more are worth more as examples, up to a twentieth."""
 
 SMALL = 50
 """With fewer rows there is nothing to cross-validate with."""
@@ -60,13 +64,15 @@ def make_task(
     moving: Collection[str] = (),
     release: Release | None = None,
     private: bool = False,
+    tables: bool = True,
     seed: int = 0,
     n_jobs: int | None = None,
 ) -> Task:
     """The task that these options describe; ``moving`` names the organizations whose models move.
 
-    ``private``: its labels are noisy ones, or ``release`` protects them; then all replies are kept, for a
-    private refit that judges them on the true labels. ``n_jobs``: cores for the closing model.
+    ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or
+    ``release`` protects them; then all replies are kept, for a private refit that judges them on the true
+    labels. ``n_jobs``: cores for the closing model.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     method = ("softmax_adam" if options.paper else "shrunk") if is_auto(options.weights) else options.weights
@@ -99,6 +105,7 @@ def make_task(
         stopping=Stopping(None, None, None)
         if options.paper
         else Stopping(options.min_rate, options.patience, options.plateau),
+        curved=_curved(options, labels, apart=private or bool(moving) or release is not None or not tables),
         scale_residual=bool(scale),
         fully_corrective=options.fully_corrective,
         keep_fitted=private,
@@ -147,6 +154,17 @@ def _crossing(
     return Interactions(SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
 
 
+def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:
+    """Whether residuals go by the curve of the loss: for classes in large tables, unless something else
+    is ``apart`` about the task.
+    """
+    if not is_auto(options.curvature):
+        if not isinstance(options.curvature, bool | np.bool_):
+            raise InvalidOptionError(f"curvature must be 'auto', True or False, got {options.curvature!r}")
+        return bool(options.curvature)
+    return not options.paper and not apart and len(labels.y) >= LARGE and bends(labels.loss)
+
+
 def _closing(options: Options, n_jobs: int | None) -> Stacking:
     return Stacking(None if isinstance(options.closing, str | bool) else options.closing, n_jobs)
 
@@ -166,14 +184,18 @@ def make_rows(
     labels: Labels, options: Options, rng: np.random.Generator, *, cross_validate: bool = True
 ) -> Rows:
     """Row roles; by default small tables are cross-validated (unless told not to),
-    large ones hold two tenths back.
+    large ones hold a tenth to two tenths back.
     """
     n = len(labels.y)
     large = n >= LARGE and not options.paper
     fitted: Any = ("held-out" if large else "in-sample") if is_auto(options.fitted) else options.fitted
+    kept = min(0.1, max(0.05, JUDGES / n))
     fraction = (
-        (0.1 if large else 0.0) if is_auto(options.validation_fraction) else options.validation_fraction
+        (kept if large else 0.0) if is_auto(options.validation_fraction) else options.validation_fraction
     )
+    held_out = kept if is_auto(options.held_out_fraction) else options.held_out_fraction
+    if isinstance(held_out, str):
+        raise InvalidOptionError(f"held_out_fraction must be 'auto' or a number, got {held_out!r}")
     if isinstance(fraction, str):
         raise InvalidOptionError(f"validation_fraction must be 'auto' or a number, got {fraction!r}")
     parts = options.cross_validation
@@ -192,7 +214,7 @@ def make_rows(
         rng,
         fitted=chosen,
         validation_fraction=0.0 if fraction is None else float(fraction),
-        held_out_fraction=options.held_out_fraction,
+        held_out_fraction=float(held_out),
         n_folds=options.n_folds,
         n_parts=int(parts),
         groups=labels.groups,

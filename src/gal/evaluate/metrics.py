@@ -24,10 +24,14 @@ class Metric:
     words: str
 
     def output(self, model: Any, X: Any) -> NDArray[Any]:
-        """What the score needs: the positive class's score for AUC, else predictions."""
-        if self.name == "auc":
-            return np.asarray(model.predict_proba(X))[:, 1]
-        return np.asarray(model.predict(X))
+        """What the score needs of a fitted model."""
+        return self.from_said(np.asarray(model.predict_proba(X) if self.classes else model.predict(X)))
+
+    def from_said(self, said: NDArray[Any]) -> NDArray[Any]:
+        """What the score needs, from probabilities of classes that are codes 0..C-1, or from numbers."""
+        if not self.classes:
+            return said
+        return np.asarray(said[:, 1] if self.name == "auc" else said.argmax(axis=1))
 
 
 def auc(truth: NDArray[Any], score: NDArray[Any]) -> float:

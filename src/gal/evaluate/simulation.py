@@ -24,7 +24,7 @@ from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedErro
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
 from gal.evaluate.joining import Joining, worth_of
-from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.evaluate.metrics import METRICS, Metric, log_loss, metric_for
 from gal.evaluate.profile import Remark, profile_of
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
@@ -82,12 +82,22 @@ class Simulation:
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
     """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""
+    log_losses: Mapping[str, float] | None = None
+    """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
 
     def worth(self) -> dict[str, float] | None:
         """What each of the others' shares is worth; None where nobody says what a point is."""
         if self.shares is None or self.worth_per_point is None:
             return None
         return worth_of(self.shares, self.worth_per_point, self.metric)
+
+    @property
+    def covered_by_log_loss(self) -> float | None:
+        """Share of the way from alone to pooled in log loss, mostly less than in AUC; None without a way."""
+        losses = self.log_losses
+        if losses is None or not losses["pooled"] < losses["alone"]:
+            return None
+        return (losses["alone"] - losses["assisted"]) / (losses["alone"] - losses["pooled"])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
@@ -98,6 +108,7 @@ class Simulation:
             facts[name] = facts[name]["value"]
         facts["verdicts"] = {} if self.shares is None else self.shares.verdicts()
         facts["worth"] = self.worth()
+        facts["covered_by_log_loss"] = self.covered_by_log_loss
         return facts
 
 
@@ -135,7 +146,7 @@ def simulate(
     )
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
-    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, joining, say)
+    picked, outputs, chances = _left_out_outputs(X, y, setting, splits, chosen, joining, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
@@ -160,6 +171,7 @@ def simulate(
         assistance_used=joining.used,
         profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
         worth_per_point=worth_per_point,
+        log_losses={name: log_loss(truth, chance) for name, chance in chances.items()} or None,
     )
 
 
@@ -217,9 +229,12 @@ def _left_out_outputs(
     metric: Metric,
     joining: Joining,
     say: OnStep,
-) -> tuple[str, dict[str, NDArray[Any]]]:
-    """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
+) -> tuple[str, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Which pooled model was chosen (once, on the first part), everybody's outputs of all rows, and
+    probabilities of classes.
+    """
     outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
+    chances: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED if metric.classes}
     picked = ""
     for index, (train, test) in enumerate(splits):
         say(f"part {index + 1} of {len(splits)}")
@@ -227,10 +242,14 @@ def _left_out_outputs(
         for name, method in COMPARED.items():
             options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
             model = models[name] = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
-            outputs[name].append(metric.output(model, X.iloc[test]))
+            if metric.classes:
+                chances[name].append(np.asarray(model.predict_proba(X.iloc[test])))
+            said = chances[name][-1] if metric.classes else model.predict(X.iloc[test])
+            outputs[name].append(metric.from_said(np.asarray(said)))
             picked = model.chosen_ if name == "pooled" else picked
         joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
-    return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
+    whole = [{name: np.concatenate(parts) for name, parts in one.items()} for one in (outputs, chances)]
+    return picked, whole[0], whole[1]
 
 
 def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:

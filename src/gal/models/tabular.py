@@ -13,7 +13,9 @@ without, 0.400 with, 0.320 trees alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -82,36 +84,52 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.min_rows = min_rows
         self.random_state = random_state
 
+    def prepare(self, view: Any) -> Any:
+        """The table with what is computed of it once: all rounds of a task fit the same columns."""
+        return view if isinstance(view, KnownTable) else KnownTable(self._table(view, reset=True))
+
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TabularModel:
-        """Fit residuals ``y`` of shape (n,) or (n, K)."""
-        table = self._table(X, reset=True)
-        target = _target(y, len(table))
+        """Fit residuals ``y`` of shape (n,) or (n, K).
+
+        A prepared table is encoded with every row counting the same, whatever its weight: weights change
+        from round to round, and the columns do not.
+        """
+        known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=True))
+        target = _target(y, known.shape[0])
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, table)
-        self.encoder_ = TableEncoder().fit(table, weight)
-        codes = self.encoder_.codes(table)
-        self.coef_, self.intercept_ = ridge(self.encoder_, codes, target, weight, self.alpha)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
+        if known is X:
+            validate_data(self, known.named, reset=True, skip_check_array=True)
+            self.encoder_ = known.encoder
+        else:
+            self.encoder_ = TableEncoder().fit(known.table, weight)
+        codes = known.codes(self.encoder_)
+        self.coef_, self.intercept_ = ridge(known, self.encoder_, target, weight, self.alpha)
         self.trees_: list[HistGradientBoostingRegressor] = []
         if self.max_iter > 0 and len(target) >= self.min_rows:
-            left_over = target - self._linear(codes)
-            self.trees_ = [self._tree(len(codes)).fit(codes, column, weight) for column in left_over.T]
+            left_over = target - self._linear(known)
+            self.trees_ = [
+                fit_tree(self._tree(len(codes)), known, codes, column, weight) for column in left_over.T
+            ]
         self.n_iter_ = 1 + (self.max_iter if self.trees_ else 0)  # the ridge, and what each tree adds
         return self
 
     def predict(self, X: Any) -> Floats:
         """Fitted values, shape (n,) or (n, K) as the residuals had."""
         check_is_fitted(self)
-        codes = self.encoder_.codes(self._table(X, reset=False))
-        fitted = self._linear(codes)
+        if isinstance(X, KnownTable):
+            validate_data(self, X.named, reset=False, skip_check_array=True)
+        known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=False))
+        fitted, codes = self._linear(known), known.codes(self.encoder_)
         for k, tree in enumerate(self.trees_):
             fitted[:, k] += tree.predict(codes)
         return np.asarray(fitted[:, 0] if self.single_output_ else fitted)
 
-    def _linear(self, codes: Floats) -> Floats:
-        fitted = np.empty((len(codes), len(self.intercept_)))
-        for block in self.encoder_.blocks(codes):
-            fitted[block] = self.encoder_.wide(codes[block]) @ self.coef_ + self.intercept_
+    def _linear(self, known: KnownTable) -> Floats:
+        fitted = np.empty((known.shape[0], len(self.intercept_)))
+        for block, wide in known.wide_blocks(self.encoder_):
+            fitted[block] = wide @ self.coef_ + self.intercept_
         return fitted
 
     def _tree(self, n_rows: int) -> HistGradientBoostingRegressor:
@@ -139,6 +157,104 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+class KnownTable:
+    """A table, and what was already computed of it: its encoder, codes, wide matrix and bins.
+
+    ``known[rows]`` are some of its rows, the same object for the same rows: what is computed of the fit rows
+    in the first round is at hand in the next. Nothing here depends on what was asked before: without
+    anything at hand the same numbers are computed again.
+    """
+
+    def __init__(self, table: Table, named: Table | None = None) -> None:
+        self.table, self.named = table, table if named is None else named
+        self.shape: tuple[int, ...] = tuple(table.shape)
+        self._parts: dict[bytes, KnownTable] = {}
+        self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
+        self._wide: dict[int, Floats] = {}
+        self._moments: dict[int, tuple[Floats, Floats]] = {}
+        self.bins: tuple[Any, NDArray[np.uint8]] | None = None
+        """A fitted mapper of scikit-learn's histogram trees, and the codes as it bins them."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: NDArray[np.intp]) -> KnownTable:
+        key = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).digest()
+        if key not in self._parts:
+            table: Any = self.table
+            taken = table.iloc[rows] if is_frame(table) else table[rows]
+            self._parts[key] = KnownTable(taken, self.named)
+        return self._parts[key]
+
+    @cached_property
+    def encoder(self) -> TableEncoder:
+        """Learned from all rows alike."""
+        return TableEncoder().fit(self.table)
+
+    def codes(self, encoder: TableEncoder) -> Floats:
+        """As this encoder has them."""
+        if id(encoder) not in self._codes:
+            self._codes[id(encoder)] = encoder, encoder.codes(self.table)
+        return self._codes[id(encoder)][1]
+
+    def wide_blocks(self, encoder: TableEncoder) -> Iterator[tuple[slice, Floats]]:
+        """The wide matrix block by block; kept where it is one block only."""
+        codes = self.codes(encoder)
+        blocks = list(encoder.blocks(codes))
+        if len(blocks) == 1:
+            if id(encoder) not in self._wide:
+                self._wide[id(encoder)] = encoder.wide(codes)
+            yield blocks[0], self._wide[id(encoder)]
+            return
+        for block in blocks:
+            yield block, encoder.wide(codes[block])
+
+    def moments(self, encoder: TableEncoder) -> tuple[Floats, Floats]:
+        """Means and centred inner products of the wide columns, every row counting the same."""
+        if id(encoder) not in self._moments:
+            self._moments[id(encoder)] = moments(self, encoder, None)
+        return self._moments[id(encoder)]
+
+
+def moments(known: KnownTable, encoder: TableEncoder, weight: Floats | None) -> tuple[Floats, Floats]:
+    """Means (width,) and centred inner products (width, width) of the wide columns."""
+    sums, gram = np.zeros(encoder.width), np.zeros((encoder.width, encoder.width))
+    for block, wide in known.wide_blocks(encoder):
+        weighted = wide if weight is None else wide * weight[block, None]
+        sums += weighted.sum(axis=0)
+        gram += weighted.T @ wide
+    mean = sums / (known.shape[0] if weight is None else weight.sum())
+    return mean, gram - np.outer(sums, mean)
+
+
+def fit_tree(
+    tree: HistGradientBoostingRegressor,
+    known: KnownTable,
+    codes: Floats,
+    target: Floats,
+    weight: Floats | None,
+) -> HistGradientBoostingRegressor:
+    """Fit trees to codes that are binned once for all rounds and outputs; every row counts the same there.
+
+    scikit-learn bins in every ``fit``, which takes longer than growing a few small trees. Should it call
+    that otherwise some day, trees are as good and only slower.
+    """
+
+    def binned(X: Floats, *_: Any, **__: Any) -> NDArray[np.uint8]:
+        if known.bins is None:
+            mapper = tree._bin_mapper
+            mapper.random_state = 0  # bins of a round must not hang on which round came first
+            known.bins = mapper, mapper.fit_transform(X)
+        tree._bin_mapper, bins = known.bins
+        return bins
+
+    tree._bin_data = binned
+    try:
+        return tree.fit(codes, target, weight)
+    finally:
+        del tree._bin_data
 
 
 class TableEncoder:
@@ -223,26 +339,22 @@ class TableEncoder:
 
 
 def ridge(
-    encoder: TableEncoder, codes: Floats, target: Floats, weight: Floats | None, alpha: float
+    known: KnownTable, encoder: TableEncoder, target: Floats, weight: Floats | None, alpha: float
 ) -> tuple[Floats, Floats]:
     """Coefficients (width, K) and intercepts (K,) on the wide matrix, of which
     only a block exists at a time.
     """
-    blocks = list(encoder.blocks(codes))
-    if len(blocks) == 1:  # scikit-learn's also takes more columns than rows well
-        whole = Ridge(alpha=alpha).fit(encoder.wide(codes), target, weight)
+    n_rows, width = known.shape[0], encoder.width
+    if n_rows <= width:  # scikit-learn's takes more columns than rows well
+        whole = Ridge(alpha=alpha).fit(encoder.wide(known.codes(encoder)), target, weight)
         return np.atleast_2d(whole.coef_).T, np.atleast_1d(whole.intercept_)
-    width, counts = encoder.width, np.ones(len(codes)) if weight is None else weight
-    center = np.average(target, axis=0, weights=counts)
-    sums, gram, products = np.zeros(width), np.zeros((width, width)), np.zeros((width, target.shape[1]))
-    for block in blocks:
-        wide = encoder.wide(codes[block])
-        weighted = wide * counts[block, None]
-        sums += weighted.sum(axis=0)
-        gram += weighted.T @ wide
-        products += weighted.T @ (target[block] - center)
-    mean = sums / counts.sum()
-    gram -= np.outer(sums, mean)
+    mean, gram = known.moments(encoder) if weight is None else moments(known, encoder, weight)
+    center = np.average(target, axis=0, weights=weight)
+    products = np.zeros((width, target.shape[1]))
+    for block, wide in known.wide_blocks(encoder):
+        part = target[block] - center
+        products += wide.T @ (part if weight is None else part * weight[block, None])
+    gram = gram.copy()
     gram[np.diag_indices(width)] += alpha
     coefficients = np.asarray(np.linalg.solve(gram, products), dtype=np.float64)
     return coefficients, center - mean @ coefficients

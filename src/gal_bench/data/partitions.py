@@ -117,3 +117,23 @@ def _is_discrete(kind: Any, codes: NDArray[np.float64]) -> bool:
 
 def _name(position: int) -> str:
     return f"organization {position + 1}"
+
+
+def vertibench_partition(columns: Sequence[str], organizations: int, alpha: float, seed: int) -> Partition:
+    """As ``ImportanceSplitter(organizations, alpha, seed)`` of VertiBench 0.1.2 draws it, without it.
+
+    Shares of the columns come from a Dirichlet distribution: the smaller ``alpha``, the more uneven.
+    """
+    rng = np.random.RandomState(seed)
+    shares = [rng.beta(alpha, alpha * (organizations - 1))]
+    for place in range(1, organizations - 1):
+        part = rng.beta(alpha, alpha * (organizations - place - 1))
+        shares.append((1 - sum(shares)) * part)
+    shares.append(1 - sum(shares))
+    first = rng.choice(len(columns), size=organizations, replace=False)
+    drawn = rng.choice(organizations, size=len(columns), p=shares)
+    parts = [[int(one)] for one in first]
+    for position in range(len(columns)):
+        if position not in first:
+            parts[drawn[position]].append(position)
+    return {_name(m): [columns[j] for j in part] for m, part in enumerate(parts)}

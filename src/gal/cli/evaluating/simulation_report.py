@@ -27,8 +27,12 @@ def print_simulation(found: Simulation, out: Console) -> None:
         "with assistance": found.assisted,
         "all columns in one place": found.pooled,
     }
-    for name, score in rows.items():
-        table.add_row(name, _number(score.value), f"{_number(score.low)} to {_number(score.high)}")
+    losses = list((found.log_losses or {}).values())
+    if losses:
+        table.add_column("log loss", justify="right")
+    for place, (name, score) in enumerate(rows.items()):
+        interval = f"{_number(score.low)} to {_number(score.high)}"
+        table.add_row(name, _number(score.value), interval, *([f"{losses[place]:.4f}"] if losses else []))
     out.print(table)
     out.print(_answer(found))
     if found.shares is not None:
@@ -75,6 +79,8 @@ def _answer(found: Simulation) -> str:
             f" That is [bold]{found.covered:.0%}[/] of the way to pooling all data, "
             "and no column would leave its organization."
         )
+        if found.covered_by_log_loss is not None:
+            said += f" In log loss it is {found.covered_by_log_loss:.0%}."
     return said + _unused(found)
 
 

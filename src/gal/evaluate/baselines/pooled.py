@@ -1,4 +1,8 @@
-"""The best single scikit-learn model on all columns: what one would do if sharing were allowed."""
+"""The best single model on all columns: what one would do if sharing were allowed.
+
+Of scikit-learn's, and of XGBoost's and LightGBM's where they are installed: the way from alone to pooled must
+not be short because nobody went it. Boosting stops early, as people who use it do.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from sklearn.ensemble import (
 )
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import train_test_split
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
@@ -46,6 +51,7 @@ from gal.evaluate.baselines.method import (
     check_label_holder,
     options_used,
 )
+from gal.extras import is_installed
 from gal.models.tabular import TableEncoder, as_table
 
 Floats = NDArray[np.float64]
@@ -62,6 +68,15 @@ ENOUGH = 50_000
 
 CALIBRATION = 5
 """Rows that a class needs for a support vector machine to tell probabilities."""
+
+MOST, PATIENCE = 1000, 20
+"""Trees of boosting, and how many more it tries after the best."""
+
+LONG: dict[str, Any] = {"max_iter": MOST, "early_stopping": True, "n_iter_no_change": PATIENCE}
+"""Of scikit-learn's boosting in large tables."""
+
+BOOSTERS = {"XGBoost": "xgboost", "LightGBM": "lightgbm"}
+"""Their names, and what is imported."""
 
 SMALLEST = 1e-15
 """Probabilities below this are taken as this: their log would rule everything."""
@@ -98,9 +113,11 @@ class Candidate:
     table: Literal["codes", "wide"]
 
 
-def regression_candidates(seed: int, is_category: Any) -> dict[str, Candidate]:
+def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
     """Models for numbers, for tables whose columns are categories where ``is_category``."""
-    trees = HistGradientBoostingRegressor(categorical_features=is_category, random_state=seed)
+    trees = HistGradientBoostingRegressor(
+        categorical_features=is_category, random_state=seed, **(LONG if large else {})
+    )
     return {
         "linear model": Candidate(RidgeCV(np.logspace(-2, 4, 13)), "wide"),
         "histogram gradient boosting": Candidate(trees, "codes"),
@@ -108,21 +125,104 @@ def regression_candidates(seed: int, is_category: Any) -> dict[str, Candidate]:
         "support vector machine": Candidate(
             TransformedTargetRegressor(SVR(), transformer=StandardScaler()), "wide"
         ),
+        **(_boosters(seed, is_category, classes=False) if large else {}),
     }
 
 
-def class_candidates(seed: int, is_category: Any) -> dict[str, Candidate]:
+def class_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
     """Models for classes."""
-    trees = HistGradientBoostingClassifier(categorical_features=is_category, random_state=seed)
+    trees = HistGradientBoostingClassifier(
+        categorical_features=is_category, random_state=seed, **(LONG if large else {})
+    )
     return {
         "linear model": Candidate(LogisticRegression(max_iter=1000), "wide"),
         "histogram gradient boosting": Candidate(trees, "codes"),
         "random forest": Candidate(RandomForestClassifier(random_state=seed), "codes"),
         "support vector machine": Candidate(CalibratedClassifierCV(SVC(), ensemble=False), "wide"),
+        **(_boosters(seed, is_category, classes=True) if large else {}),
     }
 
 
-NAMES = tuple(regression_candidates(0, None))
+def _boosters(seed: int, is_category: Any, *, classes: bool) -> dict[str, Candidate]:
+    """XGBoost and LightGBM, where they are installed."""
+    made = {
+        name: StoppedBooster(package, is_category, classes=classes, random_state=seed)
+        for name, package in BOOSTERS.items()
+        if is_installed(package)
+    }
+    return {name: Candidate(one, "codes") for name, one in made.items()}
+
+
+class StoppedBooster(BaseEstimator):  # type: ignore[misc]
+    """Boosting of another package that stops on a tenth of its rows, the same that it never fits."""
+
+    def __init__(
+        self, package: str, is_category: Any = None, *, classes: bool = True, random_state: int = 0
+    ) -> None:
+        self.package = package
+        self.is_category = is_category
+        self.classes = classes
+        self.random_state = random_state
+
+    def fit(self, X: Floats, y: NDArray[Any]) -> Self:
+        """Fit nine tenths; where a class is too rare to divide, fit all rows with a hundred trees."""
+        found, count = np.unique(y, return_inverse=True) if self.classes else (None, y)
+        self.classes_ = found
+        labels = np.asarray(count)
+        rarest = int(np.bincount(labels).min()) if self.classes else len(y)
+        if rarest < 2 * CALIBRATION:
+            self.model_ = self._made(100)
+            self.model_.fit(X, labels, **self._said(None, None))
+            return self
+        kept, stop = train_test_split(
+            np.arange(len(y)),
+            test_size=0.1,
+            random_state=self.random_state,
+            stratify=labels if self.classes else None,
+        )
+        self.model_ = self._made(MOST)
+        self.model_.fit(X[kept], labels[kept], **self._said(X[stop], labels[stop]))
+        return self
+
+    def _made(self, steps: int) -> Any:
+        how: dict[str, Any] = {"n_estimators": steps, "learning_rate": 0.1, "random_state": self.random_state}
+        if self.package == "lightgbm":
+            import lightgbm
+
+            kind = lightgbm.LGBMClassifier if self.classes else lightgbm.LGBMRegressor
+            return kind(verbose=-1, **how)
+        import xgboost
+
+        kind = xgboost.XGBClassifier if self.classes else xgboost.XGBRegressor
+        types = ["c" if one else "q" for one in self.is_category] if self.is_category is not None else None
+        stops = {"early_stopping_rounds": PATIENCE} if steps == MOST else {}
+        return kind(enable_categorical=True, feature_types=types, **how, **stops)
+
+    def _said(self, X: Floats | None, y: NDArray[Any] | None) -> dict[str, Any]:
+        """What ``fit`` is told besides: on which rows to stop, and which columns are categories."""
+        if self.package == "xgboost":
+            return {"verbose": False} | ({} if X is None else {"eval_set": [(X, y)]})
+        import lightgbm
+
+        places = [j for j, one in enumerate(self.is_category or ()) if one]
+        stops = [] if X is None else [lightgbm.early_stopping(PATIENCE, verbose=False)]
+        judges = {} if X is None else {"eval_X": X, "eval_y": y}
+        return judges | {"categorical_feature": places, "callbacks": stops}
+
+    def predict(self, X: Floats) -> NDArray[Any]:
+        """Classes, or numbers."""
+        said = np.asarray(self.model_.predict(X))
+        return said if self.classes_ is None else np.asarray(self.classes_[said.astype(np.intp)])
+
+    def predict_proba(self, X: Floats) -> Floats:
+        """Class probabilities."""
+        return np.asarray(self.model_.predict_proba(X), dtype=np.float64)
+
+
+NAMES = (
+    *("linear model", "histogram gradient boosting", "random forest", "support vector machine"),
+    *BOOSTERS,
+)
 
 
 class _Pooled(BaseEstimator):  # type: ignore[misc]
@@ -143,7 +243,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self.preset = preset
         self.random_state = random_state
 
-    def _candidates(self, seed: int) -> dict[str, Candidate]:
+    def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
         raise NotImplementedError
 
     def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
@@ -178,8 +278,13 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
             raise InvalidOptionError(
                 f"candidates must be some of {', '.join(NAMES)}, got {self.candidates!r}"
             )
-        found = self._candidates(seed)
+        found = self._candidates(seed, large=len(labels.y) >= SMALL)
         if self.candidates is not None:
+            for name in self.candidates:
+                if name not in found:
+                    raise InvalidOptionError(
+                        f"{name} is for tables of at least {SMALL} rows: pip install {BOOSTERS[name]}"
+                    )
             return {name: found[name] for name in self.candidates}
         rarest = len(labels.y) if labels.groups is None else int(np.bincount(labels.groups).min())
         if len(labels.y) >= SMALL or rarest < 2 * CALIBRATION:
@@ -239,8 +344,8 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
         self._fit(table, target, regression_labels(target, Options(loss=self.loss, preset=self.preset)))
         return self
 
-    def _candidates(self, seed: int) -> dict[str, Candidate]:
-        found = regression_candidates(seed, self.encoder_.is_category_)
+    def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
+        found = regression_candidates(seed, self.encoder_.is_category_, large=large)
         if self._single_output:
             return found
         return {name: Candidate(MultiOutputRegressor(one.model), one.table) for name, one in found.items()}
@@ -276,8 +381,8 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
         """The probabilities, once: there are no rounds."""
         yield self.predict_proba(X)
 
-    def _candidates(self, seed: int) -> dict[str, Candidate]:
-        return class_candidates(seed, self.encoder_.is_category_)
+    def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
+        return class_candidates(seed, self.encoder_.is_category_, large=large)
 
     def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
         codes = labels.y[:, 0].astype(np.intp)
