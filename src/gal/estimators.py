@@ -89,35 +89,21 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         on_message: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.organizations = organizations
-        self.label_holder = label_holder
-        self.local_models = local_models
-        self.rounds = rounds
-        self.loss = loss
-        self.local_losses = local_losses
-        self.weights = weights
-        self.line_search = line_search
-        self.initial = initial
-        self.fitted = fitted
-        self.validation_fraction = validation_fraction
-        self.cross_validation = cross_validation
-        self.held_out_fraction = held_out_fraction
-        self.n_folds = n_folds
-        self.fully_corrective = fully_corrective
-        self.closing = closing
-        self.interactions = interactions
-        self.curvature = curvature
-        self.scale_residual = scale_residual
-        self.min_rate = min_rate
-        self.patience = patience
-        self.plateau = plateau
-        self.preset = preset
-        self.privacy = privacy
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.on_round = on_round
-        self.on_message = on_message
-        self.verbose = verbose
+        self.organizations, self.label_holder, self.local_models = organizations, label_holder, local_models
+        self.rounds, self.loss, self.local_losses = rounds, loss, local_losses
+        self.weights, self.line_search, self.initial = weights, line_search, initial
+        self.fitted, self.validation_fraction = fitted, validation_fraction
+        self.cross_validation, self.held_out_fraction, self.n_folds = (
+            cross_validation,
+            held_out_fraction,
+            n_folds,
+        )
+        self.fully_corrective, self.closing = fully_corrective, closing
+        self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
+        self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
+        self.preset, self.privacy = preset, privacy
+        self.n_jobs, self.random_state = n_jobs, random_state
+        self.on_round, self.on_message, self.verbose = on_round, on_message, verbose
 
     # --- learning
 

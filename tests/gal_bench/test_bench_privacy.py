@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gal.cli.bench_report import _shown, run_facts
+from gal.cli.benching.bench_report import _shown, run_facts
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share

@@ -144,7 +144,7 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
         how["peers"] = {"perfect": perfect}
         return compare_peers(*asked, **how)
 
-    monkeypatch.setattr("gal.cli.bench_peers.compare_peers", only_one)
+    monkeypatch.setattr("gal.cli.benching.peers.compare_peers", only_one)
     done = CliRunner().invoke(
         app, ["bench", "peers", "--dataset", "Adult", "--results", str(tmp_path), "--json"]
     )

@@ -28,7 +28,7 @@ COMMANDS = {
     "demo": "gal.cli.demo:demo",
     "simulate": "gal.cli.evaluating.simulation:simulate_command",
     "leakage": "gal.cli.evaluating.leakage:leakage_command",
-    "bench": "gal.cli.bench:bench",
+    "bench": "gal.cli.benching.bench:bench",
     "init": "gal.cli.nodes:init",
     "cards": "gal.cli.cards:cards",
     "doctor": "gal.cli.nodes:doctor",

@@ -75,7 +75,6 @@ def make_task(
     labels. ``n_jobs``: cores for the closing model.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
-    method = ("softmax_adam" if options.paper else "shrunk") if is_auto(options.weights) else options.weights
     search = ("lbfgs" if options.paper else "exact") if is_auto(options.line_search) else options.line_search
     scale = not options.paper if is_auto(options.scale_residual) else options.scale_residual
     if not isinstance(scale, bool | np.bool_):
@@ -98,9 +97,7 @@ def make_task(
             "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
         ),
         sample_weight=weight,
-        weights=_guarded(assistance_weights(method, local), rows)
-        if is_auto(options.weights) and not options.paper
-        else assistance_weights(method, local),
+        weights=_weights(options, local, rows),
         line_search=line_search(search),
         stopping=Stopping(None, None, None)
         if options.paper
@@ -118,8 +115,13 @@ def make_task(
     )
 
 
-def _guarded(finder: AssistanceWeights, rows: Rows) -> GuardedWeights:
-    """What is not along with the residual counts nothing; on rows that nobody fits it has to be proven."""
+def _weights(options: Options, local: Any, rows: Rows) -> AssistanceWeights:
+    """How replies are weighed. By default, what is not along with the residual counts nothing; on rows that
+    nobody fits it has to be proven.
+    """
+    if not is_auto(options.weights) or options.paper:
+        return assistance_weights("softmax_adam" if is_auto(options.weights) else options.weights, local)
+    finder = assistance_weights("shrunk", local)
     unseen = rows.folds is None and not np.isin(rows.search, rows.fit).any()
     return GuardedWeights(finder, PROVEN if unseen else 0.0)
 

@@ -153,10 +153,7 @@ def simulate(
     shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
     return Simulation(
         metric=chosen.name,
-        alone=scores["alone"],
-        assisted=scores["assisted"],
-        pooled=scores["pooled"],
-        gain=scores["gain"],
+        **scores,
         covered=_covered(scores),
         contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),
         shares=shares,

@@ -214,32 +214,15 @@ class RequestChecks:
         if part is not None and part >= len(version.without):
             raise RefusedError("other-terms", f"{self._name} knows no part {part} of a cross-validation here")
         n_fit = version.n_fit if part is None else version.without[part]
-        expected, residual = (n_fit, version.n_outputs), arrays["residual"]
-        if residual.shape != expected:
-            raise RefusedError(
-                "wrong-shape",
-                f"round {round}: the residual for {self._name} has shape {residual.shape}, expected "
-                f"{expected}: rows to fit x "
-                "outputs",
-            )
-        weight = arrays.get("sample_weight")
-        if weight is not None and (
-            weight.shape != (n_fit,) or not np.isfinite(weight).all() or (weight < 0).any()
-        ):
-            raise RefusedError(
-                "wrong-shape", f"round {round}: sample weights must be {n_fit} finite numbers >= 0"
-            )
-        if not np.isfinite(residual).all():
-            raise RefusedError(
-                "not-finite", f"round {round}: the residual for {self._name} has NaN or infinite values"
-            )
+        _check_arrays(arrays, (n_fit, version.n_outputs), f"round {round}", self._name)
         if not asked.own:
             self.disk(asked)
             # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
+            weight = arrays.get("sample_weight")
             counted = n_fit if weight is None else int(effective_rows(weight) + 1e-6)
             folded = version.fewest_crossed if beyond else version.fewest
             self._limits.check_fit(min(counted, folded) if part is None else counted, round)
-            self._limits.check_residual(_narrowest(residual, weight) / SHARE_BY_RESIDUAL, round)
+            self._limits.check_residual(_narrowest(arrays["residual"], weight) / SHARE_BY_RESIDUAL, round)
 
     def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""
@@ -298,6 +281,27 @@ class RequestChecks:
         limit = self._policy.small_predictions_per_day
         if self._state.spend_predictions(f"small {asked.peer}", self._today(), 1, limit) >= limit:
             raise self._limits.too_small()
+
+
+def _check_arrays(
+    arrays: Mapping[str, NDArray[Any]], expected: tuple[int, int], where: str, name: str
+) -> None:
+    """Whether a residual and the weights of its rows are as many finite numbers as there must be."""
+    residual, weight = arrays["residual"], arrays.get("sample_weight")
+    if residual.shape != expected:
+        raise RefusedError(
+            "wrong-shape",
+            f"{where}: the residual for {name} has shape {residual.shape}, expected {expected}: rows to fit "
+            "x outputs",
+        )
+    if weight is not None and (
+        weight.shape != expected[:1] or not np.isfinite(weight).all() or (weight < 0).any()
+    ):
+        raise RefusedError(
+            "wrong-shape", f"{where}: sample weights must be {expected[0]} finite numbers >= 0"
+        )
+    if not np.isfinite(residual).all():
+        raise RefusedError("not-finite", f"{where}: the residual for {name} has NaN or infinite values")
 
 
 def effective_rows(mass: NDArray[Any]) -> float:

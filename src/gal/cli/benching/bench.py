@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gal.cli.bench_peers import PEERS, bench_peers
-from gal.cli.bench_report import print_runs, print_tables, run_facts
+from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
+from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.options import AsJson
 from gal.errors import InvalidInputError, MissingExtraError
 from gal_bench.cache import Cache
