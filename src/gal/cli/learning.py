@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.printing import print_table
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
             "none" if known is None else f"{known:,}",
             ", ".join(map(str, missed)) or "none",
         )
-    out.print(table)
+    print_table(table, out)
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
     _print_acceptance(facts, out)
 
@@ -246,7 +247,7 @@ def print_leak(leak: Mapping[str, Any], out: Console) -> None:
     for one in leak["attacks"]:
         note = f" ({one['note']})" if one["note"] else ""
         table.add_row(escape(one["name"] + note), _share(one["ordinary"]["with"]))
-    out.print(table)
+    print_table(table, out)
     out.print(f"[bold]{escape(leak['verdict'])}[/]")
 
 

@@ -11,7 +11,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, f
 Home = Annotated[
     Path | None,
     typer.Option(
-        "--home", help="The node's folder; default: GAL_HOME, or the current folder.", show_default=False
+        "--home",
+        help="The node's folder; default: GAL_HOME, or the current folder, or the only node in it.",
+        show_default=False,
     ),
 ]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)]

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.printing import print_table
 from gal.errors import TaskError
 
 
@@ -50,7 +51,10 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
             _privacy(facts),
         )
     screen = Console(highlight=False)
-    screen.print(table if found else f"No version yet: gal learn {task}")
+    if found:
+        print_table(table, screen)
+    else:
+        screen.print(f"No version yet: gal learn {task}")
     if privacy is not None:
         print_privacy(privacy, screen)
 
@@ -114,13 +118,14 @@ def compare(
     table = Table("version", metric, "degraded rows", title=f"{facts['n_rows']:,} rows", title_justify="left")
     for number, score in scores.items():
         table.add_row(str(number), f"{score[metric]:.4f}", str(score["degraded"]))
-    Console(highlight=False).print(table)
+    print_table(table, Console(highlight=False))
 
 
 def rollback(
     task: TaskName,
     version: Annotated[int, typer.Argument(help="The version that is to predict from now on.")],
     home: Home = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict with another finished version from now on; a running node does so at once."""
     from gal.node.admin.membership import opened
@@ -134,7 +139,10 @@ def rollback(
         records.audit.append(
             "own", "rolled back", task=record.id, version=version, note=f"was {record.active}"
         )
-    Console().print(f"{escape(task)} predicts with version {version} now.")
+    if as_json:
+        typer.echo(json.dumps({"task": task, "active": version, "before": record.active}))
+        return
+    Console(soft_wrap=True).print(f"{escape(task)} predicts with version {version} now.")
 
 
 __all__ = ["compare", "rollback", "versions"]

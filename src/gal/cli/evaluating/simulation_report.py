@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.printing import print_table
 from gal.evaluate import Simulation
 from gal.evaluate.metrics import METRICS
 
@@ -24,7 +25,7 @@ def print_simulation(found: Simulation, out: Console) -> None:
     }
     for name, score in rows.items():
         table.add_row(name, _number(score.value), f"{_number(score.low)} to {_number(score.high)}")
-    out.print(table)
+    print_table(table, out)
     out.print(_answer(found))
     out.print(_who(found))
     out.print(

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, MissingExtraError
+from gal.node.source.text_files import Written, written
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
         if path.suffix.lower() in {".parquet", ".pq"}:
             table = pd.read_parquet(path)
         else:
-            table = pd.read_csv(path, skipinitialspace=True, sep=_delimiter(path))
+            table = _read_csv(path)
     except ImportError as error:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except (ValueError, OSError) as error:
@@ -49,11 +50,17 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
     return table
 
 
-def _delimiter(path: Path) -> str:
-    """What the header has most of, as on a node."""
-    with path.open("rb") as file:
-        header = file.readline(2**20).decode("utf-8", errors="replace")
-    return max(",;\t|", key=header.count)
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Separators, encoding and decimals as on a node."""
+    how = written(path)
+    try:
+        return pd.read_csv(path, skipinitialspace=True, **_as_asked(how))
+    except UnicodeDecodeError:  # its beginning is UTF-8
+        return pd.read_csv(path, skipinitialspace=True, **_as_asked(written(path, whole=True)))
+
+
+def _as_asked(how: Written) -> dict[str, Any]:
+    return {"sep": how.delimiter, "encoding": how.encoding, "decimal": how.decimal}
 
 
 def _as_days(column: pd.Series[Any]) -> Floats | None:

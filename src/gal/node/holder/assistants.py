@@ -84,6 +84,15 @@ class Assistants:
         with self._changed:
             return sorted(self._streams)
 
+    def asked(self, task: str) -> set[str]:
+        """Organizations that were sent a request of the task and have not answered yet."""
+        with self._changed:
+            return {
+                name
+                for (name, of, _, _), one in self._pending.items()
+                if of == task and one.sent and not one.done.is_set() and name in self._streams
+            }
+
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so, looking whenever anything changes; False where time ran out."""
         until = time.monotonic() + seconds

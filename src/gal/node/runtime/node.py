@@ -178,6 +178,7 @@ class Node:
             "port": self.port,
             "connected": self.assistants.connected(),
             "links": self.links.problems(),
+            "working": self.service.working(),
         }
 
 

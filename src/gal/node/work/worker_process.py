@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gal.errors import GALError, LocalModelError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
 from gal.node.work.confinement import confine, readable_places, replaced_files
@@ -161,11 +162,17 @@ class Server:
                 os._exit(OUTDATED)  # the node starts another process, and asks that one again
             result, content = method(command, data)
         except BaseException as error:
-            traceback.print_exc(file=sys.stderr)
+            if is_puzzling(error):
+                traceback.print_exc(file=sys.stderr)
             result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
             self._connection.send_bytes(json.dumps({"id": command["id"]} | result).encode())
             self._connection.send_bytes(content)
+
+
+def is_puzzling(error: BaseException) -> bool:
+    """Whether the way to an error tells something: not where its sentence says all, as a refusal's does."""
+    return not isinstance(error, GALError) or isinstance(error, LocalModelError)
 
 
 def import_storage() -> None:
