@@ -63,6 +63,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         local_models: Any = None,
         rounds: int = 10,
         loss: Any = "auto",
+        class_weight: Any = None,
         local_losses: Any = None,
         weights: Any = "auto",
         line_search: Any = "auto",
@@ -91,6 +92,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.local_models = local_models
         self.rounds = rounds
         self.loss = loss
+        self.class_weight = class_weight
         self.local_losses = local_losses
         self.weights = weights
         self.line_search = line_search

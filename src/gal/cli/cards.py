@@ -112,9 +112,7 @@ def remove_card(
 
 @cards.command()
 def rotate(home: Home = None, as_json: AsJson = False) -> None:
-    """Make a new key for this organization; the new card is signed by the old key, so
-    that others can add it at once.
-    """
+    """Make a new key for this organization; the old key signs the new card: others can add it at once."""
     from gal.node.admin.init import rotate_key
     from gal.node.config.configuration import home_of, read_configuration
 

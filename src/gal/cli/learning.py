@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import print_table
+from gal.cli.screen.printing import print_table, span
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,26 @@ class Watcher:
 
     def __init__(self, screen: Console) -> None:
         self._screen = screen
+        self._times: list[tuple[int, float]] = []
         self.spinner: Any = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         said = describe_event(event)
-        if event["event"] == "waiting" and self.spinner is not None:
+        if event["event"] == "waiting" and self.spinner is not None and self._screen.is_terminal:
             self.spinner.update(said)
         elif said:
-            self._screen.print(said)
+            self._screen.print(said, soft_wrap=not self._screen.is_terminal)
             if self.spinner is not None and event["event"] == "round":
-                self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
+                self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))
+
+    def _progress(self, done: int, rounds: int) -> str:
+        """How far it is, and how long the rest may take, by the rounds that were seen."""
+        self._times.append((done, time.monotonic()))
+        said = f"round {done} of at most {rounds} is done"
+        (first, began), (last, now) = self._times[0], self._times[-1]
+        if last == first:
+            return said
+        return f"{said}, about {span((rounds - last) * (now - began) / (last - first))} left at most"
 
 
 def describe_event(event: Mapping[str, Any]) -> str:
@@ -213,11 +224,11 @@ def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
     """What the version told of the labels, and what the private refit made of it;
     nothing for versions of before.
     """
-    from gal.cli.tasks import print_privacy
+    from gal.cli.tasks import print_spent
 
     if "privacy" not in facts:
         return
-    print_privacy(facts["privacy"], out)
+    print_spent(facts["privacy"], out)  # what it means was said before anything was sent
     if facts.get("refitted"):
         from gal.privacy.registry import kind_named
 

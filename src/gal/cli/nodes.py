@@ -21,7 +21,6 @@ from gal.cli.options import AsJson, Home
 from gal.cli.screen.printing import print_table
 from gal.errors import InvalidInputError
 
-
 DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
 """What the audit log says of an entry, in words."""
 
@@ -33,7 +32,9 @@ def init(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--data", help="The organization's rows: a file, as seen from here.", show_default=False),
+        typer.Option(
+            "--data", help="The organization's rows: a file, as seen from here.", show_default=False
+        ),
     ] = None,
     row_id: Annotated[
         str | None, typer.Option(help="The column that names a row.", show_default=False)
@@ -105,7 +106,10 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
     if listens:
         steps += [(("invite", "TASK", "OTHER"), "ask for help with a task"), (("learn", "TASK"), "learn it")]
     else:
-        steps += [(("join", "TASK.invitation"), "read the terms of a task, accept them"), (("serve",), "help")]
+        steps += [
+            (("join", "TASK.invitation"), "read the terms of a task, accept them"),
+            (("serve",), "help"),
+        ]
     typed = {command_line("gal", *words, home=folder): why for words, why in steps}
     wide = max(map(len, typed))
     out.print("Next:" if has_data else "Next: fill in [data] in node.toml, then")
@@ -114,7 +118,7 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
 
 
 def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) -> str:
-    """The file as node.toml names it: seen from the current folder, or in the new one already; its columns."""
+    """The file as node.toml names it: seen from the current folder, or in the new one already."""
     from gal.node.source.data import csv_or_parquet_columns
 
     path = Path(given).expanduser()

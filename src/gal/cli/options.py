@@ -16,4 +16,25 @@ Home = Annotated[
         show_default=False,
     ),
 ]
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)]
+
+
+def known_tasks(incomplete: str) -> list[str]:
+    """Tasks of the node that is found here, for a shell that completes; none where there is no node."""
+    from contextlib import closing
+
+    from gal.errors import GALError
+
+    try:
+        from gal.node.config.configuration import home_of
+        from gal.node.store.state import State
+
+        with closing(State(home_of())) as state:
+            return sorted(task.name for task in state.tasks() if task.name.startswith(incomplete))
+    except (GALError, ImportError, OSError):
+        return []
+
+
+TaskName = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="Name of the task.", show_default=False, autocompletion=known_tasks),
+]

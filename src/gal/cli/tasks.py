@@ -137,7 +137,7 @@ def invite_command(
 
 
 def _refuse_other_terms(home: Path, task: str, asked: Assignment, is_given: Callable[[str], bool]) -> None:
-    """An error where options are typed for a task that is there already with others: it would keep its own."""
+    """An error where options are typed for a task that is there already and has others: they stay."""
     from gal.node.admin.membership import opened
 
     with opened(home) as records:
@@ -152,8 +152,8 @@ def _refuse_other_terms(home: Path, task: str, asked: Assignment, is_given: Call
     if other:
         said = ", ".join(f"{name} is {kept.get(name, 'not set')!r}, not {typed[name]!r}" for name in other)
         raise InvalidInputError(
-            f"the task {task!r} is there already, and its terms stay as they are: {said}. Leave these options "
-            "out to invite more organizations, or open a task of another name"
+            f"the task {task!r} is there already, and its terms stay as they are: {said}. Leave these "
+            "options out to invite more organizations, or open a task of another name"
         )
 
 
@@ -208,6 +208,16 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
         record = records.state.find_task(task, "label holder")
         return privacy_facts(ledger, records.configuration, privacy_of(record.options))
+
+
+def print_spent(facts: Mapping[str, Any], screen: Console) -> None:
+    """Mechanism, cost and what is left, in one line."""
+    from gal.node.holder.labels.label_privacy import in_words
+
+    colour, delta = "yellow" if facts["mechanism"] == "none" else "green", facts["delta"]
+    at = f", delta {delta:g}" if delta else ""
+    cost = "none" if facts["epsilon"] is None else f"{facts['mechanism']}, epsilon {facts['epsilon']:g}{at}"
+    screen.print(f"[{colour}]Privacy: {escape(cost)}.[/] {escape(in_words(facts))}")
 
 
 def print_privacy(facts: Mapping[str, Any], screen: Console) -> None:
@@ -322,6 +332,7 @@ __all__ = [
     "join_command",
     "leave_command",
     "print_privacy",
+    "print_spent",
     "privacy_now",
     "remove_command",
 ]

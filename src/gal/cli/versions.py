@@ -19,8 +19,9 @@ from gal.errors import TaskError
 
 def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
-    from gal.cli.tasks import print_privacy, privacy_now
+    from gal.cli.tasks import print_spent, privacy_now
     from gal.node.admin.membership import opened
+    from gal.node.admin.status import begun_state, live_facts
     from gal.node.config.configuration import home_of
     from gal.node.holder.version_facts import version_facts
 
@@ -35,6 +36,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
     if as_json:
         typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
+    live = live_facts(home_of(home))
     table = Table(
         "version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss", "privacy"
     )
@@ -42,7 +44,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
         mark = " [green]active[/]" if number == record.active else ""
         table.add_row(
             f"{number}{mark}",
-            facts["status"] if facts["status"] != "begun" else "interrupted or learning",
+            facts["status"] if facts["status"] != "begun" else begun_state(record, live),
             str(facts.get("finished", ""))[:16].replace("T", " "),
             f"{facts['n_rows']:,}",
             str(facts.get("rounds", "")),
@@ -56,7 +58,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
     else:
         screen.print(f"No version yet: gal learn {task}")
     if privacy is not None:
-        print_privacy(privacy, screen)
+        print_spent(privacy, screen)
 
 
 def _privacy(facts: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from gal.core.rows import FittedValues, Rows, assign_rows
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import assistance_weights
+from gal.engine.class_weights import row_weights
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
@@ -70,7 +71,8 @@ def make_task(
     # Where labels are protected by releases only, even which rows are held out must not follow from them.
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
-    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    protected = private or release is not None
+    weight = row_weights(labels, options.class_weight, sample_weight, private=protected)
     return Task(
         y=labels.y,
         loss=labels.loss,

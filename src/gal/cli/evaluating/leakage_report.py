@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.printing import print_table
 from gal.evaluate.rehearsal import Rehearsal
 from gal.privacy.leakage import LeakReport, Share
 from gal.privacy.statements import REPEATABLE

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from gal.cli.screen.printing import print_table
 from gal.evaluate import Simulation
-from gal.evaluate.metrics import METRICS
+from gal.evaluate.metrics import metric_named
 
 
 def print_simulation(found: Simulation, out: Console) -> None:
@@ -35,7 +35,7 @@ def print_simulation(found: Simulation, out: Console) -> None:
 
 
 def _answer(found: Simulation) -> str:
-    words = METRICS[found.metric].words
+    words = metric_named(found.metric).words
     said = (
         f"Alone, the model of {escape(found.label_holder)} {words.format(found.alone.value)}. "
         f"With assistance it {words.format(found.assisted.value)}. "

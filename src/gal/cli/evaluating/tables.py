@@ -35,10 +35,8 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
     if not path.exists():
         raise InvalidInputError(f"there is no file {str(path)!r}")
     try:
-        if path.suffix.lower() in {".parquet", ".pq"}:
-            table = pd.read_parquet(path)
-        else:
-            table = _read_csv(path)
+        is_parquet = path.suffix.lower() in {".parquet", ".pq"}
+        table = pd.read_parquet(path) if is_parquet else _read_csv(path)
     except ImportError as error:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except (ValueError, OSError) as error:
@@ -52,15 +50,16 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     """Separators, encoding and decimals as on a node."""
-    how = written(path)
     try:
-        return pd.read_csv(path, skipinitialspace=True, **_as_asked(how))
-    except UnicodeDecodeError:  # its beginning is UTF-8
-        return pd.read_csv(path, skipinitialspace=True, **_as_asked(written(path, whole=True)))
+        return _read_as(path, written(path))
+    except UnicodeDecodeError:  # only its beginning is UTF-8
+        return _read_as(path, written(path, whole=True))
 
 
-def _as_asked(how: Written) -> dict[str, Any]:
-    return {"sep": how.delimiter, "encoding": how.encoding, "decimal": how.decimal}
+def _read_as(path: Path, how: Written) -> pd.DataFrame:
+    return pd.read_csv(
+        path, skipinitialspace=True, sep=how.delimiter, encoding=how.encoding, decimal=how.decimal
+    )
 
 
 def _as_days(column: pd.Series[Any]) -> Floats | None:

@@ -17,7 +17,6 @@ from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.transport import CardFolder, Identity, load_identity
 
-
 REMOVED = "left: removed by the label holder"
 """What is on record of an organization that the label holder goes on without."""
 
@@ -136,8 +135,8 @@ def leave(home: Path, name: str) -> None:
         task = records.state.find_task(name, "organization")
         if task.status == "left":
             raise TaskError(
-                f"{name!r} was left already: gal forget {name} deletes what is still held of it, gal join with "
-                "an invitation takes part again"
+                f"{name!r} was left already: gal forget {name} deletes what is still held of it, gal join "
+                "takes part again"
             )
         records.state.set_status(task.id, "left")
         records.audit.append("own", "left", peer=task.label_holder, task=task.id, note=task.name)

@@ -1,4 +1,4 @@
-"""What a label holder's node is doing now, for people who ask: which task, which round, and whom it waits for."""
+"""What a label holder's node is doing now, for people who ask: which task, which round, and who fits."""
 
 from __future__ import annotations
 

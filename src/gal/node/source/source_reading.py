@@ -201,7 +201,7 @@ class SourceReader:
                 return next(csv.reader(file, delimiter=self._how().delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(
-                f"organization {self.organization!r}: {self.what} is no CSV file in UTF-8, UTF-16 or latin-1: "
+                f"organization {self.organization!r}: {self.what} is no CSV file in UTF-8, UTF-16, latin-1: "
                 f"{error}"
             ) from error
 
