@@ -64,9 +64,6 @@ def init(
     """Make a node: a folder with a key of its own, a card for others, and a configuration to fill in."""
     from gal.node.admin.init import init_node
 
-    company = [key, certificate, roots]
-    if any(company) and not all(company):
-        raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
     folder = (Path(name) if home is None else home).absolute()
     identity = init_node(
         folder,
@@ -76,7 +73,7 @@ def init(
         label=label,
         bind=listen,
         address=address,
-        company=None if key is None or certificate is None or roots is None else (key, certificate, roots),
+        company=_company(key, certificate, roots),
     )
     if as_json:
         facts = {
@@ -87,6 +84,17 @@ def init(
         typer.echo(json.dumps(facts))
         return
     _print_new(name, folder, identity.fingerprint, has_data=source is not None, listens=listen is not None)
+
+
+def _company(
+    key: Path | None, certificate: Path | None, roots: Path | None
+) -> tuple[Path, Path, Path] | None:
+    """The files of a company's own certificate authority; None: the node makes a key of its own."""
+    if key is not None and certificate is not None and roots is not None:
+        return key, certificate, roots
+    if key is not None or certificate is not None or roots is not None:
+        raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
+    return None
 
 
 def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, listens: bool) -> None:

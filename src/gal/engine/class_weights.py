@@ -35,7 +35,7 @@ def check_class_weight(given: Any) -> None:
             )
 
 
-def row_weights(labels: Labels, class_weight: Any, sample_weight: Any, *, private: bool) -> Floats | None:
+def weights_of_rows(labels: Labels, class_weight: Any, sample_weight: Any, *, private: bool) -> Floats | None:
     """Weights (n,) of rows by their own and by their class; None: all count the same."""
     own = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     if class_weight is None:

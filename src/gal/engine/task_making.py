@@ -17,7 +17,7 @@ from gal.core.rows import FittedValues, Rows, assign_rows
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import assistance_weights
-from gal.engine.class_weights import row_weights
+from gal.engine.class_weights import weights_of_rows
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
@@ -72,7 +72,7 @@ def make_task(
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
     protected = private or release is not None
-    weight = row_weights(labels, options.class_weight, sample_weight, private=protected)
+    weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
     return Task(
         y=labels.y,
         loss=labels.loss,

@@ -451,13 +451,16 @@ def _one(
 ) -> Iterator[Finding]:
     proxy = configuration.network.proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
     if not proxy:
-        said = _unreachable(card.address)
-        if said:
+        error = _unreachable(card.address)
+        if error is not None:
+            said = f"{card.address} cannot be reached: {error.strerror or error}"
+            # Who does not learn now need not be there; an address that nobody knows is wrong.
+            away = isinstance(error, ConnectionRefusedError | TimeoutError)
             fix = (
                 f"nothing, if {peer} does not learn now; otherwise ask {peer} whether its node runs, and "
                 f"your network whether it lets you out to {card.address}"
             )
-            yield Finding(peer, None, said, fix)
+            yield Finding(peer, None if away else False, said, fix)
             return
     if runs:
         # A second stream with our key would end the one that the running node has.
@@ -467,13 +470,13 @@ def _one(
     yield _greeted(configuration, cards, peer, card)
 
 
-def _unreachable(address: str) -> str:
-    """Why no connection comes about; empty where one does."""
+def _unreachable(address: str) -> OSError | None:
+    """Why no connection comes about; None where one does."""
     try:
         with socket.create_connection(parse_address(address), timeout=SECONDS):
-            return ""
+            return None
     except OSError as error:
-        return f"{address} cannot be reached: {error.strerror or error}"
+        return error
 
 
 def _greeted(configuration: NodeConfiguration, cards: Any, peer: str, card: Any) -> Finding:

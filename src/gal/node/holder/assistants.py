@@ -84,15 +84,6 @@ class Assistants:
         with self._changed:
             return sorted(self._streams)
 
-    def asked(self, task: str) -> set[str]:
-        """Organizations that were sent a request of the task and have not answered yet."""
-        with self._changed:
-            return {
-                name
-                for (name, of, _, _), one in self._pending.items()
-                if of == task and one.sent and not one.done.is_set() and name in self._streams
-            }
-
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so, looking whenever anything changes; False where time ran out."""
         until = time.monotonic() + seconds
@@ -155,7 +146,8 @@ class Assistants:
             self._records.log.error("not sent", kind=pending.encoded.message.kind, why=str(error))
             self._fail([pending], str(error))
 
-    def _open(self) -> list[Pending]:
+    def unanswered(self) -> list[Pending]:
+        """Requests whose answers are waited for."""
         with self._changed:
             return list(self._pending.values())
 
@@ -199,7 +191,7 @@ class Assistants:
         try:
             self._records.entered(stream.peer, received)
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
-            self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
+            self._fail([one for one in self.unanswered() if one.organization == stream.peer], str(error))
             raise
         if received.message.kind == "refusal":
             received = _printable(received)

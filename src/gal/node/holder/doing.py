@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from gal.node.holder.assistants import Pending
 
 FITTING = "fitting"
 CONNECTED = "joined, connected"
@@ -53,16 +55,19 @@ class Doing:
         return f"this node is learning {facts['task']!r} already (version {facts['version']}{done})"
 
 
+def fitting(unanswered: Iterable[Pending], task: str) -> set[str]:
+    """Organizations that were sent a request of the task, and have not answered it yet."""
+    return {one.organization for one in unanswered if one.sent and one.encoded.message.task == task}
+
+
 def member_states(
     members: Mapping[str, str], joined: Mapping[str, bool], connected: list[str], asked: set[str]
 ) -> dict[str, str]:
     """By organization of a task: what it does now; who has left stays as it is on record."""
 
     def state(name: str) -> str:
-        if name in asked:
-            return FITTING
         if name in joined:
-            return CONNECTED
+            return FITTING if name in asked else CONNECTED
         return NOT_JOINED if name in connected else AWAY
 
     return {name: state(name) if known == "invited" else known for name, known in members.items()}

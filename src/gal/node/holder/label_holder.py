@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError, TaskError
-from gal.node.holder.doing import Doing, member_states
+from gal.node.holder.doing import Doing, fitting, member_states
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
@@ -96,7 +96,7 @@ class LabelHolder:
                 state.members(task.id),
                 assistants.present(task.id),
                 assistants.connected(),
-                assistants.asked(task.id),
+                fitting(assistants.unanswered(), task.id),
             )
             for task in state.tasks(HOLDER)
         }

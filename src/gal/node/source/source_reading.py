@@ -155,14 +155,7 @@ class SourceReader:
 
     def _csv_options(self) -> str:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
-        how = self._how()
-        encoding = {"latin-1": ", encoding = 'latin-1'", "utf-16": ", encoding = 'utf-16'"}
-        decimal = ", decimal_separator = ','" if how.decimal == "," else ""
-        return (
-            f"{_text(str(self.data.source))}, header = true, delim = {_text(how.delimiter)}, "
-            """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
-            f"{encoding.get(how.encoding, '')}{decimal}"
-        )
+        return f"{_text(str(self.data.source))}, {csv_options(self._how())}"
 
     def _read_as_text(self) -> list[str]:
         """Columns whose leading zeros are kept; only those that exist can be asked for."""
@@ -206,9 +199,7 @@ class SourceReader:
             ) from error
 
     def _how(self) -> Written:
-        """How the CSV file is written. The header says what separates values: guessing from all rows, as
-        DuckDB does, hides a broken row.
-        """
+        """How the CSV file is written. Guessing from all rows, as DuckDB does, hides a broken row."""
         source = self.data.source
         assert source is not None
         if self._written is None:
@@ -313,6 +304,17 @@ def _owned(batch: Any) -> Any:
     import pyarrow as pa
 
     return pa.record_batch([pa.concat_arrays([one]) for one in batch.columns], schema=batch.schema)
+
+
+def csv_options(how: Written) -> str:
+    """What DuckDB is told of a CSV file."""
+    encoding = {"latin-1": ", encoding = 'latin-1'", "utf-16": ", encoding = 'utf-16'"}.get(how.encoding, "")
+    decimal = ", decimal_separator = ','" if how.decimal == "," else ""
+    return (
+        f"header = true, delim = {_text(how.delimiter)}, "
+        """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
+        f"{encoding}{decimal}"
+    )
 
 
 def _is_parquet(path: Path) -> bool:
