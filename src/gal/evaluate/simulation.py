@@ -292,8 +292,8 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
     if rare:
         named = ", ".join(map(repr, rare[:5])) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
         raise InvalidLabelsError(
-            f"{named} of {target!r}: there in one row only. A model cannot learn it and be tried on it. Leave "
-            "these rows out, or put rare classes together. (Are these numbers? Then --metric r2)"
+            f"{named} of {target!r}: there in one row only. A model cannot learn it and be tried on it. "
+            "Leave these rows out, or put rare classes together. (Are these numbers? Then --metric r2)"
         )
 
 
