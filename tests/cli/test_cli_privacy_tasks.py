@@ -103,7 +103,7 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
     assert (found["spent"], found["budget"], found["left"]) == (0.0, 1.5, 1.5)
 
     said = run("learn", "risk", *town.clinic)
-    assert "Randomised response on 2 classes with epsilon 1" in said
+    assert "Privacy: randomised-response, epsilon 1." in said
     assert "epsilon 1 at delta 1e-13; 0.5 of 1.5 left" in said
     assert "after the private refit" in said
 

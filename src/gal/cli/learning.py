@@ -159,9 +159,7 @@ def _privacy(event: Mapping[str, Any]) -> str:
 
     if event["mechanism"] == "none":
         return f"[yellow]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
-    delta = f", delta {event['delta']:g}" if event["delta"] else ""
-    cost = f"{event['mechanism']}, epsilon {event['epsilon']:g}{delta}"
-    return f"[green]privacy: {escape(cost)}.[/] {escape(in_words(event))}"
+    return f"[green]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
 
 
 def print_version(facts: Mapping[str, Any], out: Console) -> None:

@@ -130,7 +130,10 @@ def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) 
     from gal.node.source.data import csv_or_parquet_columns
 
     path = Path(given).expanduser()
-    found = next((one for one in (Path(os.path.abspath(path)), folder / path) if one.is_file()), None)
+    found = next(
+        (one for one in (Path(os.path.abspath(path)), Path(os.path.abspath(folder / path))) if one.is_file()),
+        None,
+    )
     if found is None:
         raise InvalidInputError(
             f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here (or "
