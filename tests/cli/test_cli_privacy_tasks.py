@@ -190,7 +190,7 @@ def test_watchers_hear_of_privacy() -> None:
     event |= {"spent": None, "budget": None, "left": None, "event": "privacy", "at_delta": 0.0}
     assert describe_event(event).startswith("[yellow]privacy: No privacy")
     event |= {"mechanism": "laplace-labels", "epsilon": 1.0, "delta": 0.0, "spent": 2.0}
-    said = describe_event(event)
-    assert "laplace-labels, epsilon 1." in said
+    said = describe_event(event | {"words": "Laplace noise with epsilon 1."})
+    assert said.startswith("[green]privacy: Laplace noise with epsilon 1.")
     assert "epsilon 2; there is no budget" in said
     assert "attacking" in describe_event({"event": "measuring"})
