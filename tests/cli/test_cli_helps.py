@@ -247,7 +247,9 @@ def test_waiting_is_said_in_a_pipe_and_the_rest_is_estimated() -> None:
     watcher = Watcher(Console(file=text, width=80))
     watcher.spinner = SimpleNamespace(update=updates.append)
     watcher({"event": "waiting", "what": "for round 1", "organizations": ["lab"], "seconds": 600})
+    watcher({"event": "waiting", "what": "for round 2", "organizations": ["lab"], "seconds": 600})
     assert "waiting for round 1: lab" in text.getvalue()
+    assert "for round 2" not in text.getvalue(), "now and then, not always"
     one = {"event": "round", "rounds": 10, "train_loss": 1.0, "rate": 1.0, "weights": {}, "missed": {}}
     for number in (3, 4):
         watcher(one | {"round": number})

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import print_table, span
+from gal.cli.screen.printing import EVERY, print_table, span
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,15 @@ class Watcher:
     def __init__(self, screen: Console) -> None:
         self._screen = screen
         self._times: list[tuple[int, float]] = []
+        self._said = float("-inf")
         self.spinner: Any = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        said = describe_event(event)
+        said, now = describe_event(event), time.monotonic()
         if event["event"] == "waiting" and self.spinner is not None and self._screen.is_terminal:
             self.spinner.update(said)
-        elif said:
+        elif said and (event["event"] != "waiting" or now - self._said >= EVERY):
+            self._said = now
             self._screen.print(said, soft_wrap=not self._screen.is_terminal)
             if self.spinner is not None and event["event"] == "round":
                 self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gal.engine.text_files import Written, written
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.node.source.text_files import Written, written
 
 Floats = NDArray[np.float64]
 

@@ -134,4 +134,4 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-__all__ = ["ProgressLine", "command_line", "print_table", "span"]
+__all__ = ["EVERY", "ProgressLine", "command_line", "print_table", "span"]
