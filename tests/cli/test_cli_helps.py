@@ -243,7 +243,8 @@ def test_shares_of_a_simulation_grow() -> None:
 
 
 def test_waiting_is_said_in_a_pipe_and_the_rest_is_estimated() -> None:
-    text, updates = io.StringIO(), []
+    text = io.StringIO()
+    updates: list[str] = []
     watcher = Watcher(Console(file=text, width=80))
     watcher.spinner = SimpleNamespace(update=updates.append)
     watcher({"event": "waiting", "what": "for round 1", "organizations": ["lab"], "seconds": 600})

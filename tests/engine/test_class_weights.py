@@ -34,6 +34,7 @@ def test_weights_are_scikit_learns(given: Any, own: bool) -> None:
     y = np.array(["no"] * 7 + ["yes"] * 3)
     weight = np.arange(1.0, 11.0) if own else None
     found = weights_of_rows(read_labels(y, "auto", Options()), given, weight, private=False)
+    assert found is not None
     full = given if isinstance(given, str) else {"no": 1.0} | given
     if own and given == "balanced":  # rows that count twice are two rows
         repeated = np.repeat(y, np.arange(1, 11))
