@@ -25,7 +25,14 @@ from gal.cli.evaluating.simulation import share_done
 from gal.cli.learning import Watcher, print_version
 from gal.cli.options import known_tasks
 from gal.cli.screen.printing import ProgressLine, command_line, print_table, span
-from gal.errors import ConfigurationError, GALError, InvalidInputError, TaskError
+from gal.errors import (
+    ConfigurationError,
+    GALError,
+    InvalidInputError,
+    InvalidOptionError,
+    PrivacyError,
+    TaskError,
+)
 from gal.node.config.configuration import home_of
 from gal.node.holder.doing import AWAY, CONNECTED, FITTING, NOT_JOINED, Doing, member_states
 from gal.node.runtime.control import starting_process
@@ -161,6 +168,17 @@ def test_inviting_again_with_other_options_is_refused(two: Path) -> None:
     }.items():
         with pytest.raises(InvalidInputError, match=said):
             gal("invite", "risk", "lab", *words, "--home", "clinic")
+
+
+def test_classes_are_weighed_by_the_label_holder_unless_labels_are_private(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic", "-o", "class_weight=balanced")
+    gal("invite", "other", "lab", "--home", "clinic", "-o", 'class_weight={"1": 4}')
+    with pytest.raises(InvalidOptionError, match="'balanced' or a mapping"):
+        gal("invite", "wrong", "lab", "--home", "clinic", "-o", "class_weight=even")
+    pytest.importorskip("dp_accounting")
+    noise = ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "0,1"]
+    with pytest.raises(PrivacyError, match="class_weight would tell"):
+        gal("invite", "private", "lab", "--home", "clinic", "-o", "class_weight=balanced", *noise)
 
 
 def test_leaving_and_removing_happen_once(two: Path) -> None:

@@ -23,9 +23,10 @@ PARTS = {"bank": [0, 1], "shop": [2, 3]}
 
 
 def skewed() -> tuple[Any, Any]:
-    return make_classification(
+    made: tuple[Any, Any] = make_classification(
         300, 4, n_informative=4, n_redundant=0, weights=[0.9], flip_y=0.05, random_state=0
     )
+    return made
 
 
 @pytest.mark.parametrize("given", ["balanced", {"yes": 5.0}, {"no": 0.5, "yes": 2}])
