@@ -299,6 +299,7 @@ def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
             with pytest.raises(TaskError) as error:
                 pair.learn("twice")
             errors.append(str(error.value))
+            states.append(pair.holder.status())
 
     assert pair.learn("once", on_event=second)["rounds_learned"] == 2
     assert len(errors) == 1
