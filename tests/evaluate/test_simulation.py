@@ -111,6 +111,11 @@ def test_any_scorer_for_classes_judges_as_scikit_learn_does(name: str) -> None:
     assert metric.score(truth, metric.output(model, X)) == pytest.approx(get_scorer(name)(model, X, truth))
 
 
+def test_a_scorer_takes_bare_classes() -> None:
+    truth = np.array([0, 1, 1, 0])
+    assert metric_for("balanced_accuracy", truth).score(truth, np.zeros(4, dtype=int)) == 0.5
+
+
 def test_any_scorer_for_numbers_judges_as_scikit_learn_does() -> None:
     frame = table()
     truth, X = frame["y"].to_numpy(), frame[list("abcd")].to_numpy()

@@ -131,7 +131,11 @@ def metric_named(name: str) -> Metric:
     scorer, classes = get_scorer(name), FOR_NUMBERS.fullmatch(name) is None
 
     def score(truth: NDArray[Any], said: NDArray[Any]) -> float:
-        return float(scorer(_Said(said.shape[1]) if classes else _SaidNumbers(), said, truth))
+        if not classes:
+            return float(scorer(_SaidNumbers(), said, truth))
+        if said.ndim == 1:  # classes, and nothing about how sure they are
+            said = np.eye(int(max(truth.max(), said.max())) + 1)[said.astype(np.intp)]
+        return float(scorer(_Said(said.shape[1]), said, truth))
 
     words = f"reaches {{:.4g}} in {name.removeprefix('neg_').replace('_', ' ')}"
     words += " (shown negative)" if name.startswith("neg_") else ""
