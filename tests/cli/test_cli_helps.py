@@ -33,6 +33,7 @@ from gal.errors import (
     PrivacyError,
     TaskError,
 )
+from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
 from gal.node.holder.doing import AWAY, CONNECTED, FITTING, NOT_JOINED, Doing, member_states
 from gal.node.runtime.control import starting_process
@@ -332,3 +333,15 @@ def test_a_node_that_starts_is_no_node_that_does_not_run(two: Path) -> None:
         (home / "running.json").write_text(json.dumps({"pid": 4711}))
         assert "starts (process 4711)" in gal("status", "--home", home).output
     assert starting_process(home) is None
+
+
+def test_a_version_that_was_begun_is_learned_or_interrupted() -> None:
+    own: Any = SimpleNamespace(id="a", name="risk", role="label holder")
+    learning = {"learning": {"task": "risk", "round": 3, "rounds": 10}}
+    assert begun_state(own, None) == "interrupted (gal learn risk --resume)"
+    assert begun_state(own, {"learning": None}) == "interrupted (gal learn risk --resume)"
+    assert begun_state(own, learning) == "learning, 3 of at most 10 rounds done"
+    joined: Any = SimpleNamespace(id="b", name="risk", role="organization")
+    assert "does not run" in begun_state(joined, None)
+    assert begun_state(joined, {"working": ["b"]}) == "learning: fitting now"
+    assert begun_state(joined, {"working": ["a"]}) == "begun; waits to be asked"
