@@ -64,6 +64,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         local_models: Any = None,
         rounds: int = 10,
         loss: Any = "auto",
+        class_weight: Any = None,
         local_losses: Any = None,
         weights: Any = "auto",
         line_search: Any = "auto",
@@ -90,7 +91,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         verbose: int = 0,
     ) -> None:
         self.organizations, self.label_holder, self.local_models = organizations, label_holder, local_models
-        self.rounds, self.loss, self.local_losses = rounds, loss, local_losses
+        self.rounds, self.loss, self.class_weight = rounds, loss, class_weight
+        self.local_losses = local_losses
         self.weights, self.line_search, self.initial = weights, line_search, initial
         self.fitted, self.validation_fraction = fitted, validation_fraction
         self.cross_validation, self.held_out_fraction, self.n_folds = (

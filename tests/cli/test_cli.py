@@ -128,7 +128,7 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
         ({"parts": "label_holder = 'x'\n[organizations]\nbank = ['income']"}, "label_holder 'x'"),
         ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
         ({"more": ["--metric", "magic"]}, "metric must be"),
-        ({"more": ["--folds", "100"]}, "use fewer"),
+        ({"more": ["--folds", "100"]}, "use --folds 58, or leave it out"),
         ({"more": ["--metric", "r2"]}, "these labels are text"),
         ({"target": "[/x]"}, "no column '[/x]' to predict"),
         ({"parts": "[organizations]\n'[/you]' = ['q']"}, "organization '[/you]': no column 'q'"),

@@ -103,7 +103,7 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
     assert (found["spent"], found["budget"], found["left"]) == (0.0, 1.5, 1.5)
 
     said = run("learn", "risk", *town.clinic)
-    assert "Randomised response on 2 classes with epsilon 1" in said
+    assert "Privacy: randomised-response, epsilon 1." in said
     assert "epsilon 1 at delta 1e-13; 0.5 of 1.5 left" in said
     assert "after the private refit" in said
 
@@ -190,7 +190,7 @@ def test_watchers_hear_of_privacy() -> None:
     event |= {"spent": None, "budget": None, "left": None, "event": "privacy", "at_delta": 0.0}
     assert describe_event(event).startswith("[yellow]privacy: No privacy")
     event |= {"mechanism": "laplace-labels", "epsilon": 1.0, "delta": 0.0, "spent": 2.0}
-    said = describe_event(event)
-    assert "laplace-labels, epsilon 1." in said
+    said = describe_event(event | {"words": "Laplace noise with epsilon 1."})
+    assert said.startswith("[green]privacy: Laplace noise with epsilon 1.")
     assert "epsilon 2; there is no budget" in said
     assert "attacking" in describe_event({"event": "measuring"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, get_scorer, r2_score, roc_auc_score
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate import simulate
@@ -114,3 +115,64 @@ def test_log_loss_stands_beside_the_score_of_classes() -> None:
     assert found.to_json()["covered_by_log_loss"] == found.covered_by_log_loss
     numbers = simulate(table.assign(y=X.sum(axis=1)), "y", {"one": ["a"], "two": ["b"]}, folds=2)
     assert (numbers.log_losses, numbers.covered_by_log_loss) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["average_precision", "neg_log_loss", "f1", "roc_auc", "matthews_corrcoef"])
+def test_any_scorer_for_classes_judges_as_scikit_learn_does(name: str) -> None:
+    frame = table()
+    truth, X = (frame["y"] > 0).astype(int).to_numpy(), frame[list("abcd")].to_numpy()
+    model = LogisticRegression().fit(X, truth)
+    metric = metric_for(name, truth)
+    assert metric.score(truth, metric.output(model, X)) == pytest.approx(get_scorer(name)(model, X, truth))
+
+
+def test_a_scorer_takes_bare_classes() -> None:
+    truth = np.array([0, 1, 1, 0])
+    assert metric_for("balanced_accuracy", truth).score(truth, np.zeros(4, dtype=int)) == 0.5
+
+
+def test_any_scorer_for_numbers_judges_as_scikit_learn_does() -> None:
+    frame = table()
+    truth, X = frame["y"].to_numpy(), frame[list("abcd")].to_numpy()
+    model, name = Ridge().fit(X, truth), "neg_root_mean_squared_error"
+    metric = metric_for(name, truth)
+    assert not metric.classes
+    assert metric.score(truth, metric.output(model, X)) == pytest.approx(get_scorer(name)(model, X, truth))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "said"),
+    [
+        ("avrage_precision", [0, 1], "did you mean average_precision"),
+        ("f1", ["a", "b", "c"], "f1 cannot judge these labels"),
+        ("neg_mean_squared_error", ["a", "b"], "is for numbers, these labels are text"),
+    ],
+)
+def test_scorers_that_do_not_suit(name: str, labels: list[object], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        metric_for(name, np.array(labels * 5))
+
+
+def test_a_simulation_with_a_scorer() -> None:
+    frame = table(60)
+    frame["y"] = np.where(frame["y"] > 0, "yes", "no")
+    found = simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, folds=2, metric="average_precision")
+    assert found.metric == "average_precision"
+    assert found.alone.low <= found.alone.value <= found.alone.high
+
+
+def test_rare_classes_lead_into_no_dead_end() -> None:
+    frame = table(40)
+    frame["y"] = ["common"] * 37 + ["rare"] * 3
+    steps: list[str] = []
+    with pytest.raises(InvalidInputError, match="use --folds 3, or leave it out"):
+        simulate(frame, "y", {"one": ["a"]}, folds=5)
+    simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=steps.append)
+    assert "part 3 of 3, pooled" in steps, "as many parts as the rarest class has rows"
+    assert "part 1 of 3, assisted, round 1 of at most 2" in steps
+    frame["y"] = ["common"] * 39 + ["once"]
+    with pytest.raises(InvalidLabelsError, match="'once' of 'y': there in one row only"):
+        simulate(frame, "y", {"one": ["a"]}, folds=1)
+    frame["y"] = "ok"
+    with pytest.raises(InvalidLabelsError, match="all 40 values of 'y' are 'ok'"):
+        simulate(frame, "y", {"one": ["a"]})

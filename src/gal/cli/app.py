@@ -6,7 +6,10 @@ wait for what ``gal bench`` needs.
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -28,7 +31,6 @@ COMMANDS = {
     "demo": "gal.cli.demo:demo",
     "simulate": "gal.cli.evaluating.simulation:simulate_command",
     "leakage": "gal.cli.evaluating.leakage:leakage_command",
-    "bench": "gal.cli.benching.bench:bench",
     "init": "gal.cli.nodes:init",
     "cards": "gal.cli.cards:cards",
     "doctor": "gal.cli.nodes:doctor",
@@ -47,8 +49,32 @@ COMMANDS = {
     "forget-row": "gal.cli.tasks:forget_row_command",
     "audit": "gal.cli.nodes:audit",
     "privacy": "gal.cli.privacy:privacy",
+    "bench": "gal.cli.benching.bench:bench",
 }
 """Where each command is, in the order in which people need them."""
+
+PANELS = {
+    "Evaluate: would it help, what would leak": ("demo", "simulate", "leakage"),
+    "Operate a node": (
+        *("init", "cards", "doctor", "serve", "status", "join", "leave", "forget", "audit", "privacy"),
+    ),
+    "Label holder: learn and predict": (
+        *("invite", "learn", "predict", "versions", "compare", "rollback", "remove"),
+    ),
+    "Research": ("bench",),
+}
+"""Headings of the help, and what stands under each."""
+
+MEANT = {
+    **dict.fromkeys(("train", "fit", "resume"), "learn"),
+    **dict.fromkeys(("run", "start", "up"), "serve"),
+    **dict.fromkeys(("log", "logs"), "audit"),
+    **dict.fromkeys(("evaluate", "rehearse"), "simulate"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **dict.fromkeys(("card", "peers"), "cards"),
+    **dict.fromkeys(("delete", "erase"), "forget"),
+}
+"""What people type, and what it is called here."""
 
 
 class OnDemand(TyperGroup):
@@ -62,20 +88,33 @@ class OnDemand(TyperGroup):
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         found: Any = getattr(import_module(module), name)
+        panel = next((title for title, names in PANELS.items() if cmd_name in names), None)
         if isinstance(found, typer.Typer):
-            group = typer.main.get_command(found)
+            group: Any = typer.main.get_command(found)
             group.name = cmd_name  # a group of its own has none, and the list of commands would show a blank
+            group.rich_help_panel = panel
             return group
         one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-        one.command(cmd_name)(grouped(found))
+        words = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(found.__doc__))  # lines break where they end
+        one.command(cmd_name, rich_help_panel=panel, help=words)(grouped(found))
         return typer.main.get_command(one)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was typed; where there is none, what was perhaps meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            close = [MEANT[args[0]]] if args[0] in MEANT else get_close_matches(args[0], COMMANDS, n=1)
+            if close and hasattr(error, "message"):
+                error.message = f"{str(error.message).rstrip('.')}. Did you mean gal {close[0]}?"
+            raise
 
 
 app = typer.Typer(
     cls=OnDemand,
     help="Gradient Assisted Learning: learn together without sharing data, models or objectives.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )

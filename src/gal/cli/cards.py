@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home
+from gal.cli.screen.printing import print_table
+from gal.errors import InvalidInputError
 
 cards = typer.Typer(
     help="Whom this organization knows: cards of others, added, listed and removed without a restart.",
@@ -39,8 +41,9 @@ def add(
     from gal.node.config.configuration import home_of
     from gal.transport import CardFolder, read_card
 
-    card = read_card(file)
-    known = CardFolder(home_of(home) / "cards").add(card, name, replace=replace)
+    folder, card = home_of(home), read_card(file)
+    _refuse_own(folder, card.fingerprint)
+    known = CardFolder(folder / "cards").add(card, name, replace=replace)
     if as_json:
         typer.echo(json.dumps({"name": known, "fingerprint": card.fingerprint}))
         return
@@ -49,6 +52,19 @@ def add(
     out.print(
         "[dim]Compare this fingerprint with theirs (gal status shows it there) before you rely on it.[/]"
     )
+
+
+def _refuse_own(folder: Path, fingerprint: str) -> None:
+    """Whoever adds the own card meant to hand it to somebody, or is in another node's folder."""
+    from gal.node.config.configuration import read_configuration
+    from gal.transport import load_identity
+
+    own = read_configuration(folder).name
+    if load_identity(folder, own).fingerprint == fingerprint:
+        raise InvalidInputError(
+            f"this is the card of {own} itself: hand it to the others, and add here the cards that they hand "
+            "you (--home names another node)"
+        )
 
 
 @cards.command(name="list")
@@ -71,26 +87,32 @@ def list_cards(home: Home = None, as_json: AsJson = False) -> None:
     table = Table("name", "fingerprint", "listens at")
     for name, card in sorted(known.items()):
         table.add_row(escape(name), card.fingerprint, escape(card.address or ""))
-    out.print(table if known else "Nobody is known yet: gal cards add FILE")
+    if known:
+        print_table(table, out)
+    else:
+        out.print("Nobody is known yet: gal cards add FILE")
 
 
 @cards.command("remove")
 def remove_card(
-    name: Annotated[str, typer.Argument(help="The organization's name here.")], home: Home = None
+    name: Annotated[str, typer.Argument(help="The organization's name here.")],
+    home: Home = None,
+    as_json: AsJson = False,
 ) -> None:
     """Revoke: from now on this organization is refused, also on a stream that is open."""
     from gal.node.config.configuration import home_of
     from gal.transport import CardFolder
 
     CardFolder(home_of(home) / "cards").remove(name)
+    if as_json:
+        typer.echo(json.dumps({"removed": name}))
+        return
     Console(soft_wrap=True).print(f"{escape(name)} is not known any more.")
 
 
 @cards.command()
 def rotate(home: Home = None, as_json: AsJson = False) -> None:
-    """Make a new key for this organization; the new card is signed by the old key, so
-    that others can add it at once.
-    """
+    """Make a new key for this organization; the old key signs the new card: others can add it at once."""
     from gal.node.admin.init import rotate_key
     from gal.node.config.configuration import home_of, read_configuration
 

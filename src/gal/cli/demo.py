@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson
+from gal.cli.screen.printing import print_table
 
 if TYPE_CHECKING:
     from gal_bench.demo.four_nodes import DemoFacts, Left
@@ -83,7 +84,7 @@ def demo(
 
 def print_demo(facts: DemoFacts, out: Console) -> None:
     """What the demo found, for people."""
-    out.print(_scores(facts))
+    print_table(_scores(facts), out)
     covered = (facts.assisted - facts.alone) / (facts.pooled - facts.alone)
     out.print(
         f"Alone, the clinic's model explains {facts.alone:.1%} of the differences between these patients, "
@@ -91,7 +92,7 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
         f"{facts.assisted:.1%}: [bold]{covered:.0%}[/] of the way to pooling all data. What was learned "
         f"came from {_who(facts)}.\n"
     )
-    out.print(_what_left(facts))
+    print_table(_what_left(facts), out)
     out.print(
         "These are all messages that left, from the four audit logs; their chains of hashes hold. No column "
         "and no model is among "

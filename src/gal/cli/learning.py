@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.printing import EVERY, print_table, span
 from gal.core.shares import shares_of
 
 
@@ -125,16 +127,28 @@ class Watcher:
 
     def __init__(self, screen: Console) -> None:
         self._screen = screen
+        self._times: list[tuple[int, float]] = []
+        self._said = float("-inf")
         self.spinner: Any = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        said = describe_event(event)
-        if event["event"] == "waiting" and self.spinner is not None:
+        said, now = describe_event(event), time.monotonic()
+        if event["event"] == "waiting" and self.spinner is not None and self._screen.is_terminal:
             self.spinner.update(said)
-        elif said:
-            self._screen.print(said)
+        elif said and (event["event"] != "waiting" or now - self._said >= EVERY):
+            self._said = now
+            self._screen.print(said, soft_wrap=not self._screen.is_terminal)
             if self.spinner is not None and event["event"] == "round":
-                self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
+                self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))
+
+    def _progress(self, done: int, rounds: int) -> str:
+        """How far it is, and how long the rest may take, by the rounds that were seen."""
+        self._times.append((done, time.monotonic()))
+        said = f"round {done} of at most {rounds} is done"
+        (first, began), (last, now) = self._times[0], self._times[-1]
+        if last == first:
+            return said
+        return f"{said}, about {span((rounds - last) * (now - began) / (last - first))} left at most"
 
 
 def describe_event(event: Mapping[str, Any]) -> str:
@@ -171,9 +185,7 @@ def _privacy(event: Mapping[str, Any]) -> str:
 
     if event["mechanism"] == "none":
         return f"[yellow]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
-    delta = f", delta {event['delta']:g}" if event["delta"] else ""
-    cost = f"{event['mechanism']}, epsilon {event['epsilon']:g}{delta}"
-    return f"[green]privacy: {escape(cost)}.[/] {escape(in_words(event))}"
+    return f"[green]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
 
 
 def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> dict[str, float] | None:
@@ -214,7 +226,7 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
             "none" if known is None else f"{known:,}",
             ", ".join(map(str, missed)) or "none",
         )
-    out.print(table)
+    print_table(table, out)
     _print_earned(facts, out, worth_per_point)
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
     _print_acceptance(facts, out)
@@ -270,11 +282,11 @@ def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
     """What the version told of the labels, and what the private refit made of it;
     nothing for versions of before.
     """
-    from gal.cli.tasks import print_privacy
+    from gal.cli.tasks import print_spent
 
     if "privacy" not in facts:
         return
-    print_privacy(facts["privacy"], out)
+    print_spent(facts["privacy"], out)  # what it means was said before anything was sent
     if facts.get("refitted"):
         from gal.privacy.registry import kind_named
 
@@ -304,7 +316,7 @@ def print_leak(leak: Mapping[str, Any], out: Console) -> None:
     for one in leak["attacks"]:
         note = f" ({one['note']})" if one["note"] else ""
         table.add_row(escape(one["name"] + note), _share(one["ordinary"]["with"]))
-    out.print(table)
+    print_table(table, out)
     out.print(f"[bold]{escape(leak['verdict'])}[/]")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 import signal
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home
+from gal.cli.screen.printing import print_table
 from gal.errors import InvalidInputError
+
+DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
+"""What the audit log says of an entry, in words."""
 
 
 def init(
@@ -27,7 +32,9 @@ def init(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--data", help="The organization's rows: a CSV or Parquet file.", show_default=False),
+        typer.Option(
+            "--data", help="The organization's rows: a file, as seen from here.", show_default=False
+        ),
     ] = None,
     row_id: Annotated[
         str | None, typer.Option(help="The column that names a row.", show_default=False)
@@ -57,19 +64,16 @@ def init(
     """Make a node: a folder with a key of its own, a card for others, and a configuration to fill in."""
     from gal.node.admin.init import init_node
 
-    company = [key, certificate, roots]
-    if any(company) and not all(company):
-        raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
     folder = (Path(name) if home is None else home).absolute()
     identity = init_node(
         folder,
         name,
-        source=source,
+        source=None if source is None else _data_file(source, folder, row_id, label),
         row_id=row_id,
         label=label,
         bind=listen,
         address=address,
-        company=None if key is None or certificate is None or roots is None else (key, certificate, roots),
+        company=_company(key, certificate, roots),
     )
     if as_json:
         facts = {
@@ -79,20 +83,72 @@ def init(
         }
         typer.echo(json.dumps(facts))
         return
-    _print_new(name, folder, identity.fingerprint, str(home or name))
+    _print_new(name, folder, identity.fingerprint, has_data=source is not None, listens=listen is not None)
 
 
-def _print_new(name: str, folder: Path, fingerprint: str, home: str) -> None:
-    """What is in the new folder, and what to do next."""
+def _company(
+    key: Path | None, certificate: Path | None, roots: Path | None
+) -> tuple[Path, Path, Path] | None:
+    """The files of a company's own certificate authority; None: the node makes a key of its own."""
+    if key is not None and certificate is not None and roots is not None:
+        return key, certificate, roots
+    if key is not None or certificate is not None or roots is not None:
+        raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
+    return None
+
+
+def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, listens: bool) -> None:
+    """What is in the new folder, and what to type next."""
+    from gal.cli.screen.printing import command_line
+
     out = Console(soft_wrap=True, highlight=False)
     out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")
-    out.print(
-        f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is\n        "
-        f"       {fingerprint}"
-    )
-    out.print("  node.toml    say where the data is and what this organization allows")
+    out.print(f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is")
+    out.print(f"               {fingerprint}")
+    out.print("  node.toml    says where the data is and what this organization allows")
     out.print("  key.pem      stays here")
-    out.print(f"Next: edit node.toml, then [bold]gal doctor --home {escape(home)}[/]")
+    steps = [
+        (("doctor",), "is everything as it should be?"),
+        (("cards", "add", "OTHER.card"), "whom this organization knows"),
+    ]
+    if listens:
+        steps += [(("invite", "TASK", "OTHER"), "ask for help with a task"), (("learn", "TASK"), "learn it")]
+    else:
+        steps += [
+            (("join", "TASK.invitation"), "read the terms of a task, accept them"),
+            (("serve",), "help"),
+        ]
+    typed = {command_line("gal", *words, home=folder): why for words, why in steps}
+    wide = max(map(len, typed))
+    out.print("Next:" if has_data else "Next: fill in [data] in node.toml, then")
+    for line, why in typed.items():
+        out.print(f"  [bold]{escape(line.ljust(wide))}[/]  # {why}")
+
+
+def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) -> str:
+    """The file as node.toml names it: seen from the current folder, or in the new one already."""
+    from gal.node.source.data import csv_or_parquet_columns
+
+    path = Path(given).expanduser()
+    found = next(
+        (one for one in (Path(os.path.abspath(path)), Path(os.path.abspath(folder / path))) if one.is_file()),
+        None,
+    )
+    if found is None:
+        raise InvalidInputError(
+            f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here (or "
+            "leave it out, and fill in [data] in node.toml later)"
+        )
+    known = csv_or_parquet_columns(found)
+    for option, column in (("--row-id", row_id or "id"), ("--label", label)):
+        if column is not None and column not in known:
+            close = difflib.get_close_matches(column, known, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise InvalidInputError(
+                f"{given!r} has no column {column!r}: say with {option} which one it is.{meant} There are "
+                f"{', '.join(map(repr, known[:30]))}{' and more' if len(known) > 30 else ''}"
+            )
+    return str(found.relative_to(folder) if found.is_relative_to(folder) else found)
 
 
 def doctor(home: Home = None, as_json: AsJson = False) -> None:
@@ -162,8 +218,7 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
         return
     out = Console(soft_wrap=True, highlight=False)
     live = facts["running"]
-    state = f"[green]runs[/] (process {live['pid']})" if live else "[yellow]does not run[/] (gal serve)"
-    out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {state}")
+    out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {_run_state(facts)}")
     if live:
         for peer, problem in live["links"].items():
             out.print(
@@ -175,12 +230,27 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
                 f"  listens at {escape(facts['listens'])}; connected: "
                 f"{escape(', '.join(live['connected']) or 'nobody')}"
             )
+    if not facts["tasks"]:
+        out.print("No tasks yet: gal invite (own), gal join (of others)")
+        return
     table = Table("task", "role", "label holder", "version", "state")
     for task in facts["tasks"]:
         table.add_row(
             *(escape(str(task[key])) for key in ("name", "role", "label_holder", "active", "state"))
         )
-    out.print(table if facts["tasks"] else "No tasks yet: gal invite (own), gal join (of others)")
+    print_table(table, out)
+    for task in facts["tasks"]:
+        if live and task["members"]:
+            members = "; ".join(f"{escape(name)}: {escape(does)}" for name, does in task["members"].items())
+            out.print(f"  {escape(task['name'])}: {members}")
+
+
+def _run_state(facts: Mapping[str, Any]) -> str:
+    if facts["running"]:
+        return f"[green]runs[/] (process {facts['running']['pid']})"
+    if facts["starting"] is not None:
+        return f"[green]starts[/] (process {facts['starting'] or 'just begun'}), and takes commands soon"
+    return "[yellow]does not run[/] (gal serve)"
 
 
 def audit(
@@ -222,19 +292,19 @@ def audit(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    out.print(_totals(facts["summary"]) if summary else _entries(facts["entries"]))
+    out = Console(highlight=False)
+    print_table(_audit_summary(facts) if summary else _audit_entries(facts), out)
     for cut in facts["cuts"]:
         out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
     cut_off = f", of which the first {facts['n_trimmed']} were cut off" if facts["n_trimmed"] else ""
     out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}", soft_wrap=True)
 
 
-def _totals(summary: list[dict[str, Any]]) -> Table:
-    table = Table("direction", "peer", "kind", "messages", "bytes")
-    for one in summary:
+def _audit_summary(facts: Mapping[str, Any]) -> Table:
+    table = Table("what", "peer", "kind", "messages", "bytes")
+    for one in facts["summary"]:
         table.add_row(
-            one["direction"],
+            DIRECTIONS[one["direction"]],
             escape(one["peer"]),
             escape(one["kind"]),
             str(one["messages"]),
@@ -243,19 +313,19 @@ def _totals(summary: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _entries(entries: list[dict[str, Any]]) -> Table:
-    table = Table("time (UTC)", "", "peer", "kind", "round", "shape", "bytes", "digest", "note")
-    for one in entries:
+def _audit_entries(facts: Mapping[str, Any]) -> Table:
+    table = Table("time (UTC)", "what", "peer", "kind", "round", "shape", "bytes", "digest", "note")
+    for one in facts["entries"]:
         table.add_row(
             one["time"][:23].replace("T", " "),
-            {"in": "→", "out": "←", "own": "·"}[one["direction"]],
-            escape(one["peer"][:20]),
+            DIRECTIONS[one["direction"]],
+            escape(one["peer"]),
             escape(one["kind"]),
             str(one["round"] or ""),
             escape(one["shape"]),
             f"{one['n_bytes']:,}" if one["n_bytes"] else "",
             one["digest"][7:19],
-            escape(one["note"][:60]),
+            escape(one["note"]),
         )
     return table
 

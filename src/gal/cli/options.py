@@ -11,7 +11,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, f
 Home = Annotated[
     Path | None,
     typer.Option(
-        "--home", help="The node's folder; default: GAL_HOME, or the current folder.", show_default=False
+        "--home",
+        help="The node's folder; default: GAL_HOME, or the current folder, or the only node in it.",
+        show_default=False,
     ),
 ]
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)]
+
+
+def known_tasks(incomplete: str) -> list[str]:
+    """Tasks of the node that is found here, for a shell that completes; none where there is no node."""
+    from contextlib import closing
+
+    from gal.errors import GALError
+
+    try:
+        from gal.node.config.configuration import home_of
+        from gal.node.store.state import State
+
+        with closing(State(home_of())) as state:
+            return sorted(task.name for task in state.tasks() if task.name.startswith(incomplete))
+    except (GALError, ImportError, OSError):
+        return []
+
+
+TaskName = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="Name of the task.", show_default=False, autocompletion=known_tasks),
+]

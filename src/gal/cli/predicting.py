@@ -25,7 +25,7 @@ def predict_command(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write a CSV file; default: print.", show_default=False)
+        Path | None, typer.Option(help="Write a CSV file; default: print the same.", show_default=False)
     ] = None,
     listen: Annotated[
         str | None,
@@ -67,7 +67,7 @@ def predict_command(
         folder, "predict", arguments, f"waiting for the organizations' answers (up to {join + deadline:g} s)"
     )
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        typer.echo(json.dumps({name: value for name, value in facts.items() if name != "csv"}, indent=2))
     else:
         _print_prediction(facts)
 
@@ -118,8 +118,7 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
 
 
 def _print_prediction(facts: Mapping[str, Any]) -> None:
-    for row in facts.get("rows", []):
-        typer.echo(f"{row['id']}\t{row['prediction']}" + ("\tdegraded" if row["degraded"] else ""))
+    typer.echo(facts.get("csv", ""), nl=False)
     where = f" in {facts['written']}" if "written" in facts else ""
     said = Console(stderr=True, highlight=False, soft_wrap=True)
     said.print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.printing import command_line
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
 
@@ -78,6 +79,7 @@ class Protection:
 
 
 def invite_command(
+    context: typer.Context,
     task: TaskName,
     organizations: Annotated[list[str], typer.Argument(help="Whom to invite, by the names of their cards.")],
     terms: Assignment,
@@ -97,6 +99,12 @@ def invite_command(
 
     if terms.align not in {"plain", "hashed", "psi"}:
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {terms.align!r}")
+    _refuse_other_terms(
+        home_of(home),
+        task,
+        terms,
+        lambda name: getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE",
+    )
     path = (Path(f"{task}.invitation") if out is None else out).absolute()
     options = terms.options
     written = register(
@@ -123,9 +131,30 @@ def invite_command(
         f"{escape(', '.join(organizations))};"
     )
     screen.print(
-        "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: [bold]gal learn "
-        f"{escape(task)}[/]"
+        "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: "
+        f"[bold]{escape(command_line('gal', 'learn', task, home=home_of(home)))}[/]"
     )
+
+
+def _refuse_other_terms(home: Path, task: str, asked: Assignment, is_given: Callable[[str], bool]) -> None:
+    """An error where options are typed for a task that is there already and has others: they stay."""
+    from gal.node.admin.membership import opened
+
+    with opened(home) as records:
+        there = [one for one in records.state.tasks("label holder") if one.name == task]
+    if not there:
+        return
+    kept = {**there[0].options["options"], **there[0].options, "purpose": there[0].terms.purpose}
+    kept["align"] = there[0].terms.alignment
+    typed = {name: value for name, value in asdict(asked).items() if name != "option" and is_given(name)}
+    typed |= dict(_option(text) for text in asked.option or [])
+    other = [name for name, value in typed.items() if value != kept.get(name)]
+    if other:
+        said = ", ".join(f"{name} is {kept.get(name, 'not set')!r}, not {typed[name]!r}" for name in other)
+        raise InvalidInputError(
+            f"the task {task!r} is there already, and its terms stay as they are: {said}. Leave these "
+            "options out to invite more organizations, or open a task of another name"
+        )
 
 
 def _mechanisms() -> str:
@@ -181,6 +210,16 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
         return privacy_facts(ledger, records.configuration, privacy_of(record.options))
 
 
+def print_spent(facts: Mapping[str, Any], screen: Console) -> None:
+    """Mechanism, cost and what is left, in one line."""
+    from gal.node.holder.labels.label_privacy import in_words
+
+    colour, delta = "yellow" if facts["mechanism"] == "none" else "green", facts["delta"]
+    at = f", delta {delta:g}" if delta else ""
+    cost = "none" if facts["epsilon"] is None else f"{facts['mechanism']}, epsilon {facts['epsilon']:g}{at}"
+    screen.print(f"[{colour}]Privacy: {escape(cost)}.[/] {escape(in_words(facts))}")
+
+
 def print_privacy(facts: Mapping[str, Any], screen: Console) -> None:
     """What protects the labels, what it costs and what is left, in plain words."""
     from gal.node.holder.labels.label_privacy import in_words
@@ -228,12 +267,15 @@ def join_command(
     )
 
 
-def leave_command(task: TaskName, home: Home = None) -> None:
+def leave_command(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """Take part in a task no more; the label holder is told. What is held of it stays until gal forget."""
     from gal.node.admin.membership import leave as register
     from gal.node.config.configuration import home_of
 
     register(home_of(home), task)
+    if as_json:
+        typer.echo(json.dumps({"left": task}))
+        return
     Console(soft_wrap=True).print(
         f"Left {escape(task)}. gal forget {escape(task)} deletes what is still held of it."
     )
@@ -243,6 +285,7 @@ def remove_command(
     task: TaskName,
     organizations: Annotated[list[str], typer.Argument(help="Who is not waited for any more.")],
     home: Home = None,
+    as_json: AsJson = False,
 ) -> None:
     """Go on without organizations that are gone for good; what they taught stays, with
     their mean answers in its place.
@@ -251,6 +294,9 @@ def remove_command(
     from gal.node.config.configuration import home_of
 
     register(home_of(home), task, organizations)
+    if as_json:
+        typer.echo(json.dumps({"task": task, "removed": organizations}))
+        return
     Console(soft_wrap=True).print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
 
 
@@ -258,6 +304,7 @@ def forget_command(
     task: TaskName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     home: Home = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete everything this node holds of a task: models, views, answers. The
     audit log keeps that it was there.
@@ -265,9 +312,13 @@ def forget_command(
     from gal.node.admin.membership import forget as register
     from gal.node.config.configuration import home_of
 
-    if not yes and not typer.confirm(f"Delete all models and files of {task}? This cannot be undone"):
+    asked = f"Delete all models and files of {task}? This cannot be undone"
+    if not yes and not typer.confirm(asked, err=as_json):
         raise typer.Exit(1)
     n_files = register(home_of(home), task)
+    if as_json:
+        typer.echo(json.dumps({"forgot": task, "files": n_files}))
+        return
     Console(soft_wrap=True).print(
         f"Forgot {escape(task)}: {n_files} files deleted, noisy labels among them where there were any. "
         "What was spent on privacy stays in "
@@ -349,6 +400,7 @@ __all__ = [
     "join_command",
     "leave_command",
     "print_privacy",
+    "print_spent",
     "privacy_now",
     "remove_command",
 ]

@@ -13,14 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.printing import print_table
 from gal.core.shares import shares_of
 from gal.errors import TaskError
 
 
 def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
-    from gal.cli.tasks import print_privacy, privacy_now
+    from gal.cli.tasks import print_spent, privacy_now
     from gal.node.admin.membership import opened
+    from gal.node.admin.status import begun_state, live_facts
     from gal.node.config.configuration import home_of
     from gal.node.holder.version_facts import version_facts
 
@@ -35,6 +37,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
     if as_json:
         typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
+    live = live_facts(home_of(home))
     table = Table(
         *("version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss"),
         *("gained by", "privacy"),
@@ -43,7 +46,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
         mark = " [green]active[/]" if number == record.active else ""
         table.add_row(
             f"{number}{mark}",
-            facts["status"] if facts["status"] != "begun" else "interrupted or learning",
+            facts["status"] if facts["status"] != "begun" else begun_state(record, live),
             str(facts.get("finished", ""))[:16].replace("T", " "),
             f"{facts['n_rows']:,}",
             str(facts.get("rounds", "")),
@@ -53,9 +56,12 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
             _privacy(facts),
         )
     screen = Console(highlight=False)
-    screen.print(table if found else f"No version yet: gal learn {task}")
+    if found:
+        print_table(table, screen)
+    else:
+        screen.print(f"No version yet: gal learn {task}")
     if privacy is not None:
-        print_privacy(privacy, screen)
+        print_spent(privacy, screen)
 
 
 def _gained(facts: Mapping[str, Any]) -> str:
@@ -133,13 +139,14 @@ def compare(
     table = Table("version", metric, "degraded rows", title=f"{facts['n_rows']:,} rows", title_justify="left")
     for number, score in scores.items():
         table.add_row(str(number), f"{score[metric]:.4f}", str(score["degraded"]))
-    Console(highlight=False).print(table)
+    print_table(table, Console(highlight=False))
 
 
 def rollback(
     task: TaskName,
     version: Annotated[int, typer.Argument(help="The version that is to predict from now on.")],
     home: Home = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict with another finished version from now on; a running node does so at once."""
     from gal.node.admin.membership import opened
@@ -153,7 +160,10 @@ def rollback(
         records.audit.append(
             "own", "rolled back", task=record.id, version=version, note=f"was {record.active}"
         )
-    Console().print(f"{escape(task)} predicts with version {version} now.")
+    if as_json:
+        typer.echo(json.dumps({"task": task, "active": version, "before": record.active}))
+        return
+    Console(soft_wrap=True).print(f"{escape(task)} predicts with version {version} now.")
 
 
 __all__ = ["compare", "rollback", "versions"]

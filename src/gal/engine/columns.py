@@ -173,7 +173,8 @@ def _position(organization: str, column: Any, names: list[str] | None, n_columns
         if names is None:
             raise InvalidColumnsError(
                 f"organization {organization!r} names column {column!r}, but the table has no column names: "
-                "pass a data frame, or give positions"
+                "pass a data frame, or give positions. A step before it in a Pipeline, such as a scaler, "
+                'made an array of it? Then pipeline.set_output(transform="pandas") keeps the names'
             )
         if column not in names:
             raise InvalidColumnsError(

@@ -27,6 +27,7 @@ class Options:
 
     rounds: int = 10
     loss: Any = "auto"
+    class_weight: Any = None
     weights: str | AssistanceWeights = "auto"
     line_search: str | float | LineSearch = "auto"
     fitted: str = "auto"

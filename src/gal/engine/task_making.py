@@ -19,6 +19,7 @@ from gal.core.rows import FittedValues, Rows, assign_rows, with_crossing
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import AssistanceWeights, assistance_weights
+from gal.engine.class_weights import weights_of_rows
 from gal.engine.crossed import Interactions
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
@@ -83,7 +84,8 @@ def make_task(
     # Where labels are protected by releases only, even which rows are held out must not follow from them.
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
-    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    protected = private or release is not None
+    weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
     members = () if release is not None else sorted(set(organizations) - set(moving))
     crossing = _crossing(options, labels, rows, members, n_jobs, private=private)
     return Task(

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,7 @@ def simulate(
     X, y, chosen, setting = _question(
         table, target, organizations, metric, label_holder, local_models, rounds, seed
     )
+    _refuse_rare(as_frame(table).rename(columns=str)[target].to_numpy(), chosen, target)
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
     picked, outputs, chances = _left_out_outputs(X, y, setting, splits, chosen, joining, say)
@@ -234,10 +236,13 @@ def _left_out_outputs(
     chances: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED if metric.classes}
     picked = ""
     for index, (train, test) in enumerate(splits):
-        say(f"part {index + 1} of {len(splits)}")
+        part = f"part {index + 1} of {len(splits)}"
         models: dict[str, Any] = {}
         for name, method in COMPARED.items():
+            say(f"{part}, {name}")
             options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
+            if name == "assisted":
+                options["on_round"] = partial(_say_round, say, f"{part}, {name}", setting["rounds"])
             model = models[name] = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
             if metric.classes:
                 chances[name].append(np.asarray(model.predict_proba(X.iloc[test])))
@@ -247,6 +252,10 @@ def _left_out_outputs(
         joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
     whole = [{name: np.concatenate(parts) for name, parts in one.items()} for one in (outputs, chances)]
     return picked, whole[0], whole[1]
+
+
+def _say_round(say: OnStep, where: str, rounds: int, progress: Any) -> None:
+    say(f"{where}, round {len(progress.rounds)} of at most {rounds}")
 
 
 def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
@@ -306,13 +315,14 @@ def _splits(
     y: NDArray[Any], metric: Metric, folds: int | None, seed: int
 ) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Five parts of a small table, three of a larger one, one test part of a very large one."""
-    count = folds if folds is not None else 5 if len(y) <= 5_000 else 3 if len(y) <= 50_000 else 1
+    usual = 5 if len(y) <= 5_000 else 3 if len(y) <= 50_000 else 1
     smallest = int(np.unique(y, return_counts=True)[1].min()) if metric.classes else len(y)
+    count = folds if folds is not None else min(usual, smallest)
     if count < 1 or (count > 1 and count > smallest):
         raise InvalidInputError(
             f"{count} parts need at least {count} rows"
             + (" of every class" if metric.classes else "")
-            + f", the smallest has {smallest}: use fewer with --folds"
+            + f", the smallest has {smallest}: use --folds {smallest}, or leave it out"
         )
     if count == 1:
         if smallest < 2 or len(y) < 5 * (len(np.unique(y)) if metric.classes else 1):
@@ -320,6 +330,25 @@ def _splits(
         return [_holdout(y, metric, seed)]
     splitter = StratifiedKFold if metric.classes else KFold
     return list(splitter(count, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
+
+
+def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
+    """Said before anything is learned: classes that no cross-validation can divide."""
+    if not metric.classes:
+        return
+    classes, counts = np.unique(plain_labels(labels), return_counts=True)
+    if len(classes) < 2:
+        raise InvalidLabelsError(
+            f"all {len(labels):,} values of {target!r} are {classes.tolist()[0]!r}: there is nothing to tell "
+            "apart. Is it the right column?"
+        )
+    rare = classes[counts < 2].tolist()
+    if rare:
+        named = ", ".join(map(repr, rare[:5])) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
+        raise InvalidLabelsError(
+            f"{named} of {target!r}: there in one row only. A model cannot learn it and be tried on it. "
+            "Leave these rows out, or put rare classes together. (Are these numbers? Then --metric r2)"
+        )
 
 
 def _bootstrap(

@@ -240,7 +240,7 @@ class CardFolder:
             "valid "
             "signature of the known key: it may be somebody else's. Compare the new fingerprint with "
             f"{name} by "
-            "telephone, then replace the card on purpose, or add it under another name"
+            "telephone. If it is theirs: gal cards add FILE --replace; if both are to be known: --name OTHER"
         )
 
     def _known(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,9 +268,29 @@ def test_a_label_holder_with_another_key(home: Path, tmp_path: Path) -> None:
 def test_a_label_holder_that_cannot_be_reached(home: Path) -> None:
     CardFolder(home / "cards").add(card_of(make_identity("bank"), f"127.0.0.1:{free_port()}"))
     found = by_what(home)["bank"]
-    assert found.ok is False
+    assert found.ok is None, "who does not learn now need not be there"
     assert "cannot be reached" in found.said
     assert "ask bank whether its node runs" in found.fix
+
+
+def test_an_address_that_does_not_exist(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*args: Any, **options: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    CardFolder(home / "cards").add(card_of(make_identity("bank"), "bank.example:7443"))
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    assert by_what(home)["bank"].ok is False
+
+
+def test_a_full_disk_is_not_writable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    found = by_what(home)["folder"]
+    assert found.ok is False
+    assert "is full" in found.said
+    assert "make room" in found.fix
 
 
 def test_a_running_node_is_not_disturbed(home: Path) -> None:

@@ -168,6 +168,19 @@ def test_no_file(network: Network, tmp_path: Path) -> None:
         network.holder.predict_file("risk", tmp_path / "gone.csv")
 
 
+def test_a_file_without_the_column_that_names_rows(network: Network, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=f"has no column '{ROW_ID}', which names a row"):
+        predict(network, tmp_path, network.tables["clinic"].drop(columns=ROW_ID))
+
+
+def test_what_is_printed_is_what_is_written(network: Network, tmp_path: Path) -> None:
+    ids = network.tables["clinic"][[ROW_ID]].head(3)
+    printed = predict(network, tmp_path, ids)["csv"]
+    predict(network, tmp_path, ids, out=tmp_path / "out.csv")
+    assert printed == (tmp_path / "out.csv").read_bytes().decode()
+    assert printed.startswith(f"{ROW_ID},prediction,degraded\n")
+
+
 def test_rows_nobody_knows(network: Network, tmp_path: Path) -> None:
     found = predict(network, tmp_path, pd.DataFrame({ROW_ID: [1, 2, 1005]}))
     assert found["unknown"] == {"clinic": 2, "lab": 2, "ward": 2}

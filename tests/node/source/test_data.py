@@ -31,6 +31,8 @@ duckdb = pytest.importorskip("duckdb")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
+from gal.cli.evaluating.tables import read_table  # noqa: E402
+from gal.engine.text_files import LOOKED_AT  # noqa: E402
 from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,
@@ -260,10 +262,40 @@ def test_what_is_refused_says_why(text: str, data: str, said: str, tmp_path: Pat
     assert "organization 'lab'" in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+def test_what_excel_calls_csv(encoding: str, tmp_path: Path) -> None:
+    """Semicolons, decimal commas, and no UTF-8: the same rows on a node and in gal simulate."""
+    (tmp_path / "rows.csv").write_bytes("id;größe;ort\n1;1,5;Köln\n2;-2,25;Bonn\n".encode(encoding))
+    table = read_source(configured(tmp_path, 'source = "rows.csv"\nrow_id = "id"'))
+    assert table.columns.to_pylist() == [{"größe": 1.5, "ort": "Köln"}, {"größe": -2.25, "ort": "Bonn"}]
+    simulated = read_table(tmp_path / "rows.csv").drop(columns="id")
+    assert simulated.to_dict("records") == table.columns.to_pylist()
+
+
+def test_latin_1_after_much_that_is_ascii(tmp_path: Path) -> None:
+    many = b"id;ort\n" + b"".join(b"%d;Bonn\n" % one for one in range(100_000)) + b"100000;K\xf6ln\n"
+    assert len(many) > LOOKED_AT
+    (tmp_path / "rows.csv").write_bytes(many)
+    table = read_source(configured(tmp_path, 'source = "rows.csv"\nrow_id = "id"'))
+    assert table.columns.to_pylist()[-1] == {"ort": "Köln"}
+    assert read_table(tmp_path / "rows.csv")["ort"].iloc[-1] == "Köln"
+
+
+def test_points_beside_commas_are_no_decimal_commas(tmp_path: Path) -> None:
+    table = read_csv(tmp_path, "patient;x;code\n1;1.5;1,2\n2;2.5;3,4\n")
+    assert table.kinds == {"x": "number", "code": "text"}
+
+
 def test_files_that_are_something_else(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_bytes("id,x\n1,é\n".encode("latin-1"))
+    (tmp_path / "rows.csv").write_bytes("id,x\n1,é\n".encode("utf-16-le"))
     (tmp_path / "rows.parquet").write_text("id,x\n1,2\n")
-    for name, said in (("rows.csv", "no CSV file in UTF-8"), ("rows.parquet", "no Parquet file")):
+    (tmp_path / "sheet.csv").write_bytes(b"PK\x03\x04 a spreadsheet")
+    wrong = {
+        "rows.csv": "no CSV file in UTF-8",
+        "rows.parquet": "no Parquet file",
+        "sheet.csv": "save the sheet",
+    }
+    for name, said in wrong.items():
         with pytest.raises(InvalidInputError, match=said):
             read_source(configured(tmp_path, f'source = "{name}"\nrow_id = "id"'))
 

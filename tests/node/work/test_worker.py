@@ -26,6 +26,7 @@ from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.forgotten import forget_ids
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
+from gal.node.work.worker_process import is_puzzling
 from patience import patient
 from small_network import Network, numbers, running
 
@@ -229,3 +230,11 @@ def test_codes_by_kind() -> None:
     wrapped = LocalModelError("the model failed")
     wrapped.__cause__ = MemoryError(SECRET)
     assert describe_failure(wrapped, "lab").code == "out-of-memory"
+
+
+def test_only_what_puzzles_leaves_a_trace() -> None:
+    """A refusal's sentence says all; a model that fails, or a fault of ours, does not."""
+    assert not is_puzzling(RefusedError("policy", "too many rows"))
+    assert not is_puzzling(InvalidInputError("no column"))
+    assert is_puzzling(LocalModelError("the model failed"))
+    assert is_puzzling(KeyError("x"))

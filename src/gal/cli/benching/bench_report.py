@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.printing import print_table
 from gal_bench.pages.leaks import percent, to_json
 from gal_bench.pages.provenance import whereabouts
 from gal_bench.pages.summaries import findings
@@ -47,7 +48,7 @@ def print_tables(known: dict[str, TableSpec], as_json: bool) -> None:
         who = ", ".join(map(str, one["organizations"]))
         deep = "deep" if one["deep"] else ""
         shown.add_row(one["name"], one["title"], one["paper"] or "-", deep, *counts, who, str(one["runs"]))
-    Console().print(shown)
+    print_table(shown, Console())
 
 
 def print_runs(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, seconds: float) -> None:
@@ -57,7 +58,7 @@ def print_runs(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, s
         out.rule(escape(run.table.title))
         if run.table.layout == "scores":
             for table in _shown(run):
-                out.print(table)
+                print_table(table, out)
         if run.table.deep:
             out.print(escape(whereabouts(run).replace("`", "")), highlight=False)
         for one in findings(run):

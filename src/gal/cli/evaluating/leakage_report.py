@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.printing import print_table
 from gal.evaluate.rehearsal import Rehearsal
 from gal.privacy.leakage import LeakReport, Share
 from gal.privacy.statements import REPEATABLE
@@ -64,9 +65,9 @@ def _detail(one: Rehearsal, out: Console) -> None:
     leak = one.leak
     _verdict(leak, out)
     out.print(f"{escape(leak.mechanism.removesuffix(REPEATABLE))}\n")
-    out.print(_attacks(leak))
+    print_table(_attacks(leak), out)
     if leak.reconstructions:
-        out.print(_columns(leak))
+        print_table(_columns(leak), out)
     out.print(_utility(one))
 
 
@@ -141,7 +142,7 @@ def _side_by_side(found: list[Rehearsal], out: Console) -> None:
             escape(worst.name),
             style=style,
         )
-    out.print(table)
+    print_table(table, out)
     out.print(
         f"Without any assistance: {np.mean(first.alone):.3f}. A blind guess: {first.leak.chance:.1%}. "
         "Allowed: what the guarantee "

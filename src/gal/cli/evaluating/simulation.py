@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson
+from gal.cli.screen.printing import ProgressLine
 from gal.evaluate import Simulation, simulate
 
 
@@ -24,7 +26,9 @@ def simulate_command(
         str | None, typer.Option(help="Who wants better predictions; default: the first organization.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10,
-    metric: Annotated[str, typer.Option(help="auto, auc, accuracy, r2 or neg_mae.")] = "auto",
+    metric: Annotated[
+        str, typer.Option(help="auto, auc, accuracy, r2, neg_mae, or any scorer of scikit-learn.")
+    ] = "auto",
     folds: Annotated[
         int | None, typer.Option(help="Parts of the cross-validation; default by size.", min=1)
     ] = None,
@@ -64,11 +68,22 @@ def simulate_command(
 
 
 def run_simulation(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:
-    """Simulate, with a spinner that says what it does."""
-    console = Console(stderr=True)
-    with console.status("starting", spinner="dots") as status:
-        say = None if quiet else lambda step: status.update(f"alone, assisted and pooled: {step}")
-        return simulate(table, target, organizations, on_step=say, **options)
+    """Simulate, and say what is done and how long it may take."""
+    with ProgressLine(quiet=quiet) as progress:
+        return simulate(
+            table, target, organizations, on_step=lambda step: progress(step, share_done(step)), **options
+        )
+
+
+def share_done(step: str) -> float | None:
+    """How much is done at a step such as "part 2 of 5, assisted, round 3 of at most 10"; None: not known."""
+    found = re.match(r"part (\d+) of (\d+), (\w+)(?:, round (\d+) of at most (\d+))?", step)
+    if found is None:
+        return None
+    part, parts, method, done, rounds = found.groups()
+    places = {"alone": 0.0, "assisted": 0.1, "pooled": 0.7}  # of a part; learning with others takes longest
+    inside = places.get(method, 0.0) + (0.6 * int(done) / int(rounds) if done else 0.0)
+    return (int(part) - 1 + inside) / int(parts)
 
 
 def print_found(found: Simulation, as_json: bool, out: Console) -> None:

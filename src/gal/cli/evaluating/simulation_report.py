@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.printing import print_table
 from gal.cli.shares_report import point_in_words, print_coalitions, print_shares
 from gal.evaluate import Simulation
-from gal.evaluate.metrics import METRICS
+from gal.evaluate.metrics import metric_named
 from gal.evaluate.profile import Remark
 
 
@@ -33,7 +34,7 @@ def print_simulation(found: Simulation, out: Console) -> None:
     for place, (name, score) in enumerate(rows.items()):
         interval = f"{_number(score.low)} to {_number(score.high)}"
         table.add_row(name, _number(score.value), interval, *([f"{losses[place]:.4f}"] if losses else []))
-    out.print(table)
+    print_table(table, out)
     out.print(_answer(found))
     if found.shares is not None:
         print_shares(found.shares, found.label_holder, found.metric, out, found.worth())
@@ -59,7 +60,7 @@ def print_profile(findings: Sequence[Remark], out: Console) -> None:
 
 
 def _answer(found: Simulation) -> str:
-    words = METRICS[found.metric].words
+    words = metric_named(found.metric).words
     said = (
         f"Alone, the model of {escape(found.label_holder)} {words.format(found.alone.value)}. "
         f"With assistance it {words.format(found.assisted.value)}. "

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gal.engine.text_files import Written, written
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.node.source.written_dates import days_of_text
 
@@ -25,10 +26,8 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
     if not path.exists():
         raise InvalidInputError(f"there is no file {str(path)!r}")
     try:
-        if path.suffix.lower() in {".parquet", ".pq"}:
-            table = pd.read_parquet(path)
-        else:
-            table = pd.read_csv(path, skipinitialspace=True, sep=_delimiter(path))
+        is_parquet = path.suffix.lower() in {".parquet", ".pq"}
+        table = pd.read_parquet(path) if is_parquet else _read_csv(path)
     except ImportError as error:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except (ValueError, OSError) as error:
@@ -40,11 +39,18 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
     return table
 
 
-def _delimiter(path: Path) -> str:
-    """What the header has most of, as on a node."""
-    with path.open("rb") as file:
-        header = file.readline(2**20).decode("utf-8", errors="replace")
-    return max(",;\t|", key=header.count)
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Separators, encoding and decimals as on a node."""
+    try:
+        return _read_as(path, written(path))
+    except UnicodeDecodeError:  # only its beginning is UTF-8
+        return _read_as(path, written(path, whole=True))
+
+
+def _read_as(path: Path, how: Written) -> pd.DataFrame:
+    return pd.read_csv(
+        path, skipinitialspace=True, sep=how.delimiter, encoding=how.encoding, decimal=how.decimal
+    )
 
 
 def _as_days(column: pd.Series[Any]) -> Floats | None:

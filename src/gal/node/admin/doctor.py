@@ -6,6 +6,7 @@ port is opened for a moment and label holders are greeted, where this node does 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -33,6 +34,8 @@ from gal.protocol.addresses import parse_address
 SECONDS = 3.0
 """How long a label holder has to answer."""
 HANDSHAKE_SECONDS = 10.0
+TRIED = 1 << 16
+"""Bytes that are written to see whether there is room at all."""
 LITTLE = 10**9
 """Bytes of free disk below which learning may soon fail."""
 ROWS = 20
@@ -118,9 +121,15 @@ def _folder(home: Path) -> Iterator[Finding]:
             f"chmod 700 {home}",
         )
     try:
-        with tempfile.NamedTemporaryFile(dir=home):
-            pass
+        with tempfile.NamedTemporaryFile(dir=home) as file:
+            file.write(bytes(TRIED))  # an empty file can be made on a full disk
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            said = f"the disk of {str(home)!r} is full: {error.strerror}"
+            yield Finding("folder", False, said, "make room: nothing can be learned or answered")
+            return
         said = f"nothing can be written to {str(home)!r}: {error.strerror or error}"
         yield Finding("folder", False, said, "let the user that runs the node write there")
         return
@@ -442,13 +451,16 @@ def _one(
 ) -> Iterator[Finding]:
     proxy = configuration.network.proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
     if not proxy:
-        said = _unreachable(card.address)
-        if said:
+        error = _unreachable(card.address)
+        if error is not None:
+            said = f"{card.address} cannot be reached: {error.strerror or error}"
+            # Who does not learn now need not be there; an address that nobody knows is wrong.
+            away = isinstance(error, ConnectionRefusedError | TimeoutError)
             fix = (
-                f"ask {peer} whether its node runs, and your network whether it lets you out to "
-                f"{card.address}"
+                f"nothing, if {peer} does not learn now; otherwise ask {peer} whether its node runs, and "
+                f"your network whether it lets you out to {card.address}"
             )
-            yield Finding(peer, False, said, fix)
+            yield Finding(peer, None if away else False, said, fix)
             return
     if runs:
         # A second stream with our key would end the one that the running node has.
@@ -458,13 +470,13 @@ def _one(
     yield _greeted(configuration, cards, peer, card)
 
 
-def _unreachable(address: str) -> str:
-    """Why no connection comes about; empty where one does."""
+def _unreachable(address: str) -> OSError | None:
+    """Why no connection comes about; None where one does."""
     try:
         with socket.create_connection(parse_address(address), timeout=SECONDS):
-            return ""
+            return None
     except OSError as error:
-        return f"{address} cannot be reached: {error.strerror or error}"
+        return error
 
 
 def _greeted(configuration: NodeConfiguration, cards: Any, peer: str, card: Any) -> Finding:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gal.errors import InvalidInputError, RefusedError
+from gal.errors import InvalidInputError, RefusedError, TaskError
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
@@ -19,6 +19,9 @@ from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.erasing import erase_rows
 from gal.transport import CardFolder, Identity, load_identity
+
+REMOVED = "left: removed by the label holder"
+"""What is on record of an organization that the label holder goes on without."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,11 @@ def leave(home: Path, name: str) -> None:
     """Take part no more."""
     with opened(home) as records:
         task = records.state.find_task(name, "organization")
+        if task.status == "left":
+            raise TaskError(
+                f"{name!r} was left already: gal forget {name} deletes what is still held of it, gal join "
+                "takes part again"
+            )
         records.state.set_status(task.id, "left")
         records.audit.append("own", "left", peer=task.label_holder, task=task.id, note=task.name)
 
@@ -147,8 +155,11 @@ def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
             raise InvalidInputError(
                 f"{', '.join(unknown)} is not in {name!r}; in it are: {', '.join(members)}"
             )
+        gone = [one for one in organizations if members[one] == REMOVED]
+        if gone:
+            raise InvalidInputError(f"removed from {name!r} already: {', '.join(gone)}. Name the others only")
         for organization in organizations:
-            records.state.set_member(task.id, organization, "left: removed by the label holder")
+            records.state.set_member(task.id, organization, REMOVED)
             records.audit.append("own", "removed", peer=organization, task=task.id, note=task.name)
 
 

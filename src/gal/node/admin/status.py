@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
@@ -14,7 +14,7 @@ from gal.errors import GALError
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.journal.retention import trim_audit
-from gal.node.runtime.control import ask_node, running_node
+from gal.node.runtime.control import ask_node, running_node, starting_process
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.audit_archive import read_audit_archives
 from gal.node.store.state import State, TaskRecord
@@ -33,13 +33,10 @@ SAYABLE_DELTA = 1e-6
 def node_status(home: Path) -> dict[str, Any]:
     """Who the node is, whether it runs, and its tasks."""
     configuration = read_configuration(home)
-    state = State(home)
-    try:
-        tasks = [_task(state, task) for task in state.tasks()]
-    finally:
-        state.close()
-    with running_node(home) as connection:
-        live = None if connection is None else ask_node(connection, "status", {}, lambda event: None)  # noqa: ARG005
+    live = live_facts(home)
+    starting = None if live is not None else starting_process(home)
+    with closing(State(home)) as state:
+        tasks = [_task(state, task, live) for task in state.tasks()]
     try:
         fingerprint = load_identity(home, configuration.name).fingerprint
     except GALError as error:
@@ -53,19 +50,28 @@ def node_status(home: Path) -> dict[str, Any]:
         "fingerprint": fingerprint,
         "listens": None if configuration.listen is None else configuration.listen.address,
         "running": live,
+        "starting": starting,
         "tasks": tasks,
     }
 
 
-def _task(state: State, task: TaskRecord) -> dict[str, Any]:
+def live_facts(home: Path) -> dict[str, Any] | None:
+    """What the process knows that runs in this home; None where none takes commands."""
+    with running_node(home) as connection:
+        if connection is None:
+            return None
+        found: dict[str, Any] = ask_node(connection, "status", {}, lambda event: None)  # noqa: ARG005
+        return found
+
+
+def _task(state: State, task: TaskRecord, live: Mapping[str, Any] | None) -> dict[str, Any]:
     versions = state.statuses(task.id, task.role)
     newest = max(versions, default=0)
     said = task.status
     if newest:
-        said = (
-            f"version {newest} "
-            f"{'learning or interrupted' if versions[newest] == 'begun' else versions[newest]}"
-        )
+        begun = versions[newest] == "begun"
+        said = f"version {newest} {begun_state(task, live) if begun else versions[newest]}"
+    members = state.members(task.id)
     return {
         "name": task.name,
         "id": task.id,
@@ -73,8 +79,21 @@ def _task(state: State, task: TaskRecord) -> dict[str, Any]:
         "label_holder": task.label_holder,
         "active": task.active,
         "state": said if task.status == "open" else task.status,
-        "members": state.members(task.id),
+        "members": (live or {}).get("members", {}).get(task.id, members),
     }
+
+
+def begun_state(task: TaskRecord, live: Mapping[str, Any] | None) -> str:
+    """What becomes of a version that was begun and is not finished: as the running node says, if one runs."""
+    if task.role == "organization":
+        if live is None:
+            return "begun; this node does not run (gal serve)"
+        return "learning: fitting now" if task.id in live.get("working", []) else "begun; waits to be asked"
+    learning = (live or {}).get("learning")
+    if learning is None or learning["task"] != task.name:
+        return f"interrupted (gal learn {task.name} --resume)"
+    rounds = f", {learning['round']} of at most {learning['rounds']} rounds done"
+    return "learning" + (rounds if learning["round"] else "")
 
 
 def audit_facts(

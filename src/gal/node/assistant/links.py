@@ -20,6 +20,8 @@ from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message, prepare
 from gal.transport import CardFolder, Received, Stream
 
+CLOSED = "closed the stream"
+"""How the words end of who has hung up in order, as after learning."""
 LOOK = 0.5
 """Seconds between looks at which tasks were joined or left, and which cards changed."""
 
@@ -68,7 +70,7 @@ class Link:
         self._announced: tuple[tuple[str, str], ...] = ()
         self._announcing = threading.Lock()
         self._waiting = WaitingBytes(service.configuration.policy.largest_message)
-        self._heard = self._replaced = False
+        self._heard = self._replaced = self._parted = False
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
         self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
@@ -115,7 +117,7 @@ class Link:
             try:
                 stream = self._open(self.peer)
             except GALError as error:
-                if str(error) != self.problem:
+                if str(error) != self.problem and not self._parted:  # who is done learning may well be away
                     self._records.log.warning("no link", peer=self.peer, why=str(error))
                 self.problem = str(error)
                 self._ending.wait(pause)
@@ -144,7 +146,10 @@ class Link:
             self.problem = str(error)
             # A second node with this key: each would end the other's stream for ever.
             self._replaced = getattr(error, "code", "") in {"replaced", LIMITED}
-            if not self._ending.is_set():
+            self._parted = isinstance(error, LinkLostError) and str(error).endswith(CLOSED)
+            if self._parted:
+                self._records.log.info("link ended", peer=self.peer, why=str(error))
+            elif not self._ending.is_set():
                 self._records.log.warning("link lost", peer=self.peer, why=str(error))
         finally:
             stream.close()

@@ -80,6 +80,10 @@ class Service:
         with self._locks[task.id]:
             return handlers[asked.message.kind](asked, task)
 
+    def working(self) -> list[str]:
+        """Ids of the tasks for which something is being computed now."""
+        return sorted(task for task, lock in list(self._locks.items()) if lock.locked())
+
     # Beginning
 
     def _begin(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:

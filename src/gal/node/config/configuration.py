@@ -127,7 +127,10 @@ class DataSource(_Section):
         if self.database is not None and self.sql is None:
             raise ValueError("database needs sql: the query that reads the rows from it")
         if self.source is not None and self.source.suffix.lower() not in {".csv", ".parquet", ".pq"}:
-            raise ValueError(f"source must end in .csv or .parquet, got {self.source.name!r}")
+            raise ValueError(
+                f"source must end in .csv or .parquet, got {self.source.name!r}; a spreadsheet (Excel) is saved "
+                "as CSV UTF-8 first"
+            )
         if self.label == self.row_id:
             raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
         if self.features != "all":
@@ -326,8 +329,8 @@ def read_configuration(home: Path) -> NodeConfiguration:
 
 
 def home_of(given: Path | None = None) -> Path:
-    """The node's home folder: the one given, or GAL_HOME, or the current folder."""
-    chosen = given or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else Path.cwd())
+    """The node's home folder: the one given, or GAL_HOME, or the current folder, or the one node in it."""
+    chosen = given or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else _only_node(Path.cwd()))
     home = chosen.expanduser().absolute()
     if not (home / FILE).is_file():
         hint = "" if given else " (name another folder with --home or GAL_HOME)"
@@ -335,6 +338,17 @@ def home_of(given: Path | None = None) -> Path:
             f"there is no {FILE} in {str(home)!r}{hint}: run gal init NAME to make a node"
         )
     return home
+
+
+def _only_node(folder: Path) -> Path:
+    """The folder itself if a node is in it, or the folder of the only node below; the folder where none is."""
+    below = [] if (folder / FILE).is_file() else sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+    if len(below) > 1:
+        names = ", ".join(path.name for path in below)
+        raise ConfigurationError(
+            f"there are several nodes here ({names}): say which with --home {below[0].name}, or set GAL_HOME"
+        )
+    return below[0] if below else folder
 
 
 def _text_of(path: Path) -> str:

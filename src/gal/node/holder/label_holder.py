@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError, TaskError
+from gal.node.holder.doing import Doing, fitting, member_states
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
@@ -23,7 +24,13 @@ from gal.node.holder.learning.gathering import Event, Gathering, Patience
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.versions import HOLDER, Versions
 from gal.node.holder.predicting import Predictor
-from gal.node.holder.prediction_files import prediction_facts, prediction_rows, score_of, write_predictions
+from gal.node.holder.prediction_files import (
+    prediction_facts,
+    prediction_rows,
+    prediction_text,
+    score_of,
+    write_predictions,
+)
 from gal.node.source.data import columns_in, labels_of, read_ids
 
 
@@ -36,6 +43,7 @@ class LabelHolder:
         self.guard = LabelGuard(node)
         self._versions = Versions(node, self.guard)
         self._learning = threading.Lock()
+        self.doing = Doing()
 
     def close(self) -> None:
         """Predict no more."""
@@ -61,9 +69,15 @@ class LabelHolder:
         whose requests and replies are the same with it and without.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
+
+        def tell(event: Mapping[str, Any]) -> None:
+            self.doing.note(event)
+            on_event(event)
+
         with self.not_learning():
+            self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
-            gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
+            gathering = Gathering(self.node, record, 0, patience or Patience(), tell, stopping)
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)
@@ -79,11 +93,26 @@ class LabelHolder:
     def not_learning(self) -> Iterator[None]:
         """Nothing is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
-            raise TaskError("this node is learning already: wait until it is done")
+            raise TaskError(f"{self.doing.sentence()}: wait until it is done (gal status)")
         try:
             yield
         finally:
+            self.doing.end()
             self._learning.release()
+
+    def status(self) -> dict[str, Any]:
+        """What she learns now, and what the organizations of each open task do."""
+        state, assistants = self.node.state, self.node.assistants
+        members = {
+            task.id: member_states(
+                state.members(task.id),
+                assistants.present(task.id),
+                assistants.connected(),
+                fitting(assistants.unanswered(), task.id),
+            )
+            for task in state.tasks(HOLDER)
+        }
+        return {"learning": self.doing.facts(), "members": members}
 
     # Prediction
 
@@ -107,10 +136,11 @@ class LabelHolder:
         found = self.predictor.predict(
             record, table.ids, own_rows=own_rows, version=version, seconds=seconds, join=join
         )
-        facts = prediction_facts(found)
+        facts, ids = prediction_facts(found), table.ids.values.tolist()
+        text = prediction_text(self.node.configuration.data.row_id, ids, found)  # type: ignore[union-attr]
         if out is None:
-            return facts | {"rows": prediction_rows(table.ids.values.tolist(), found)}
-        write_predictions(out, self.node.configuration.data.row_id, table.ids.values.tolist(), found)  # type: ignore[union-attr]
+            return facts | {"rows": prediction_rows(ids, found), "csv": text}
+        write_predictions(out, text)
         return facts | {"written": str(out)}
 
     def _rows_of(self, rows: Path) -> tuple[Any, Path | None]:
@@ -124,6 +154,11 @@ class LabelHolder:
             raise InvalidInputError(f"there is no file {str(rows)!r}")
         own = self.node.worker("rows")[0]["features"]
         given = set(columns_in(configuration, rows))
+        if configuration.data.row_id not in given:
+            raise InvalidInputError(
+                f"{str(rows)!r} has no column {configuration.data.row_id!r}, which names a row (row_id in "
+                f"node.toml): add it. There are {', '.join(sorted(given)[:30])}"
+            )
         lacking = [name for name in own if name not in given]
         if lacking and len(lacking) < len(own):
             raise InvalidInputError(

@@ -53,13 +53,20 @@ def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any
     return rows
 
 
-def write_predictions(out: Path, row_id: str, ids: list[Any], found: NodePrediction) -> None:
-    """Predictions as a CSV file: written whole or not at all, readable as the user's other files are."""
+def prediction_text(row_id: str, ids: list[Any], found: NodePrediction) -> str:
+    """Predictions as the text of a CSV file: the same in a file and on the screen."""
     classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
+    text = io.StringIO()
+    _write_rows(text, [row_id, "prediction", *classes, "degraded"], ids, found)
+    return text.getvalue()
+
+
+def write_predictions(out: Path, text: str) -> None:
+    """The text of a CSV file: written whole or not at all, readable as the user's other files are."""
     try:
         with whole_file(out, mode=0o666) as binary:
             file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-            _write_rows(file, [row_id, "prediction", *classes, "degraded"], ids, found)
+            file.write(text)
             file.detach()  # flushes; whoever opened the file closes it
     except NodeError as error:
         why = getattr(error.__cause__, "strerror", None) or error
@@ -67,7 +74,7 @@ def write_predictions(out: Path, row_id: str, ids: list[Any], found: NodePredict
 
 
 def _write_rows(file: TextIO, header: list[str], ids: list[Any], found: NodePrediction) -> None:
-    writer = csv.writer(file)
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(header)
     for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
         more = found.prediction[place].tolist() if found.classes is not None else []

@@ -126,6 +126,7 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
             holder = LabelHolder(node)
             stack.callback(holder.close)
             known |= holder_commands(node, holder)
+            known["status"] = lambda arguments, report, stopping: node.status() | holder.status()  # noqa: ARG005
         else:
             known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         known["forget_rows"] = erasing_command(node, holder)

@@ -6,6 +6,7 @@ or an error. Hanging up ends what was asked.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -142,6 +143,21 @@ def running_node(home: Path) -> Iterator[socket.socket | None]:
         else:
             there = True
         yield connection if there else None
+
+
+def starting_process(home: Path) -> int | None:
+    """The process that holds a home's lock and may not listen to commands yet; None where there is none."""
+    try:
+        with open(home / "node.lock", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        try:
+            return int(json.loads((home / "running.json").read_text(encoding="utf-8"))["pid"])
+        except (OSError, ValueError, KeyError, TypeError):  # it has just begun
+            return 0
+    return None
 
 
 def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], on_event: Event) -> Any:

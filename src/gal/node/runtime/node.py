@@ -189,6 +189,7 @@ class Node:
             "port": self.port,
             "connected": self.assistants.connected(),
             "links": self.links.problems(),
+            "working": self.service.working(),
         }
 
 

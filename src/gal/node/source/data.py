@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from gal.alignment import RowIds, row_ids
 from gal.errors import ConfigurationError, InvalidColumnsError, InvalidInputError, InvalidLabelsError
@@ -129,6 +130,18 @@ def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     reader = SourceReader(
         configuration.name, _elsewhere(configuration, source), configuration.home, with_label=False
     )
+    reader.check_file()
+    return reader.names()
+
+
+def csv_or_parquet_columns(source: Path) -> list[str]:
+    """Names of all columns of a file that is no organization's source yet."""
+    try:
+        data = DataSource.model_validate({"source": str(source), "row_id": "any row id"})
+    except ValidationError as error:
+        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidInputError(f"{str(source)!r} cannot be used: {why}") from None
+    reader = SourceReader("new", data, source.parent, with_label=False)
     reader.check_file()
     return reader.names()
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gal.engine.text_files import Written, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.node.config.configuration import DataSource
 
@@ -65,6 +66,7 @@ class SourceReader:
         self.features: list[str] = []
         self.what = "sql" if data.source is None else repr(str(data.source))
         self.whose = f"organization {organization!r}, {self.what}"
+        self._written: Written | None = None
 
     def read(self) -> Any:
         """A pyarrow Table: row id, features, and the label if there is one."""
@@ -78,6 +80,7 @@ class SourceReader:
         except (duckdb.Error, OSError) as error:
             if not is_csv:
                 raise self._unreadable(error) from error
+        self._written = written(self.data.source, whole=True)  # type: ignore[arg-type]
         try:
             return self._read(-1)
         except (duckdb.Error, OSError) as error:
@@ -152,10 +155,7 @@ class SourceReader:
 
     def _csv_options(self) -> str:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
-        return (
-            f"{_text(str(self.data.source))}, header = true, delim = {_text(self._delimiter())}, "
-            """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
-        )
+        return f"{_text(str(self.data.source))}, {csv_options(self._how())}"
 
     def _read_as_text(self) -> list[str]:
         """Columns whose leading zeros are kept; only those that exist can be asked for."""
@@ -190,20 +190,21 @@ class SourceReader:
         source = self.data.source
         assert source is not None
         try:
-            with source.open(encoding="utf-8-sig", newline="") as file:
-                return next(csv.reader(file, delimiter=self._delimiter()), [])
+            with source.open(encoding=self._how().encoding, newline="") as file:
+                return next(csv.reader(file, delimiter=self._how().delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(
-                f"organization {self.organization!r}: {self.what} is no CSV file in UTF-8: {error}"
+                f"organization {self.organization!r}: {self.what} is no CSV file in UTF-8, UTF-16, latin-1: "
+                f"{error}"
             ) from error
 
-    def _delimiter(self) -> str:
-        """What the header has most of. Guessing from all rows, as DuckDB does, hides a broken row."""
+    def _how(self) -> Written:
+        """How the CSV file is written. Guessing from all rows, as DuckDB does, hides a broken row."""
         source = self.data.source
         assert source is not None
-        with source.open("rb") as file:
-            header = file.readline(2**20).decode("utf-8", errors="replace")
-        return max(",;\t|", key=header.count)
+        if self._written is None:
+            self._written = written(source)
+        return self._written
 
     def _refuse_repeated(self, names: Sequence[str]) -> None:
         seen: dict[str, str] = {}
@@ -303,6 +304,17 @@ def _owned(batch: Any) -> Any:
     import pyarrow as pa
 
     return pa.record_batch([pa.concat_arrays([one]) for one in batch.columns], schema=batch.schema)
+
+
+def csv_options(how: Written) -> str:
+    """What DuckDB is told of a CSV file."""
+    encoding = {"latin-1": ", encoding = 'latin-1'", "utf-16": ", encoding = 'utf-16'"}.get(how.encoding, "")
+    decimal = ", decimal_separator = ','" if how.decimal == "," else ""
+    return (
+        f"header = true, delim = {_text(how.delimiter)}, "
+        """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
+        f"{encoding}{decimal}"
+    )
 
 
 def _is_parquet(path: Path) -> bool:

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gal.errors import GALError, LocalModelError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
 from gal.node.work.allowance import ALLOWANCE
@@ -150,10 +151,16 @@ class Server:
                 os._exit(OUTDATED)  # the node starts another process, and asks that one again
             result, content = method(command, data)
         except BaseException as error:
-            traceback.print_exc(file=sys.stderr)
+            if is_puzzling(error):
+                traceback.print_exc(file=sys.stderr)
             result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
             send_piece(self._connection, {"id": command["id"]} | result, content)
+
+
+def is_puzzling(error: BaseException) -> bool:
+    """Whether the way to an error tells something: not where its sentence says all, as a refusal's does."""
+    return not isinstance(error, GALError) or isinstance(error, LocalModelError)
 
 
 def import_storage() -> None:

@@ -292,15 +292,22 @@ def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
     pair.invite("once", rounds=2)
     pair.invite("twice", rounds=2)
     errors: list[str] = []
+    states: list[Any] = []
 
     def second(event: Any) -> None:
         if event["event"] == "round" and event["round"] == 1:
             with pytest.raises(TaskError) as error:
                 pair.learn("twice")
             errors.append(str(error.value))
+            states.append(pair.holder.status())
 
     assert pair.learn("once", on_event=second)["rounds_learned"] == 2
-    assert errors == ["this node is learning already: wait until it is done"]
+    assert len(errors) == 1
+    assert errors[0].startswith("this node is learning 'once' already (version 1, 1 of at most 2 rounds are")
+    assert (states[0]["learning"]["task"], states[0]["learning"]["round"]) == ("once", 1)
+    assert pair.holder.status()["learning"] is None
+    members = [member for task in states[0]["members"].values() for member in task.values()]
+    assert "invited" not in members, "the running node knows what they do"
     assert pair.learn("twice")["rounds_learned"] == 2
 
 

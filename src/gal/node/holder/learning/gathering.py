@@ -85,6 +85,12 @@ class Gathering:
         """Who is connected and has joined, and whether its model moves."""
         return self.node.assistants.present(self.record.id)
 
+    def why_away(self, name: str) -> str:
+        """Why an organization that is invited cannot be asked now."""
+        if name in self.node.assistants.connected():
+            return f"is connected and has not joined {self.record.name!r} (gal join)"
+        return "has not connected yet"
+
     # Waiting
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
@@ -135,9 +141,9 @@ class Gathering:
             raise TaskError(
                 f"only {n_there} of {self.n_organizations} organizations are there after "
                 f"{self.patience.join:g} s, the quorum is {self.quorum} of "
-                f"{self.n_organizations}; not there: {', '.join(missing)}. Are their nodes running (gal "
-                "serve), and have they joined "
-                f"{self.record.name!r} (gal join)? Then: {command}"
+                f"{self.n_organizations}; not there: "
+                f"{'; '.join(f'{name} {self.why_away(name)}' for name in missing)}. Are their nodes running "
+                f"(gal serve), and have they joined {self.record.name!r} (gal join)? Then: {command}"
             )
 
     # What happens

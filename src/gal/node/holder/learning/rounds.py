@@ -140,7 +140,7 @@ class Rounds:
             return f"has {status}"
         if name not in self._beginning.shared:
             refused = self._beginning.refused.get(name)
-            return "has not connected yet" if refused is None else f"refused to begin: {refused}"
+            return self._gathering.why_away(name) if refused is None else f"refused to begin: {refused}"
         return f"did not answer within {self._gathering.patience.deadline:g} s"
 
 

@@ -1,0 +1,1 @@
+"""How commands speak: tables, progress, and what was perhaps meant."""

@@ -1,0 +1,137 @@
+"""How commands print: nothing that one must type or compare is cut, in a narrow terminal or in a pipe."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+EVERY = 10.0
+"""Seconds between two lines about progress where nobody sees a spinner."""
+
+
+def print_table(table: Table, out: Console) -> None:
+    """Print a table whose words are whole: lines break between words, and where even
+    that needs more room than there is, every row becomes a block of lines.
+
+    A pipe or a file has as much room as it needs.
+    """
+    longest = [_width(cells, str.splitlines) for cells in _columns(table)]
+    words = [_width(cells, str.split) for cells in _columns(table)]
+    shortest = [
+        most if column.no_wrap else word
+        for column, word, most in zip(table.columns, words, longest, strict=True)
+    ]
+    borders = 3 * len(longest) + 1
+    room = out.width - borders if out.is_terminal else sum(longest)
+    if sum(shortest) > room:
+        _print_blocks(table, out)
+        return
+    left = room - sum(shortest)
+    for column, least, most in zip(table.columns, shortest, longest, strict=True):
+        more = min(most - least, left)
+        left -= more
+        column.width, column.overflow = least + more, "fold"
+    before = out.width
+    out.width = max(before, sum(longest) + borders) if not out.is_terminal else before
+    out.print(table)
+    out.width = before
+
+
+def _columns(table: Table) -> Iterator[list[Text]]:
+    """What stands in each column, its heading first."""
+    for column in table.columns:
+        yield [_text(cell) for cell in (column.header, *column.cells)]
+
+
+def _text(cell: Any) -> Text:
+    return Text.from_markup(cell) if isinstance(cell, str) else Text(str(cell))
+
+
+def _width(cells: list[Text], split: Callable[[str], list[str]]) -> int:
+    """Of the widest line, or of the longest word."""
+    return max((Text(part).cell_len for cell in cells for part in split(cell.plain)), default=0)
+
+
+def _print_blocks(table: Table, out: Console) -> None:
+    """Each row as lines of a heading and what stands under it."""
+    if table.title:
+        out.print(table.title, soft_wrap=True)
+    names, *rows = zip(*_columns(table), strict=True)
+    wide = max(name.cell_len for name in names)
+    for row in rows:
+        for name, cell in zip(names, row, strict=True):
+            if cell.plain:
+                out.print(Text.assemble(name.plain.ljust(wide + 2), cell), soft_wrap=True)
+        out.print()
+
+
+def command_line(*words: str, home: Path | None = None) -> str:
+    """A command as it must be typed from here; ``home`` only where the node is not found by itself."""
+    said = [*words, *([] if home is None or _is_found(home) else ["--home", _shown(home)])]
+    return " ".join(shlex.quote(word) for word in said)
+
+
+def _is_found(home: Path) -> bool:
+    from gal.errors import GALError
+    from gal.node.config.configuration import home_of
+
+    try:
+        return home_of() == home.absolute()
+    except GALError:
+        return False
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current folder where it is below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+class ProgressLine:
+    """A spinner for people; a line now and then where standard error is no terminal."""
+
+    def __init__(self, what: str = "starting", *, quiet: bool = False, every: float = EVERY) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._shown, self._every = not quiet, every
+        self._live = self._shown and self._console.is_terminal
+        self._status = self._console.status(what, spinner="dots")
+        self._started = self._said = time.monotonic()
+
+    def __enter__(self) -> ProgressLine:
+        if self._live:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._status.stop()
+
+    def __call__(self, what: str, share: float | None = None) -> None:
+        """Say what is done now, and, where a ``share`` of the work is done, how long the rest may take."""
+        said = escape(what) + (f" ({self._left(share)})" if share else "")
+        if self._live:
+            self._status.update(said)
+        elif self._shown and time.monotonic() - self._said >= self._every:
+            self._said = time.monotonic()
+            self._console.print(said)
+
+    def _left(self, share: float) -> str:
+        gone = time.monotonic() - self._started
+        return f"{span(gone)} so far, about {span(gone * (1 - share) / share)} left"
+
+
+def span(seconds: float) -> str:
+    """A time that people read: 8 s, 3 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+__all__ = ["EVERY", "ProgressLine", "command_line", "print_table", "span"]

@@ -1,0 +1,347 @@
+"""What new users stumbled over: each command typed again, in a narrow terminal and in a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.testing import CliRunner
+
+pytest.importorskip("duckdb")
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+from gal.cli.app import COMMANDS, PANELS, app
+from gal.cli.evaluating.simulation import share_done
+from gal.cli.learning import Watcher, print_version
+from gal.cli.options import known_tasks
+from gal.cli.screen.printing import ProgressLine, command_line, print_table, span
+from gal.errors import (
+    ConfigurationError,
+    GALError,
+    InvalidInputError,
+    InvalidOptionError,
+    PrivacyError,
+    TaskError,
+)
+from gal.node.admin.status import begun_state
+from gal.node.config.configuration import home_of
+from gal.node.holder.doing import AWAY, CONNECTED, FITTING, NOT_JOINED, Doing, member_states
+from gal.node.runtime.control import starting_process
+
+LONG = "sha256:" + "0123456789abcdef" * 4
+
+
+def gal(*words: Any, answer: str = "") -> Any:
+    """Run a command in this process; errors of ours come out as they are."""
+    found = CliRunner().invoke(app, [str(word) for word in words], input=answer, env={"COLUMNS": "80"})
+    if isinstance(found.exception, GALError):
+        raise found.exception
+    return found
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with rows of a lab, in which commands are typed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GAL_HOME", raising=False)
+    pd.DataFrame({"patient": range(30), "s1": range(30), "y": [0, 1] * 15}).to_csv(
+        "patients.csv", index=False
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def two(here: Path) -> Path:
+    """A clinic that may learn and a lab; they know each other."""
+    given = ["--data", "patients.csv", "--row-id", "patient"]
+    gal("init", "clinic", *given, "--label", "y", "--listen", "127.0.0.1:7443")
+    gal("init", "lab", *given)
+    gal("cards", "add", "lab/lab.card", "--home", "clinic")
+    gal("cards", "add", "clinic/clinic.card", "--home", "lab")
+    return here
+
+
+# A node is made and found
+
+
+def test_the_lines_of_readme_work_as_typed(here: Path) -> None:
+    said = gal("init", "lab", "--data", "patients.csv", "--row-id", "patient").output
+    assert f'source = "{here}/patients.csv"' in (here / "lab" / "node.toml").read_text()
+    for line in ("gal doctor", "gal cards add OTHER.card", "gal join TASK.invitation", "gal serve"):
+        assert f"  {line} " in said, "no --home: it is the only node here"
+    assert "Nobody is known yet" in gal("cards", "list").output
+    assert home_of() == here / "lab"
+
+
+def test_several_nodes_have_to_be_told_apart(two: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"several nodes here \(clinic, lab\): say which with --home"
+    ):
+        home_of()
+    assert command_line("gal", "serve", home=two / "lab") == "gal serve --home lab"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "gone.csv"], "there is no file 'gone.csv'"),
+        (["--data", "patients.csv"], "no column 'id': say with --row-id"),
+        (["--data", "patients.csv", "--row-id", "patent"], "Did you mean 'patient'"),
+        (["--data", "patients.csv", "--row-id", "patient", "--label", "z"], "say with --label"),
+        (["--data", "rows.xlsx", "--row-id", "id"], "spreadsheet"),
+    ],
+)
+def test_what_cannot_be_is_said_before_there_is_a_folder(here: Path, words: list[str], said: str) -> None:
+    (here / "rows.xlsx").write_bytes(b"PK")
+    with pytest.raises(InvalidInputError, match=said):
+        gal("init", "lab", *words)
+    assert not (here / "lab").exists()
+
+
+# What is printed
+
+
+def printed(table: Table, *, width: int, terminal: bool) -> str:
+    text = io.StringIO()
+    print_table(table, Console(file=text, width=width, force_terminal=terminal, color_system=None))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_table_never_cuts_a_word(terminal: bool, width: int) -> None:
+    table = Table("name", "fingerprint", "a long note", title="all of them")
+    table.add_row("local-losses-of-everybody", LONG, "words that may be broken between words " * 3)
+    said = printed(table, width=width, terminal=terminal)
+    assert "…" not in said
+    assert "local-losses-of-everybody" in said
+    assert LONG in said
+    if terminal and width == 80:
+        assert max(map(len, said.splitlines())) > width, "a block of lines: the fingerprint is whole"
+    if not terminal:
+        assert len(said.splitlines()) == 6, "a pipe has as much room as it needs"
+
+
+def test_the_audit_log_says_in_words_who_sent_what(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic")
+    said = gal("audit", "--home", "clinic").output
+    assert "→" not in said
+    assert "done here" in said
+    assert "risk: lab" in said
+    facts = json.loads(gal("audit", "--home", "clinic", "--json").output)
+    assert facts["head"] in said
+
+
+# Refused
+
+
+def test_ones_own_card_is_not_added(two: Path) -> None:
+    with pytest.raises(InvalidInputError, match="the card of lab itself: hand it to the others"):
+        gal("cards", "add", two / "lab" / "lab.card", "--home", "lab")
+
+
+def test_another_key_says_how_to_replace_a_card(two: Path) -> None:
+    gal("init", "lab", "--home", "other")
+    with pytest.raises(GALError, match="gal cards add FILE --replace"):
+        gal("cards", "add", "other/lab.card", "--home", "clinic")
+    gal("cards", "add", "other/lab.card", "--home", "clinic", "--replace")
+
+
+def test_inviting_again_with_other_options_is_refused(two: Path) -> None:
+    gal("invite", "risk", "lab", "--rounds", 4, "--home", "clinic")
+    gal("invite", "risk", "lab", "--home", "clinic")
+    gal("invite", "risk", "lab", "--rounds", 4, "--home", "clinic")
+    for words, said in {
+        ("--rounds", "5"): "rounds is 4, not 5",
+        ("--seed", "3"): "seed is 0, not 3",
+        ("--align", "hashed"): "align is 'plain', not 'hashed'",
+        ("-o", "patience=9"): "patience is 'not set', not 9",
+    }.items():
+        with pytest.raises(InvalidInputError, match=said):
+            gal("invite", "risk", "lab", *words, "--home", "clinic")
+
+
+def test_classes_are_weighed_by_the_label_holder_unless_labels_are_private(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic", "-o", "class_weight=balanced")
+    gal("invite", "other", "lab", "--home", "clinic", "-o", 'class_weight={"1": 4}')
+    with pytest.raises(InvalidOptionError, match="'balanced' or a mapping"):
+        gal("invite", "wrong", "lab", "--home", "clinic", "-o", "class_weight=even")
+    pytest.importorskip("dp_accounting")
+    noise = ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "0,1"]
+    with pytest.raises(PrivacyError, match="class_weight would tell"):
+        gal("invite", "private", "lab", "--home", "clinic", "-o", "class_weight=balanced", *noise)
+
+
+def test_leaving_and_removing_happen_once(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic")
+    gal("join", "risk.invitation", "--yes", "--home", "lab")
+    assert json.loads(gal("leave", "risk", "--home", "lab", "--json").output) == {"left": "risk"}
+    with pytest.raises(TaskError, match="left already: gal forget risk"):
+        gal("leave", "risk", "--home", "lab")
+    removed = json.loads(gal("remove", "risk", "lab", "--home", "clinic", "--json").output)
+    assert removed == {"task": "risk", "removed": ["lab"]}
+    with pytest.raises(InvalidInputError, match="removed from 'risk' already: lab"):
+        gal("remove", "risk", "lab", "--home", "clinic")
+    forgot = gal("forget", "risk", "--yes", "--home", "clinic", "--json")
+    assert json.loads(forgot.output) == {"forgot": "risk", "files": 0}
+    assert json.loads(gal("cards", "remove", "lab", "--home", "clinic", "--json").output) == {
+        "removed": "lab"
+    }
+
+
+def test_every_command_that_prints_speaks_json() -> None:
+    group: Any = typer.main.get_command(app)
+    without = []
+    for name in COMMANDS:
+        command = group.get_command(None, name)
+        for one in getattr(command, "commands", {name: command}).values():
+            if not any("--json" in parameter.opts for parameter in one.params):
+                without.append(one.name)
+    assert without == ["serve"], "its log is JSON with --log json"
+
+
+# Help
+
+
+def test_commands_stand_under_headings() -> None:
+    said = gal("--help").output
+    assert sorted(name for names in PANELS.values() for name in names) == sorted(COMMANDS)
+    places = [said.index(title) for title in PANELS]
+    assert places == sorted(places)
+    assert "--install-completion" in said
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("lern", "learn"), ("train", "learn"), ("log", "audit")])
+def test_did_you_mean(typed: str, meant: str) -> None:
+    found = gal(typed)
+    assert found.exit_code == 2
+    assert f"Did you mean gal {meant}?" in found.output
+
+
+def test_a_shell_completes_tasks(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known_tasks("r") == [], "several nodes are here: none is guessed"
+    gal("invite", "risk", "lab", "--home", "clinic")
+    monkeypatch.chdir(two / "clinic")
+    assert known_tasks("r") == ["risk"]
+    assert known_tasks("x") == []
+
+
+# Progress
+
+
+def test_a_pipe_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressLine(every=0.0) as progress:
+        progress("part 2 of 5, assisted", 0.25)
+    with ProgressLine(every=1e6) as progress:
+        progress("too soon", 0.5)
+    with ProgressLine(every=0.0, quiet=True) as progress:
+        progress("not asked for", 0.5)
+    said = capsys.readouterr().err
+    assert said.startswith("part 2 of 5, assisted (0 s so far, about 0 s left)")
+    assert len(said.splitlines()) == 1
+
+
+def test_shares_of_a_simulation_grow() -> None:
+    steps = ["part 1 of 2, alone", "part 1 of 2, assisted", "part 1 of 2, assisted, round 5 of at most 10"]
+    steps += ["part 1 of 2, pooled", "part 2 of 2, alone", "part 2 of 2, assisted, round 10 of at most 10"]
+    shares = [share_done(step) for step in steps]
+    assert shares == sorted(shares, key=lambda one: one or 0.0)
+    assert shares[4] == 0.5
+    assert share_done("confidence intervals") is None
+    assert [span(one) for one in (8, 180, 9000)] == ["8 s", "3 min", "2.5 h"]
+
+
+def test_waiting_is_said_in_a_pipe_and_the_rest_is_estimated() -> None:
+    text = io.StringIO()
+    updates: list[str] = []
+    watcher = Watcher(Console(file=text, width=80))
+    watcher.spinner = SimpleNamespace(update=updates.append)
+    watcher({"event": "waiting", "what": "for round 1", "organizations": ["lab"], "seconds": 600})
+    watcher({"event": "waiting", "what": "for round 2", "organizations": ["lab"], "seconds": 600})
+    assert "waiting for round 1: lab" in text.getvalue()
+    assert "for round 2" not in text.getvalue(), "now and then, not always"
+    one = {"event": "round", "rounds": 10, "train_loss": 1.0, "rate": 1.0, "weights": {}, "missed": {}}
+    for number in (3, 4):
+        watcher(one | {"round": number})
+    assert updates[0] == "round 3 of at most 10 is done"
+    assert updates[1].startswith("round 4 of at most 10 is done, about ")
+
+
+def test_what_protects_labels_is_explained_once() -> None:
+    """Before anything is sent; afterwards only what it cost."""
+    text = io.StringIO()
+    standing = {"spent": None, "at_delta": 0.0, "budget": None, "left": None}
+    privacy = {"mechanism": "none", "epsilon": None, "delta": None, "words": "A whole paragraph."} | standing
+    facts = {
+        **{"task": "risk", "version": 1, "rounds": 1, "rounds_learned": 1, "n_rows": 3, "seconds": 1.0},
+        **{"initial_train_loss": 1.0, "train_loss": 0.5, "track": "assisted", "privacy": privacy},
+        **{"contributions": {}, "missed": {}, "known_rows": {}, "stopped": "all done"},
+    }
+    print_version(facts, Console(file=text, width=200))
+    assert "A whole paragraph." not in text.getvalue()
+    assert "Privacy: none. What was told" in text.getvalue()
+
+
+# Status
+
+
+def test_what_members_do_now() -> None:
+    members = {
+        "lab": "invited",
+        "ward": "invited",
+        "shop": "invited",
+        "bank": "invited",
+        "gone": "left: away",
+    }
+    found = member_states(members, {"lab": False, "ward": True}, ["lab", "ward", "shop"], {"lab", "bank"})
+    assert found == {
+        **{"lab": FITTING, "ward": CONNECTED, "shop": NOT_JOINED, "bank": AWAY},
+        "gone": "left: away",
+    }
+
+
+def test_a_second_learning_says_what_is_learned() -> None:
+    doing = Doing()
+    doing.note({"event": "round", "version": 1})
+    assert doing.facts() is None
+    doing.begin("risk")
+    doing.note({"event": "round", "version": 2, "round": 3, "rounds": 10})
+    assert doing.sentence() == (
+        "this node is learning 'risk' already (version 2, 3 of at most 10 rounds are done)"
+    )
+    doing.end()
+    assert doing.facts() is None
+
+
+def test_a_node_that_starts_is_no_node_that_does_not_run(two: Path) -> None:
+    home = two / "lab"
+    assert starting_process(home) is None
+    assert "does not run" in gal("status", "--home", home).output
+    with open(home / "node.lock", "a+", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert starting_process(home) == 0
+        (home / "running.json").write_text(json.dumps({"pid": 4711}))
+        assert "starts (process 4711)" in gal("status", "--home", home).output
+    assert starting_process(home) is None
+
+
+def test_a_version_that_was_begun_is_learned_or_interrupted() -> None:
+    own: Any = SimpleNamespace(id="a", name="risk", role="label holder")
+    learning = {"learning": {"task": "risk", "round": 3, "rounds": 10}}
+    assert begun_state(own, None) == "interrupted (gal learn risk --resume)"
+    assert begun_state(own, {"learning": None}) == "interrupted (gal learn risk --resume)"
+    assert begun_state(own, learning) == "learning, 3 of at most 10 rounds done"
+    joined: Any = SimpleNamespace(id="b", name="risk", role="organization")
+    assert "does not run" in begun_state(joined, None)
+    assert begun_state(joined, {"working": ["b"]}) == "learning: fitting now"
+    assert begun_state(joined, {"working": ["a"]}) == "begun; waits to be asked"

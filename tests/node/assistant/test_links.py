@@ -1,0 +1,71 @@
+"""How a link speaks of its end: who hangs up in order, as after every learning, is no warning."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc")
+
+from threading import Event
+
+from gal.errors import LinkLostError
+from gal.node.assistant.links import Link
+from gal.node.journal.logs import open_log
+from patience import patient
+
+
+class Ending:
+    """A stream that ends with these words."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def receive(self) -> Any:
+        raise LinkLostError(self._why)
+
+    def close(self) -> None:
+        pass
+
+
+def said_of(why: str) -> str:
+    """What is logged of a stream that ends so, and of the next that does not come about."""
+    text, tried = io.StringIO(), Event()
+    metrics = SimpleNamespace(connected=lambda peer, there: None)
+    records = SimpleNamespace(log=open_log(None, to=text), metrics=metrics, send=lambda stream, one: None)
+    policy = SimpleNamespace(largest_message=1000)
+    service = SimpleNamespace(
+        configuration=SimpleNamespace(policy=policy),
+        state=SimpleNamespace(tasks=lambda role: []),
+        worker=lambda do: ({"moving": False}, b""),
+    )
+    streams = [Ending(why)]
+
+    def dial(peer: str) -> Any:
+        if streams:
+            return streams.pop()
+        if "cannot be reached" in link.problem:
+            tried.set()
+        raise LinkLostError(f"{peer} cannot be reached")
+
+    made: Callable[..., Any] = Link
+    link = made("clinic", service, records, dial)
+    assert tried.wait(patient(30))
+    link.close()
+    return text.getvalue()
+
+
+def test_who_hangs_up_in_order_is_no_warning() -> None:
+    said = said_of("clinic closed the stream")
+    assert "link ended" in said
+    assert "warning" not in said
+
+
+def test_a_link_that_breaks_is_one() -> None:
+    said = said_of("the network broke")
+    assert "link lost" in said
+    assert "no link" in said
