@@ -44,6 +44,7 @@ NEED_NODES = {
     "leave": ["task"],
     "remove": ["task", "lab"],
     "forget": ["task", "--yes"],
+    "forget-row": ["1"],
     "audit": [],
     "privacy": [],
 }

@@ -11,7 +11,7 @@ from test_cli_learning import FACTS
 
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.learning import _print_earned, print_version, worth_of_facts
-from gal.cli.shares_report import number, print_coalitions, print_shares
+from gal.cli.screen.shares_report import number, print_coalitions, print_shares
 from gal.cli.versions import _gained
 from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import plain

@@ -56,7 +56,8 @@ COMMANDS = {
 PANELS = {
     "Evaluate: would it help, what would leak": ("demo", "simulate", "leakage"),
     "Operate a node": (
-        *("init", "cards", "doctor", "serve", "status", "join", "leave", "forget", "audit", "privacy"),
+        *("init", "cards", "doctor", "serve", "status", "join", "leave", "forget", "forget-row"),
+        *("audit", "privacy"),
     ),
     "Label holder: learn and predict": (
         *("invite", "learn", "predict", "versions", "compare", "rollback", "remove"),

@@ -234,7 +234,7 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
 
 def _print_earned(facts: Mapping[str, Any], out: Console, worth_per_point: float | None) -> None:
     """Who earned the validated gain, and what if only some had joined."""
-    from gal.cli.shares_report import point_in_words, print_coalitions, print_shares
+    from gal.cli.screen.shares_report import point_in_words, print_coalitions, print_shares
 
     shares = shares_of(facts.get("shares"))
     if shares is None:

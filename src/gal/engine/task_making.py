@@ -77,9 +77,6 @@ def make_task(
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
     search = ("lbfgs" if options.paper else "exact") if is_auto(options.line_search) else options.line_search
-    scale = not options.paper if is_auto(options.scale_residual) else options.scale_residual
-    if not isinstance(scale, bool | np.bool_):
-        raise InvalidOptionError(f"scale_residual must be 'auto', True or False, got {scale!r}")
     steered = release is not None and release.steers
     # Where labels are protected by releases only, even which rows are held out must not follow from them.
     drawn_by = replace(labels, classes=None) if steered else labels
@@ -105,7 +102,7 @@ def make_task(
         if options.paper
         else Stopping(options.min_rate, options.patience, options.plateau),
         curved=_curved(options, labels, apart=private or bool(moving) or release is not None or not tables),
-        scale_residual=bool(scale),
+        scale_residual=_scales(options),
         fully_corrective=options.fully_corrective,
         keep_fitted=private,
         guard=not private,
@@ -115,6 +112,14 @@ def make_task(
         crossing=crossing,
         seed=seed,
     )
+
+
+def _scales(options: Options) -> bool:
+    """Whether residuals are sent with unit RMS."""
+    scale = not options.paper if is_auto(options.scale_residual) else options.scale_residual
+    if not isinstance(scale, bool | np.bool_):
+        raise InvalidOptionError(f"scale_residual must be 'auto', True or False, got {scale!r}")
+    return bool(scale)
 
 
 def _weights(options: Options, local: Any, rows: Rows) -> AssistanceWeights:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.screen.printing import print_table
-from gal.cli.shares_report import point_in_words, print_coalitions, print_shares
+from gal.cli.screen.shares_report import point_in_words, print_coalitions, print_shares
 from gal.evaluate import Simulation
 from gal.evaluate.metrics import metric_named
 from gal.evaluate.profile import Remark

@@ -2,7 +2,7 @@
 is rehearsed is what will run.
 
 A CSV file has no types. Where every value of a column is written as a date or a time it becomes days (since
-1970 where there is a date), as on a node and as from a Parquet file (``gal.node.source.written_dates``).
+1970 where there is a date), as on a node and as from a Parquet file (``gal.engine.written_dates``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.engine.text_files import Written, written
+from gal.engine.written_dates import days_of_text
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.node.source.written_dates import days_of_text
 
 Floats = NDArray[np.float64]
 

@@ -67,7 +67,7 @@ class Assistants:
     def close(self) -> None:
         """Send nothing more."""
         with self._changed:
-            senders = list(self._senders.values())
+            senders = [*self._senders.values()]
         for sender in senders:
             sender.shutdown(wait=False, cancel_futures=True)
 
@@ -90,9 +90,8 @@ class Assistants:
     def away(self, organization: str) -> float:
         """Seconds for which an organization has had no stream: since its last one, or since the start."""
         with self._changed:
-            if organization in self._streams:
-                return 0.0
-            return time.monotonic() - self._last_there.get(organization, self._since)
+            last = self._last_there.get(organization, self._since)
+            return 0.0 if organization in self._streams else time.monotonic() - last
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is so, looking whenever anything changes; False where time ran out."""

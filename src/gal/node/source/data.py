@@ -316,7 +316,7 @@ def _days(coded: Any) -> Any:
         return None
     import pandas as pd
 
-    from gal.node.source.written_dates import days_of_text
+    from gal.engine.written_dates import days_of_text
 
     if days_of_text(pd.Series(some, dtype=object)) is None:  # before all of them are looked at
         return None
