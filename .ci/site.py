@@ -7,7 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build/site"
-FETCHED = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"'> ]+)""")
+FETCHED = re.compile(
+    r"""<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"'> ]+)"""
+)
 IMPORTED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"') ]+)""")
 
 
@@ -21,7 +23,9 @@ def main() -> None:
             wrong.append(f"{page.name} is not in the site")
     if wrong:
         raise SystemExit("\n".join(wrong))
-    print(f"{len(list(SITE.glob('*.html')))} pages in {SITE.relative_to(ROOT)}, nothing fetched from elsewhere")
+    print(
+        f"{len(list(SITE.glob('*.html')))} pages in {SITE.relative_to(ROOT)}, nothing fetched from elsewhere"
+    )
 
 
 if __name__ == "__main__":

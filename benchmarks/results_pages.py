@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gal_bench.cache import Cache
 from gal_bench.kept import keep
+from gal_bench.pages.headline import headline_table, paper_table
 from gal_bench.runner import in_order
 from gal_bench.specs import read_tables
 
@@ -43,22 +44,14 @@ def fill(text: str, results: Path) -> str:
     return GENERATED.sub(replaced, text)
 
 
-def summary(text: str, results: Path) -> str:
-    """What every table says in a few figures, for the page that opens them."""
-
-    def replaced(found: re.Match[str]) -> str:
-        path = results / f"{found['table']}.md"
-        if not path.exists():
-            return found[0]
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
-        return found[1] + "\n".join(lines) + "\n" + found[3]
-
-    return re.sub(
-        r"(<!-- summary: (?P<table>[\w-]+) -->\n).*?(<!-- end of summary -->)",
-        replaced,
-        text,
-        flags=re.DOTALL,
-    )
+def open_with(text: str, results: Path) -> str:
+    """The first page with its two tables, from the CSV files in this folder."""
+    for mark, table in {"headline": headline_table, "against the paper": paper_table}.items():
+        part = re.compile(rf"(<!-- {mark}: [^>]*-->\n).*?(<!-- end of {mark} -->)", re.DOTALL)
+        if part.search(text):
+            made = table(results)
+            text = part.sub(lambda found, made=made: found[1] + made + found[2], text)
+    return text
 
 
 def keep_deep(results: Path) -> None:
@@ -82,13 +75,15 @@ def main() -> None:
     beside.mkdir(exist_ok=True)
     for page in sorted(DOCS.glob("results*.md")):
         text = page.read_text(encoding="utf-8")
-        page.write_text(summary(fill(text, results), results), encoding="utf-8")
+        page.write_text(fill(text, results), encoding="utf-8")
         for table in GENERATED.finditer(text):
             for path in sorted(results.glob(f"{table['table']}.csv")):
                 shutil.copy(path, beside / path.name)
         for name in re.findall(r"\]\(results/([\w-]+\.png)\)", text):
             if (results / name).exists():
                 shutil.copy(results / name, beside / name)
+    first = DOCS / "results.md"
+    first.write_text(open_with(first.read_text(encoding="utf-8"), beside), encoding="utf-8")
 
 
 if __name__ == "__main__":

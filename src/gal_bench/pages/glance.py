@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gal_bench.pages.findings import wrapped
 from gal_bench.pages.tables import MARKS, Figure, digits_of, every_figure, who
 from gal_bench.runner import Run
 
@@ -40,7 +41,7 @@ def glance(run: Run) -> str:
         f"Final models, then the paper's figure. {MARKS['better']} better, {MARKS['worse']} worse than "
         "the paper by more than the larger standard deviation."
     )
-    return "\n".join([said, "", *lines])
+    return "\n".join([wrapped(said), "", *lines])
 
 
 def _at(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gal.errors import MissingExtraError
-from gal_bench.pages.findings import as_list
+from gal_bench.pages.findings import as_markdown, wrapped
 from gal_bench.pages.glance import glance
 from gal_bench.pages.provenance import whereabouts
 from gal_bench.pages.summaries import findings
@@ -78,5 +78,6 @@ def whole(runs: Sequence[Run]) -> Mapping[str, Run]:
 def page(run: Run) -> str:
     """A table in Markdown with its summary and how to read it."""
     title, _, rest = to_markdown(run).partition("\n\n")
-    parts = (title, glance(run), as_list(findings(run)), whereabouts(run), legend(run), rest.rstrip("\n"))
+    prose = (wrapped(whereabouts(run)), wrapped(legend(run)))
+    parts = (title, glance(run), as_markdown(findings(run)), *prose, rest.rstrip("\n"))
     return "\n\n".join(part for part in parts if part) + "\n"
