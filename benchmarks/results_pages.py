@@ -22,7 +22,8 @@ from gal_bench.pages.headline import headline_table, paper_table
 from gal_bench.runner import in_order
 from gal_bench.specs import read_tables
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+README = Path(__file__).resolve().parents[1] / "README.md"
+DOCS = README.parent / "docs"
 GENERATED = re.compile(
     r"(<!-- results: (?P<table>[\w-]+) -->\n)(?P<text>.*?)(<!-- end of results -->)", re.DOTALL
 )
@@ -44,12 +45,14 @@ def fill(text: str, results: Path) -> str:
     return GENERATED.sub(replaced, text)
 
 
-def open_with(text: str, results: Path) -> str:
-    """The first page with its two tables, from the CSV files in this folder."""
+def open_with(text: str, results: Path, docs: str = "") -> str:
+    """The first page (or README, from which docs are elsewhere) with its tables,
+    from the CSV files in this folder.
+    """
     for mark, table in {"headline": headline_table, "against the paper": paper_table}.items():
         part = re.compile(rf"(<!-- {mark}: [^>]*-->\n).*?(<!-- end of {mark} -->)", re.DOTALL)
         if part.search(text):
-            made = table(results)
+            made = table(results).replace("](results-", f"]({docs}results-")
             text = part.sub(lambda found, made=made: found[1] + made + found[2], text)
     return text
 
@@ -82,8 +85,8 @@ def main() -> None:
         for name in re.findall(r"\]\(results/([\w-]+\.png)\)", text):
             if (results / name).exists():
                 shutil.copy(results / name, beside / name)
-    first = DOCS / "results.md"
-    first.write_text(open_with(first.read_text(encoding="utf-8"), beside), encoding="utf-8")
+    for first, docs in {DOCS / "results.md": "", README: "docs/"}.items():
+        first.write_text(open_with(first.read_text(encoding="utf-8"), beside, docs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Finds the examples in README and docs, runs them, and can write their real output back.
 
 python tests/doc_examples.py          # write outputs and generated parts python tests/doc_examples.py nodes
-# also what takes minutes: the demo in README, and the tutorial in two terminals
+# also what takes minutes: the demo's output, and the tutorial in two terminals
 """
 
 from __future__ import annotations
@@ -67,7 +67,27 @@ def help_text(command: str) -> str:
     return "\n".join(line.rstrip() for line in result.output.splitlines()).strip("\n") + "\n"
 
 
+DEMO_PAGE = ROOT / "docs/tutorial-demo.md"
 DEMO = re.compile(r"(<!-- demo: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+DEMO_SHORT = re.compile(r"(<!-- demo, in short: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+TEN_LINES = {
+    "│ clinic alone": 3,
+    "These are all messages": 2,
+    "The lab was killed": 3,
+    "Every process was shut in": 2,
+}
+"""How the parts of the demo's output begin that README has, and how many lines they are."""
+
+
+def shortened(page: str) -> str:
+    """The demo in ten lines."""
+    found = DEMO.search(page)
+    lines = found["text"].splitlines() if found is not None else []
+    kept = []
+    for start, count in TEN_LINES.items():
+        first = next((i for i, line in enumerate(lines) if line.startswith(start)), len(lines))
+        kept += lines[first : first + count]
+    return "".join(f"{line}\n" for line in kept)
 
 
 def demo_text() -> str:
@@ -91,9 +111,13 @@ def tutorial_text(folder: Path) -> str:
 
 def write_nodes() -> None:
     """Write what the demo and the tutorial print into their pages."""
+    text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], DEMO_PAGE.read_text(encoding="utf-8"))
+    DEMO_PAGE.write_text(text, encoding="utf-8")
     readme = ROOT / "README.md"
-    text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], readme.read_text(encoding="utf-8"))
-    readme.write_text(text, encoding="utf-8")
+    said = readme.read_text(encoding="utf-8")
+    readme.write_text(
+        DEMO_SHORT.sub(lambda found: found[1] + shortened(text) + found[3], said), encoding="utf-8"
+    )
     with tempfile.TemporaryDirectory() as folder:
         TUTORIAL.write_text(tutorial_text(Path(folder).resolve()), encoding="utf-8")
 

@@ -11,6 +11,8 @@ import pytest
 
 from doc_examples import (
     DEMO,
+    DEMO_PAGE,
+    DEMO_SHORT,
     GENERATED,
     PAGES,
     ROOT,
@@ -19,6 +21,7 @@ from doc_examples import (
     examples,
     help_text,
     run,
+    shortened,
     tutorial_text,
 )
 from gal import GALClassifier
@@ -70,15 +73,22 @@ def test_every_command_is_in_the_reference() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_prints_what_the_readme_says() -> None:
+def test_the_demo_prints_what_its_page_says() -> None:
     """The same words; scores as they are there; seconds, bytes and who was how far may differ."""
-    found = DEMO.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    found = DEMO.search(DEMO_PAGE.read_text(encoding="utf-8"))
     assert found is not None
     printed, said = demo_text(), found["text"]
     cut = "What left each organization"
     assert alike(plain(printed.split(cut)[0]), plain(said.split(cut)[0]))
     if landlock_version() > 0:
         assert words(printed) == words(said)
+
+
+def test_readme_has_ten_lines_of_the_demo() -> None:
+    found = DEMO_SHORT.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    assert found["text"] == shortened(DEMO_PAGE.read_text(encoding="utf-8"))
+    assert found["text"].count("\n") == 10
 
 
 @pytest.mark.slow

@@ -80,6 +80,8 @@ def test_leaks_on_the_page_are_those_of_the_csv_file(table: str) -> None:
 def test_the_first_page_opens_with_five_rows_that_are_those_of_the_csv_files() -> None:
     text = (DOCS / "results.md").read_text(encoding="utf-8")
     assert pages.open_with(text, DOCS / "results") == text, "run benchmarks/results_pages.py"
+    readme = pages.README.read_text(encoding="utf-8")
+    assert pages.open_with(readme, DOCS / "results", "docs/") == readme, "run benchmarks/results_pages.py"
     table = headline_table(DOCS / "results")
     assert table.count("\n") == 2 + 5
     assert text.index(table) < text.index("covered.png")
