@@ -53,7 +53,7 @@ def open_with(text: str, results: Path, docs: str = "") -> str:
         part = re.compile(rf"(<!-- {mark}: [^>]*-->\n).*?(<!-- end of {mark} -->)", re.DOTALL)
         if part.search(text):
             made = table(results).replace("](results-", f"]({docs}results-")
-            text = part.sub(lambda found, made=made: found[1] + made + found[2], text)
+            text = part.sub(rf"\g<1>{made}\g<2>", text)
     return text
 
 

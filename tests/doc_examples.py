@@ -83,7 +83,7 @@ def shortened(page: str) -> str:
     """The demo in ten lines."""
     found = DEMO.search(page)
     lines = found["text"].splitlines() if found is not None else []
-    kept = []
+    kept: list[str] = []
     for start, count in TEN_LINES.items():
         first = next((i for i, line in enumerate(lines) if line.startswith(start)), len(lines))
         kept += lines[first : first + count]

@@ -257,7 +257,7 @@ def _scale(run: Run) -> Iterator[TableFinding]:
     rows = {row.name: row for row in run.table.rows}
     for dataset in run.table.sets:
         facts = {name: run.at(row, dataset, "by name", "per seed") for name, row in rows.items()}
-        fact = "auc" if "auc" in facts["gal"][0].facts else "accuracy"
+        fact = next(name for name in ("auc", "accuracy", "r2") if name in facts["gal"][0].facts)
         alone, gal, pooled = (
             float(np.mean([one.facts[fact] for one in facts[name]])) for name in ("alone", "gal", "pooled")
         )
