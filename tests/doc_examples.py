@@ -7,6 +7,7 @@ python tests/doc_examples.py          # write outputs and generated parts python
 from __future__ import annotations
 
 import io
+import json
 import re
 import socket
 import sys
@@ -21,6 +22,7 @@ from gal.cli.app import app
 from terminals import replayed
 
 ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(
     r"<!-- example: runs as a test -->\n```python\n(?P<code>.*?)```\n(?:<!-- output "
@@ -122,6 +124,27 @@ def write_nodes() -> None:
         TUTORIAL.write_text(tutorial_text(Path(folder).resolve()), encoding="utf-8")
 
 
+def notebook_examples(notebook: dict[str, Any]) -> list[Example]:
+    """The code cells of a notebook, in order, with what they are said to print."""
+    return [
+        Example("".join(cell["source"]), "".join("".join(one["text"]) for one in cell["outputs"]), None)
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+    ]
+
+
+def write_notebook(path: Path) -> None:
+    """Run a notebook's cells and write what they print into it."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    printed = [run(example, names) for example in notebook_examples(notebook)]
+    cells = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    for cell, text in zip(cells, printed, strict=True):
+        stream = {"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)}
+        cell["outputs"] = [stream] if text else []
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -135,6 +158,8 @@ def main() -> None:
                 shift += len(printed) - (end - start)
         text = GENERATED.sub(lambda found: found[1] + help_text(found["command"]) + found[4], text)
         page.write_text(text, encoding="utf-8")
+    for notebook in NOTEBOOKS:
+        write_notebook(notebook)
     if "nodes" in sys.argv[1:]:
         write_nodes()
 

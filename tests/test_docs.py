@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from doc_examples import (
     DEMO_PAGE,
     DEMO_SHORT,
     GENERATED,
+    NOTEBOOKS,
     PAGES,
     ROOT,
     TUTORIAL,
     demo_text,
     examples,
     help_text,
+    notebook_examples,
     run,
     shortened,
     tutorial_text,
@@ -42,6 +45,32 @@ def test_examples_print_what_the_page_says(page: Path) -> None:
         printed = run(example, names)
         if example.span is not None:
             assert alike(printed, example.output), f"printed:\n{printed}\nrun `python tests/doc_examples.py`"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_prints_what_it_shows(path: Path) -> None:
+    """Its cells in order, in this process: they share their names, as in a kernel."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    found = notebook_examples(notebook)
+    assert len(found) >= 4
+    for example in found:
+        printed = run(example, names)
+        assert alike(printed, example.output), f"printed:\n{printed}\nrun `python tests/doc_examples.py`"
+
+
+def test_there_is_a_notebook_that_a_reader_can_open() -> None:
+    assert NOTEBOOKS
+    for path in NOTEBOOKS:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        assert notebook["nbformat"] == 4
+        ids = [cell["id"] for cell in notebook["cells"]]
+        assert len(set(ids)) == len(ids)
+        text = "".join(
+            "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"
+        )
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (path.parent / target).exists(), target
 
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

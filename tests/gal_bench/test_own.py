@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,29 @@ def test_files_that_do_not_fit(content: str, said: str, own: Path) -> None:
 def test_a_table_by_name_needs_organizations(own: Path, tmp_path: Path) -> None:
     refused = bench("scale", "--dataset", str(own), "--results", str(tmp_path / "r"))
     assert "needs [organizations]" in str(refused.exception)
+
+
+PAGE = Path(__file__).parents[2] / "docs/how-to-bench.md"
+OWN = re.compile(r"<!-- own: (?P<path>[^ ]+) -->\n```toml\n(?P<text>.*?)```", re.DOTALL)
+OUTPUT = re.compile(r"<!-- own output -->\n```\n(?P<text>.*?)```", re.DOTALL)
+
+
+def test_the_worked_example_prints_what_its_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for found in OWN.finditer(text):
+        Path(found["path"]).parent.mkdir(parents=True, exist_ok=True)
+        Path(found["path"]).write_text(found["text"])
+    load_diabetes(as_frame=True).frame.to_csv("patients.csv")
+    done = bench("mine", "--rows", "rows", "--dataset", "progression.toml", "--jobs", "1")
+    assert done.exit_code == 0, f"{done.exception}\n{done.output}"
+    said = OUTPUT.search(text)
+    assert said is not None
+    figures_said = re.findall(r"\d+\.\d \(\d+\.\d\)", said["text"])
+    assert len(figures_said) == 3
+    assert all(figure in done.stdout for figure in figures_said), done.stdout
 
 
 # --- rows

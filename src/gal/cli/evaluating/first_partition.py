@@ -69,7 +69,7 @@ def _names_rows(column: pd.Series[Any]) -> bool:
 def _text(table: Path, target: str, parts: dict[str, list[str]], left_out: Sequence[str]) -> str:
     lines = [
         f"# Who holds which columns of {table.name}: a first partition, half and half. Edit it: rename the",
-        "# organizations, add some, and move each column to who would hold it. Columns in no list are not used.",
+        "# organizations, add some, and move each column to who would hold it. Others are not used.",
         f"# {target} is what is predicted: it belongs to the label holder, and to no list.",
     ]
     if left_out:
