@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gal_bench.pages.findings import wrapped
 from gal_bench.pages.tables import MARKS, Figure, digits_of, every_figure, who
 from gal_bench.runner import Run
 
@@ -38,10 +37,10 @@ def glance(run: Run) -> str:
         cells = [_cell(figures.get((dataset, organizations, name))) for name in names]
         lines.append(f"| {dataset}{size} | " + " | ".join(cells) + " |")
     said = (
-        f"Final models, then the paper's figure. {MARKS['better']} better, {MARKS['worse']} worse than "
-        "the paper by more than the larger standard deviation."
+        f"Final models, then the paper's figure: {MARKS['better']} better, {MARKS['worse']} worse by more "
+        "than the larger standard deviation."
     )
-    return "\n".join([wrapped(said), "", *lines])
+    return "\n".join([said, "", *lines])
 
 
 def _at(
