@@ -38,6 +38,8 @@ Count = Annotated[int, Field(ge=1)]
 BySize = Count | dict[str, Count]
 """A number for all, or by number of organizations (or "by name")."""
 PRIORITY = 5
+OPTIONS = tuple(signature(GALRegressor).parameters)
+"""Of GAL in tables that are not deep."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class RowSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_names(self) -> RowSpec:
-        _check("method", [self.method], dict.fromkeys([*METHODS, *brought_methods(), *DEEP_METHODS]))
+        _check("method", [self.method], _methods(self.method, [*METHODS, *DEEP_METHODS]))
         _check("local model", self.models, [*MODELS, *DEEP_MODELS])
         _check_privacy(self)
         for figures in self.paper.values():
@@ -304,15 +306,20 @@ def _check_privacy(row: RowSpec) -> None:
         raise ValueError(f"privacy and leak are about what GAL sends, not method {row.method!r}")
 
 
+def _methods(asked: str, ours: Collection[str]) -> Collection[str]:
+    """Ours; also those that packages bring, if it is none of ours: looking for them takes a while."""
+    return ours if asked in ours else dict.fromkeys([*ours, *brought_methods()])
+
+
 def _check_rows(deep: bool, rows: Iterable[RowSpec]) -> None:
     """Methods, local models and options are such as the table can have."""
     kind = "deep tables" if deep else "tables that are not deep"
-    methods = DEEP_METHODS if deep else [*METHODS, *brought_methods()]
     for row in rows:
+        methods = DEEP_METHODS if deep else _methods(row.method, METHODS)
         _check(f"method for {kind} (row {row.name!r})", [row.method], methods)
         _check(f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if deep else MODELS)
         if row.method == "gal" and not deep:
-            _check(f"option (row {row.name!r})", row.options, signature(GALRegressor).parameters)
+            _check(f"option (row {row.name!r})", row.options, OPTIONS)
         _check_where(row, deep=deep)
 
 
