@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all coverage lint bench wheel clean
+.PHONY: demo install test test-all coverage lint site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -43,6 +43,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site in build/site, to open from the disk: build/site/index.html.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python .ci/site.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/engine.py

@@ -18,10 +18,12 @@ from pathlib import Path
 
 from gal_bench.cache import Cache
 from gal_bench.kept import keep
+from gal_bench.pages.headline import headline_table, paper_table
 from gal_bench.runner import in_order
 from gal_bench.specs import read_tables
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+README = Path(__file__).resolve().parents[1] / "README.md"
+DOCS = README.parent / "docs"
 GENERATED = re.compile(
     r"(<!-- results: (?P<table>[\w-]+) -->\n)(?P<text>.*?)(<!-- end of results -->)", re.DOTALL
 )
@@ -43,22 +45,16 @@ def fill(text: str, results: Path) -> str:
     return GENERATED.sub(replaced, text)
 
 
-def summary(text: str, results: Path) -> str:
-    """What every table says in a few figures, for the page that opens them."""
-
-    def replaced(found: re.Match[str]) -> str:
-        path = results / f"{found['table']}.md"
-        if not path.exists():
-            return found[0]
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
-        return found[1] + "\n".join(lines) + "\n" + found[3]
-
-    return re.sub(
-        r"(<!-- summary: (?P<table>[\w-]+) -->\n).*?(<!-- end of summary -->)",
-        replaced,
-        text,
-        flags=re.DOTALL,
-    )
+def open_with(text: str, results: Path, docs: str = "") -> str:
+    """The first page (or README, from which docs are elsewhere) with its tables,
+    from the CSV files in this folder.
+    """
+    for mark, table in {"headline": headline_table, "against the paper": paper_table}.items():
+        part = re.compile(rf"(<!-- {mark}: [^>]*-->\n).*?(<!-- end of {mark} -->)", re.DOTALL)
+        if part.search(text):
+            made = table(results).replace("](results-", f"]({docs}results-")
+            text = part.sub(rf"\g<1>{made}\g<2>", text)
+    return text
 
 
 def keep_deep(results: Path) -> None:
@@ -82,13 +78,15 @@ def main() -> None:
     beside.mkdir(exist_ok=True)
     for page in sorted(DOCS.glob("results*.md")):
         text = page.read_text(encoding="utf-8")
-        page.write_text(summary(fill(text, results), results), encoding="utf-8")
+        page.write_text(fill(text, results), encoding="utf-8")
         for table in GENERATED.finditer(text):
             for path in sorted(results.glob(f"{table['table']}.csv")):
                 shutil.copy(path, beside / path.name)
         for name in re.findall(r"\]\(results/([\w-]+\.png)\)", text):
             if (results / name).exists():
                 shutil.copy(results / name, beside / name)
+    for first, docs in {DOCS / "results.md": "", README: "docs/"}.items():
+        first.write_text(open_with(first.read_text(encoding="utf-8"), beside, docs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Finds the examples in README and docs, runs them, and can write their real output back.
 
 python tests/doc_examples.py          # write outputs and generated parts python tests/doc_examples.py nodes
-# also what takes minutes: the demo in README, and the tutorial in two terminals
+# also what takes minutes: the demo's output, and the tutorial in two terminals
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import socket
 import sys
@@ -21,6 +22,7 @@ from gal.cli.app import app
 from terminals import replayed
 
 ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(
     r"<!-- example: runs as a test -->\n```python\n(?P<code>.*?)```\n(?:<!-- output "
@@ -67,7 +69,27 @@ def help_text(command: str) -> str:
     return "\n".join(line.rstrip() for line in result.output.splitlines()).strip("\n") + "\n"
 
 
+DEMO_PAGE = ROOT / "docs/tutorial-demo.md"
 DEMO = re.compile(r"(<!-- demo: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+DEMO_SHORT = re.compile(r"(<!-- demo, in short: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
+TEN_LINES = {
+    "│ clinic alone": 3,
+    "These are all messages": 2,
+    "The lab was killed": 3,
+    "Every process was shut in": 2,
+}
+"""How the parts of the demo's output begin that README has, and how many lines they are."""
+
+
+def shortened(page: str) -> str:
+    """The demo in ten lines."""
+    found = DEMO.search(page)
+    lines = found["text"].splitlines() if found is not None else []
+    kept: list[str] = []
+    for start, count in TEN_LINES.items():
+        first = next((i for i, line in enumerate(lines) if line.startswith(start)), len(lines))
+        kept += lines[first : first + count]
+    return "".join(f"{line}\n" for line in kept)
 
 
 def demo_text() -> str:
@@ -91,11 +113,36 @@ def tutorial_text(folder: Path) -> str:
 
 def write_nodes() -> None:
     """Write what the demo and the tutorial print into their pages."""
+    text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], DEMO_PAGE.read_text(encoding="utf-8"))
+    DEMO_PAGE.write_text(text, encoding="utf-8")
     readme = ROOT / "README.md"
-    text = DEMO.sub(lambda found: found[1] + demo_text() + found[3], readme.read_text(encoding="utf-8"))
-    readme.write_text(text, encoding="utf-8")
+    said = readme.read_text(encoding="utf-8")
+    readme.write_text(
+        DEMO_SHORT.sub(lambda found: found[1] + shortened(text) + found[3], said), encoding="utf-8"
+    )
     with tempfile.TemporaryDirectory() as folder:
         TUTORIAL.write_text(tutorial_text(Path(folder).resolve()), encoding="utf-8")
+
+
+def notebook_examples(notebook: dict[str, Any]) -> list[Example]:
+    """The code cells of a notebook, in order, with what they are said to print."""
+    return [
+        Example("".join(cell["source"]), "".join("".join(one["text"]) for one in cell["outputs"]), None)
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+    ]
+
+
+def write_notebook(path: Path) -> None:
+    """Run a notebook's cells and write what they print into it."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    printed = [run(example, names) for example in notebook_examples(notebook)]
+    cells = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    for cell, text in zip(cells, printed, strict=True):
+        stream = {"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)}
+        cell["outputs"] = [stream] if text else []
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -111,6 +158,8 @@ def main() -> None:
                 shift += len(printed) - (end - start)
         text = GENERATED.sub(lambda found: found[1] + help_text(found["command"]) + found[4], text)
         page.write_text(text, encoding="utf-8")
+    for notebook in NOTEBOOKS:
+        write_notebook(notebook)
     if "nodes" in sys.argv[1:]:
         write_nodes()
 

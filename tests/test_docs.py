@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,19 @@ import pytest
 
 from doc_examples import (
     DEMO,
+    DEMO_PAGE,
+    DEMO_SHORT,
     GENERATED,
+    NOTEBOOKS,
     PAGES,
     ROOT,
     TUTORIAL,
     demo_text,
     examples,
     help_text,
+    notebook_examples,
     run,
+    shortened,
     tutorial_text,
 )
 from gal import GALClassifier
@@ -39,6 +45,32 @@ def test_examples_print_what_the_page_says(page: Path) -> None:
         printed = run(example, names)
         if example.span is not None:
             assert alike(printed, example.output), f"printed:\n{printed}\nrun `python tests/doc_examples.py`"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_prints_what_it_shows(path: Path) -> None:
+    """Its cells in order, in this process: they share their names, as in a kernel."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    found = notebook_examples(notebook)
+    assert len(found) >= 4
+    for example in found:
+        printed = run(example, names)
+        assert alike(printed, example.output), f"printed:\n{printed}\nrun `python tests/doc_examples.py`"
+
+
+def test_there_is_a_notebook_that_a_reader_can_open() -> None:
+    assert NOTEBOOKS
+    for path in NOTEBOOKS:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        assert notebook["nbformat"] == 4
+        ids = [cell["id"] for cell in notebook["cells"]]
+        assert len(set(ids)) == len(ids)
+        text = "".join(
+            "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"
+        )
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (path.parent / target).exists(), target
 
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -70,15 +102,22 @@ def test_every_command_is_in_the_reference() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_prints_what_the_readme_says() -> None:
+def test_the_demo_prints_what_its_page_says() -> None:
     """The same words; scores as they are there; seconds, bytes and who was how far may differ."""
-    found = DEMO.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    found = DEMO.search(DEMO_PAGE.read_text(encoding="utf-8"))
     assert found is not None
     printed, said = demo_text(), found["text"]
     cut = "What left each organization"
     assert alike(plain(printed.split(cut)[0]), plain(said.split(cut)[0]))
     if landlock_version() > 0:
         assert words(printed) == words(said)
+
+
+def test_readme_has_ten_lines_of_the_demo() -> None:
+    found = DEMO_SHORT.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    assert found["text"] == shortened(DEMO_PAGE.read_text(encoding="utf-8"))
+    assert found["text"].count("\n") == 10
 
 
 @pytest.mark.slow

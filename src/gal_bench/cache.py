@@ -14,6 +14,7 @@ import ast
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -28,8 +29,10 @@ TABULAR, DEEP, LEAK = (f"gal_bench.runs.{name}_cells" for name in ("tabular", "d
 HARMLESS = (
     *("gal.errors", "gal.warnings", "gal.engine.observing", "gal.storage"),
     *("gal_bench.cells", "gal_bench.deep_sets", "gal_bench.data.sources"),
+    *("gal_bench.brought", "gal_bench.data.own_sets", "gal.cli"),
 )
-"""Imported, but deciding nothing: words, what is stored, and names that are part of a cell."""
+"""Imported, but deciding nothing: words, what is stored, names that are part of a cell, and how a user's own
+data sets are read, whose content counts."""
 NETWORKS, METER = ("gal.models.deep",), ("gal.privacy.leakage", LEAK)
 
 
@@ -90,13 +93,26 @@ def file_of(module: str) -> Path:
 class Cache:
     """A folder of outcomes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, own: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self.own = own or {}
+        """Digests of a user's own data sets: their names say nothing of what is in them."""
 
     def path(self, cell: Cell) -> Path:
         """Where this cell's outcome is kept."""
-        text = json.dumps([cell.to_json(), fingerprint(deep=cell.deep, leak=cell.leak)], sort_keys=True)
+        decides = [cell.to_json(), fingerprint(deep=cell.deep, leak=cell.leak)]
+        brought = [one for one in (self.own.get(cell.dataset), self._version(cell)) if one]
+        text = json.dumps([*decides, *brought], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    @staticmethod
+    def _version(cell: Cell) -> str:
+        """Of the package that brings the method. Deep ones are ours, and run where little is installed."""
+        if cell.deep:
+            return ""
+        from gal_bench.brought import version_of
+
+        return version_of(cell.method)
 
     def get(self, cell: Cell) -> Outcome | None:
         """The stored outcome; None where there is none (or a file that is cut off or something else)."""

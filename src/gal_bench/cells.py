@@ -18,10 +18,12 @@ ROUNDS = 10
 
 @dataclass(frozen=True)
 class Sources:
-    """Where files are read from: data sets, and the authors' splits."""
+    """Where files are read from: data sets, the authors' splits, and a user's own."""
 
     data: Path | None = None
     reference: Path | None = None
+    own: Mapping[str, Path] = field(default_factory=dict)
+    """A user's own data sets by name: the TOML files that say what they are."""
 
 
 @dataclass(frozen=True)

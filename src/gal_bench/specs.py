@@ -10,14 +10,17 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gal.errors import InvalidInputError
+from gal.estimators import GALRegressor
 from gal.evaluate.baselines import METHODS
 from gal.privacy.accounting.costs import check_delta, check_epsilon
+from gal_bench.brought import brought_methods
 from gal_bench.cells import ROUNDS, Cell
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS
@@ -35,6 +38,8 @@ Count = Annotated[int, Field(ge=1)]
 BySize = Count | dict[str, Count]
 """A number for all, or by number of organizations (or "by name")."""
 PRIORITY = 5
+OPTIONS = tuple(signature(GALRegressor).parameters)
+"""Of GAL in tables that are not deep."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class RowSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_names(self) -> RowSpec:
-        _check("method", [self.method], dict.fromkeys([*METHODS, *DEEP_METHODS]))
+        _check("method", [self.method], _methods(self.method, [*METHODS, *DEEP_METHODS]))
         _check("local model", self.models, [*MODELS, *DEEP_MODELS])
         _check_privacy(self)
         for figures in self.paper.values():
@@ -114,6 +119,14 @@ class RowSpec(BaseModel):
     def priority_at(self, organizations: int | str) -> int:
         """Of its runs with so many organizations."""
         return _by_size(self.priority, organizations, PRIORITY)
+
+
+class OwnShape(BaseModel):
+    """What decides with which numbers of organizations a user's own data set can be run."""
+
+    model_config = ConfigDict(frozen=True)
+    columns: int
+    by_name: bool
 
 
 class TableSpec(BaseModel):
@@ -148,21 +161,15 @@ class TableSpec(BaseModel):
     rows: list[RowSpec] = []
     part: str = ""
     """What of it is meant, where it is not the whole table."""
+    own: dict[str, OwnShape] = {}
+    """Those of ``sets`` that a user brings; the authors have no split of them."""
 
     @model_validator(mode="after")
     def _known_names(self) -> TableSpec:
-        _check("deep data set" if self.deep else "data set", self.sets, DEEP_SETS if self.deep else DATASETS)
+        known_sets = DEEP_SETS if self.deep else DATASETS
+        _check("deep data set" if self.deep else "data set", self.sets, known_sets)
         _check("protocol", self.protocols, (OFFICIAL,) if self.deep else PROTOCOLS)
-        kind = "deep tables" if self.deep else "tables that are not deep"
-        for row in self.rows:
-            _check(
-                f"method for {kind} (row {row.name!r})", [row.method], DEEP_METHODS if self.deep else METHODS
-            )
-            _check(
-                f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if self.deep else MODELS
-            )
-        for row in self.rows:
-            _check_where(row, deep=self.deep)
+        _check_rows(self.deep, self.rows)
         names = {row.name for row in self.rows}
         strangers = sorted(set(self.glance) - names)
         if strangers and self.rows:
@@ -199,8 +206,29 @@ class TableSpec(BaseModel):
                 if row.organizations and organizations not in row.organizations:
                     continue
                 for dataset in self.sets:
-                    if _possible(dataset, organizations):
+                    if self._possible(dataset, organizations, protocol):
                         yield dataset, organizations, protocol
+
+    def _possible(self, dataset: str, organizations: int | str, protocol: str) -> bool:
+        """Whether there are columns for so many, and rows that were split so."""
+        own = self.own.get(dataset)
+        if own is None:
+            return not (dataset == "Iris" and organizations == 8)
+        if protocol == "paper" or organizations == "by name":
+            return protocol != "paper" and own.by_name
+        return own.columns >= (2 if isinstance(organizations, str) else organizations)
+
+    def how_many(self, dataset: str, organizations: int | str) -> int | str:
+        """The number behind "most"."""
+        if dataset in self.own and organizations == "most":
+            return min(8, self.own[dataset].columns)
+        return how_many(dataset, organizations)
+
+    def with_own(self, shapes: Mapping[str, OwnShape]) -> TableSpec:
+        """With a user's own data sets; deep tables take none."""
+        if self.deep or not shapes:
+            return self
+        return self.model_copy(update={"sets": [*self.sets, *shapes], "own": dict(shapes)})
 
     def cells_at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Cell]:
         """The runs behind one figure: one per seed."""
@@ -208,7 +236,7 @@ class TableSpec(BaseModel):
         return [
             Cell(
                 dataset=dataset,
-                organizations=1 if together else how_many(dataset, organizations),
+                organizations=1 if together else self.how_many(dataset, organizations),
                 protocol=protocol,
                 seed=seed,
                 method=row.method,
@@ -231,7 +259,7 @@ class TableSpec(BaseModel):
     def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
         """How many runs are behind one figure."""
         of_table = self.seeds.get(dataset, 1 if self.deep else 4)
-        wanted = _by_size(row.seeds, how_many(dataset, organizations), of_table)
+        wanted = _by_size(row.seeds, self.how_many(dataset, organizations), of_table)
         return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
 
 
@@ -242,11 +270,6 @@ def how_many(dataset: str, organizations: int | str) -> int | str:
     (4, 8, 2)
     """
     return (4 if dataset == "Iris" else 8) if organizations == "most" else organizations
-
-
-def _possible(dataset: str, organizations: int | str) -> bool:
-    """Iris has four columns: no eight organizations."""
-    return not (dataset == "Iris" and organizations == 8)
 
 
 def _by_size(value: BySize, organizations: int | str, default: int) -> int:
@@ -283,6 +306,23 @@ def _check_privacy(row: RowSpec) -> None:
         raise ValueError(f"privacy and leak are about what GAL sends, not method {row.method!r}")
 
 
+def _methods(asked: str, ours: Collection[str]) -> Collection[str]:
+    """Ours; also those that packages bring, if it is none of ours: looking for them takes a while."""
+    return ours if asked in ours else dict.fromkeys([*ours, *brought_methods()])
+
+
+def _check_rows(deep: bool, rows: Iterable[RowSpec]) -> None:
+    """Methods, local models and options are such as the table can have."""
+    kind = "deep tables" if deep else "tables that are not deep"
+    for row in rows:
+        methods = DEEP_METHODS if deep else _methods(row.method, METHODS)
+        _check(f"method for {kind} (row {row.name!r})", [row.method], methods)
+        _check(f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if deep else MODELS)
+        if row.method == "gal" and not deep:
+            _check(f"option (row {row.name!r})", row.options, OPTIONS)
+        _check_where(row, deep=deep)
+
+
 def _check_where(row: RowSpec, *, deep: bool) -> None:
     if deep and (row.leak or row.privacy is not None):
         raise ValueError(f"row {row.name!r}: privacy and leak are for tables that are not deep")
@@ -299,12 +339,56 @@ def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 
+def read_own_tables(folder: Path, known: Mapping[str, TableSpec]) -> dict[str, TableSpec]:
+    """The tables we have and those of a user's folder: a table, or folders of
+    tables; a folder without ``table.toml`` that is called as one of ours adds its rows to it.
+    """
+    if not folder.is_dir():
+        raise InvalidInputError(f"--rows {str(folder)!r} is no folder")
+    if (folder / "table.toml").exists():
+        folders = [folder.resolve()]
+    else:
+        folders = [one for one in sorted(folder.iterdir()) if one.is_dir() and any(one.glob("*.toml"))]
+    if not folders:
+        raise InvalidInputError(
+            f"--rows {str(folder)!r} holds no tables: expected NAME/table.toml with rows beside it, or rows "
+            "for one of ours, as NAME/ROW.toml"
+        )
+    tables = dict(known)
+    for one in folders:
+        tables[one.name] = _own_table(one, known.get(one.name))
+    return tables
+
+
+def _own_table(folder: Path, known: TableSpec | None) -> TableSpec:
+    if (folder / "table.toml").exists():
+        if known is not None:
+            raise InvalidInputError(
+                f"{str(folder / 'table.toml')!r}: {folder.name} is one of our tables: give yours another "
+                "name, or leave table.toml out to add rows to ours"
+            )
+        return _read_table(folder)
+    if known is None:
+        raise InvalidInputError(f"{str(folder)!r} has no table.toml, and there is no table {folder.name}")
+    rows = _read_rows(folder)
+    taken = sorted({row.name for row in known.rows} & {row.name for row in rows})
+    if taken:
+        raise InvalidInputError(f"{str(folder)!r}: {folder.name} has rows {', '.join(taken)} already")
+    try:
+        _check_rows(known.deep, rows)
+    except ValueError as error:
+        raise InvalidInputError(f"{str(folder)!r}: {error}") from error
+    return known.model_copy(update={"rows": [*known.rows, *rows], "part": folder.parent.resolve().name})
+
+
 def _read_table(folder: Path) -> TableSpec:
+    return _read(TableSpec, folder / "table.toml", {"name": folder.name, "rows": _read_rows(folder)})
+
+
+def _read_rows(folder: Path) -> list[RowSpec]:
     paths = [path for path in sorted(folder.glob("*.toml")) if path.name != "table.toml"]
-    rows = sorted(
-        (_read(RowSpec, path, {"name": path.stem}) for path in paths), key=lambda row: (row.order, row.name)
-    )
-    return _read(TableSpec, folder / "table.toml", {"name": folder.name, "rows": rows})
+    rows = (_read(RowSpec, path, {"name": path.stem}) for path in paths)
+    return sorted(rows, key=lambda row: (row.order, row.name))
 
 
 def _read(kind: type[Spec], path: Path, known: Mapping[str, Any]) -> Spec:

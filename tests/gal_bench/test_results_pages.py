@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmark_scripts import load_benchmark
+from gal_bench.pages.headline import headline_table, paper_table
 from gal_bench.specs import read_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -75,13 +77,46 @@ def test_leaks_on_the_page_are_those_of_the_csv_file(table: str) -> None:
             assert float(line["canaries low"]) < float(line["guarantee allows"]) + 0.05, line
 
 
-def test_the_first_page_opens_with_the_picture_and_has_the_summaries() -> None:
+def test_the_first_page_opens_with_five_rows_that_are_those_of_the_csv_files() -> None:
     text = (DOCS / "results.md").read_text(encoding="utf-8")
-    assert text.index("covered.png") < text.index("## In short")
-    page = (DOCS / "results-uci.md").read_text(encoding="utf-8")
-    said = [line for line in page.splitlines() if line.startswith("- ") and "covers" in line]
-    assert len(said) >= 3
-    assert all(line in text for line in said)
+    assert pages.open_with(text, DOCS / "results") == text, "run benchmarks/results_pages.py"
+    readme = pages.README.read_text(encoding="utf-8")
+    assert pages.open_with(readme, DOCS / "results", "docs/") == readme, "run benchmarks/results_pages.py"
+    table = headline_table(DOCS / "results")
+    assert table.count("\n") == 2 + 5
+    assert text.index(table) < text.index("covered.png")
+    place = ("GAL, residual network (ours)", "CIFAR10", "8")
+    [line] = [
+        one for one in figures("images") if (one["row"], one["data set"], one["organizations"]) == place
+    ]
+    assert f"**{float(line['final mean']):.1f}**" in table
+
+
+def test_the_count_against_the_paper_is_that_of_the_pages() -> None:
+    """Which count figures of runs; here it is verdicts in CSV files."""
+    for line in paper_table(DOCS / "results").splitlines()[2:]:
+        counts = " | ".join(line.split(" | ")[-4:])
+        name = line.split("](results-")[1].split(".md")[0]
+        text = (DOCS / f"results-{name}.md").read_text(encoding="utf-8")
+        said = re.findall(
+            r"(\d+) better, (\d+) alike, (\d+) worse by more than a standard deviation, of (\d+)",
+            joined(text),
+        )
+        tables = [" | ".join([*one]) + " |" for one in said] + text.splitlines()
+        assert any(row.endswith(counts) for row in tables), line
+
+
+def joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_prose_has_lines_of_at_most_110_characters(page: Path) -> None:
+    """Tables and pictures are as long as they are."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert [
+        line for line in text.splitlines() if len(line) > 110 and not line.startswith(("|", "![", "<!--"))
+    ] == []
 
 
 def test_generated_parts_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -93,6 +128,4 @@ def test_generated_parts_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> No
         == "by hand\n<!-- results: uci -->\n- said\n\n### 8 organizations\n\n| a |\n<!-- end of results "
         "-->\nmore\n"
     )
-    short = "<!-- summary: uci -->\nold\n<!-- end of summary -->"
-    assert pages.summary(short, tmp_path) == "<!-- summary: uci -->\n- said\n<!-- end of summary -->"
     assert pages.fill("<!-- results: none -->\nold\n<!-- end of results -->", tmp_path).count("old") == 1

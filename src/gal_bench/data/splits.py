@@ -65,7 +65,7 @@ class Split:
 def per_seed(dataset: Dataset, organizations: int, seed: int) -> Split:
     """Rows and columns drawn by seed, exactly as the authors' code draws them."""
     parts = random_partition(list(dataset.X.columns), organizations, seed)
-    return _split(dataset, draw_rows(len(dataset.y), seed), parts, PROTOCOLS[0])
+    return _split(dataset, draw_rows(len(dataset.y), seed), parts, PROTOCOLS[0], standardised=True)
 
 
 def skewed(dataset: Dataset, organizations: int, seed: int) -> Split:
@@ -74,7 +74,7 @@ def skewed(dataset: Dataset, organizations: int, seed: int) -> Split:
     parts = skewed_partition(
         dataset.X.iloc[train], dataset.y[train], organizations, classes=dataset.classes, seed=seed
     )
-    return _split(dataset, (train, test), parts, PROTOCOLS[0])
+    return _split(dataset, (train, test), parts, PROTOCOLS[0], standardised=True)
 
 
 def split_by_name(dataset: Dataset, seed: int) -> Split:
@@ -138,17 +138,31 @@ def draw_rows(n: int, seed: int) -> tuple[Positions, Positions]:
     return order[: int(0.8 * n)], order[int(0.8 * n) :]
 
 
-def _split(dataset: Dataset, rows: tuple[Positions, Positions], parts: Partition, protocol: str) -> Split:
+def _split(
+    dataset: Dataset,
+    rows: tuple[Positions, Positions],
+    parts: Partition,
+    protocol: str,
+    *,
+    standardised: bool = False,
+) -> Split:
     train, test = rows
     X_train, X_test = dataset.X.iloc[train], dataset.X.iloc[test]
-    if dataset.partition is None:  # a small set: numbers only
+    if standardised:  # as the authors do; large sets by name are left as they are
         X_train, X_test = z_scores(X_train, X_test)
     y = dataset.y
     return Split(X_train, y[train], X_test, y[test], parts, dataset.classes, dataset.name, protocol)
 
 
 def z_scores(X_train: pd.DataFrame, X_test: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """z-scores with the training rows' statistics, which each organization can compute on its own."""
-    mean, spread = X_train.mean(), X_train.std(ddof=1)
+    """z-scores with the training rows' statistics, which each organization can compute on its own.
+
+    Columns that are not numbers stay as they are.
+    """
+    numbers = [name for name in X_train if pd.api.types.is_numeric_dtype(X_train[name].dtype)]
+    mean, spread = X_train[numbers].mean(), X_train[numbers].std(ddof=1)
     spread = spread.where(spread > 0, 1.0)
-    return (X_train - mean) / spread, (X_test - mean) / spread
+    scaled = [(X[numbers] - mean) / spread for X in (X_train, X_test)]
+    if len(numbers) == X_train.shape[1]:
+        return scaled[0], scaled[1]
+    return X_train.assign(**scaled[0]), X_test.assign(**scaled[1])

@@ -27,7 +27,8 @@ def methods(run: Run) -> Iterator[TableFinding]:
             share = share_covered(here["alone"].mean, here["gal"].mean, here["joint"].mean)
             size = who(here["gal"].organizations)
             words = f"{dataset}, {size}: GAL covers {share:.1%} of the way from Alone to Joint."
-            yield TableFinding(f"covered by GAL on {dataset}", share, words)
+            cells = {"": f"{dataset}, {size}", "GAL covers of the way from Alone to Joint": f"{share:.1%}"}
+            yield TableFinding(f"covered by GAL on {dataset}", share, words, cells)
 
 
 def _with_most_organizations(run: Run, dataset: str) -> dict[str, Figure]:
@@ -48,6 +49,13 @@ def _headline(figure: Figure) -> TableFinding:
         figure.mean,
         f"{place}, {figure.row.label}: {NAMES[figure.metric]} {figure.mean:.{digits}f} for the final model "
         f"({seeds}){paper}.",
+        {
+            "": place,
+            "row": figure.row.label,
+            "measure": NAMES[figure.metric],
+            "final model": f"{figure.mean:.{digits}f} ({seeds})",
+            "the paper's best round on the test rows": "" if figure.paper is None else f"{figure.paper.mean}",
+        },
     )
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+WIDTH = 110
+"""Of a line of prose."""
 
 
 @dataclass(frozen=True)
@@ -13,6 +17,8 @@ class TableFinding:
     name: str
     value: float
     words: str
+    cells: Mapping[str, str] = field(default_factory=dict)
+    """The same by heading, where several such findings stand better in a small table."""
 
 
 def share_covered(alone: float, reached: float, joint: float) -> float:
@@ -24,6 +30,29 @@ def share_covered(alone: float, reached: float, joint: float) -> float:
     return (reached - alone) / (joint - alone) if joint != alone else float("nan")
 
 
-def as_list(found: Sequence[TableFinding]) -> str:
-    """Markdown."""
-    return "\n".join(f"- {one.words}" for one in found)
+def as_markdown(found: Sequence[TableFinding]) -> str:
+    """Those with the same headings as a table, wherever they stand; then the others as a list."""
+    groups: dict[tuple[str, ...], list[TableFinding]] = {}
+    for one in found:
+        groups.setdefault(tuple(one.cells), []).append(one)
+    tables = [_table(headings, rows) for headings, rows in groups.items() if headings and len(rows) > 1]
+    single = [one for one in found if not one.cells or len(groups[tuple(one.cells)]) == 1]
+    said = "\n".join(wrapped(f"- {one.words}", "  ") for one in single)
+    return "\n\n".join([*tables, *([said] if said else [])])
+
+
+def _table(headings: Sequence[str], rows: Sequence[TableFinding]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(one.cells.values()) + " |" for one in rows)])
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Prose in lines of at most 110 characters.
+
+    >>> print(wrapped("- " + "word " * 25, "  "))
+    - word word word word word word word word word word word word word word word word word word word word word
+      word word word word
+    """
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

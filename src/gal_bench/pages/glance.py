@@ -37,8 +37,8 @@ def glance(run: Run) -> str:
         cells = [_cell(figures.get((dataset, organizations, name))) for name in names]
         lines.append(f"| {dataset}{size} | " + " | ".join(cells) + " |")
     said = (
-        f"Final models, then the paper's figure. {MARKS['better']} better, {MARKS['worse']} worse than "
-        "the paper by more than the larger standard deviation."
+        f"Final models, then the paper's figure: {MARKS['better']} better, {MARKS['worse']} worse by more "
+        "than the larger standard deviation."
     )
     return "\n".join([said, "", *lines])
 

@@ -25,38 +25,51 @@ def leakage_findings(run: Run) -> Iterator[TableFinding]:
             outcomes = [one for place in places for one in run.at(row, *place)]
             leak = leak_of(outcomes)
             if leak is not None:
-                said = f"Protocol *{protocol}*, {row.label}: {_guessed(row, leak)}{_allowed(outcomes, leak)}"
+                bound, kept = _allowed(outcomes, leak), _kept(run, row, protocol)
+                words = (
+                    f"Protocol *{protocol}*, {row.label}: the best attack guesses {leak.canaries} of "
+                    f"{leak.canaries.of} canaries{_known(row, leak, ' ({})')}"
+                )
+                words += f", the guarantee allows {bound}" if bound else ", nothing is guaranteed"
+                words += (
+                    f"; {kept[0]} of what assistance gains over Alone is left ({kept[1]})" if kept else ""
+                )
+                cells = {
+                    "protocol": f"*{protocol}*",
+                    "row": row.label,
+                    "the best attack guesses": f"{leak.canaries} of {leak.canaries.of} canaries",
+                    "note": _known(row, leak, "{}"),
+                    "allowed": bound or "nothing is guaranteed",
+                    "left of what assistance gains over Alone": f"{kept[0]} ({kept[1]})" if kept else "",
+                }
                 name = f"canaries guessed, {row.label}, {protocol}"
-                yield TableFinding(name, leak.canaries.value, f"{said}{_kept(run, row, protocol)}.")
+                yield TableFinding(name, leak.canaries.value, f"{words}.", cells)
 
 
-def _guessed(row: RowSpec, leak: Leak) -> str:
-    """What the best attack gets; and without the label holder's outputs, if it
-    is given them and that matters.
-    """
-    said = f"the best attack guesses {leak.canaries} of {leak.canaries.of} canaries"
+def _known(row: RowSpec, leak: Leak, put: str) -> str:
+    """What the best attack gets without the label holder's outputs, if it is given them and that matters."""
     if row.privacy is None and leak.uninformed.right == leak.uninformed.of:
-        return f"{said} (every training label is known to every organization)"
+        return put.format("every training label is known to every organization")
     if leak.uninformed.right < leak.canaries.right:
-        return f"{said} ({percent(leak.uninformed)} without knowing the label holder's outputs)"
-    return said
+        return put.format(f"{percent(leak.uninformed)} without knowing the label holder's outputs")
+    return ""
 
 
 def _allowed(outcomes: Sequence[Outcome], leak: Leak) -> str:
     """The mean of what the guarantees allow for these canaries: it depends on the number of classes."""
     if leak.bound is None:
-        return ", nothing is guaranteed"
+        return ""
     counts = [(one.leak["bound"], one.leak["attacks"][leak.attack]["canaries"][1]) for one in outcomes]
     mean = sum(bound * count for bound, count in counts) / max(sum(count for _, count in counts), 1)
-    return f", the guarantee allows {allowed(mean)}"
+    return allowed(mean)
 
 
-def _kept(run: Run, row: RowSpec, protocol: str) -> str:
+def _kept(run: Run, row: RowSpec, protocol: str) -> tuple[str, str] | None:
     """How much of what GAL without a mechanism gains over Alone is left, where that is
-    more than a standard deviation.
+    more than a standard deviation; and of how many figures this is the median.
     """
     if row.privacy is None:
-        return ""
+        return None
     figures = {
         (one.row.name, one.dataset, one.organizations): one
         for one in figures_of(run)
@@ -69,12 +82,7 @@ def _kept(run: Run, row: RowSpec, protocol: str) -> str:
             continue
         if ahead(plain, alone) > max(alone.std, plain.std):
             kept.append(share_covered(alone.mean, one.mean, plain.mean))
-    if not kept:
-        return ""
-    return (
-        f"; {100 * np.median(kept):.0f} % of what assistance gains over Alone is left (median of "
-        f"{len(kept)} figures)"
-    )
+    return (f"{100 * np.median(kept):.0f} %", f"median of {len(kept)} figures") if kept else None
 
 
 def guarantees(run: Run) -> Iterator[TableFinding]:
@@ -121,9 +129,15 @@ def _against_laplace(run: Run, organizations: int | str) -> Iterator[TableFindin
     )
     said += f" (not on {', '.join(worse)})" if worse else ""
     said += f"; none of our ε is as tight on {', '.join(too_many)}" if too_many else ""
-    yield TableFinding(
-        f"noisy labels against the paper's Laplace, {organizations}", len(good) / len(gains), f"{said}."
-    )
+    cells = {
+        "organizations": str(organizations),
+        "noisy labels, with the largest ε that allows no more than attacks found under the paper's Laplace: "
+        "at least as accurate on": f"{len(good)} of {len(gains)} sets",
+        "not on": ", ".join(worse),
+        "none of our ε is as tight on": ", ".join(too_many),
+    }
+    name = f"noisy labels against the paper's Laplace, {organizations}"
+    yield TableFinding(name, len(good) / len(gains), f"{said}.", cells)
 
 
 def _as_tight(figures: Sequence[Figure], theirs: Figure) -> Figure | None:

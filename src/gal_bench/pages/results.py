@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gal.errors import MissingExtraError
-from gal_bench.pages.findings import as_list
+from gal_bench.pages.findings import as_markdown, wrapped
 from gal_bench.pages.glance import glance
 from gal_bench.pages.provenance import whereabouts
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import legend, to_csv, to_markdown
 from gal_bench.runner import Run
-from gal_bench.specs import TableSpec, how_many
+from gal_bench.specs import TableSpec
 
 
 def narrow(
@@ -27,7 +27,7 @@ def narrow(
     kept_sets = [name for name in table.sets if not sets or name in sets]
     kept_organizations = []
     for one in table.organizations:
-        here = [name for name in kept_sets if not organizations or how_many(name, one) in organizations]
+        here = [name for name in kept_sets if not organizations or table.how_many(name, one) in organizations]
         if here:
             kept_organizations.append(one)
             kept_sets = here if one == "most" else kept_sets
@@ -37,16 +37,16 @@ def narrow(
             "protocols": [name for name in table.protocols if not protocols or name in protocols],
             "organizations": kept_organizations,
             "most_seeds": seeds,
-            "part": _words(organizations, protocols, sets, seeds),
+            "part": _words(table.part, organizations, protocols, sets, seeds),
         }
     )
     return part if any(True for row in part.rows for _ in part.cells(row)) else None
 
 
 def _words(
-    organizations: Sequence[int], protocols: Sequence[str], sets: Sequence[str], seeds: int | None
+    part: str, organizations: Sequence[int], protocols: Sequence[str], sets: Sequence[str], seeds: int | None
 ) -> str:
-    chosen = [*map(str, organizations), *protocols, *sets]
+    chosen = [*([part] if part else []), *map(str, organizations), *protocols, *sets]
     if seeds is not None and seeds < 4:
         chosen.append(f"{seeds} seeds")
     return "-".join(word.replace(" ", "-") for word in chosen)
@@ -78,5 +78,6 @@ def whole(runs: Sequence[Run]) -> Mapping[str, Run]:
 def page(run: Run) -> str:
     """A table in Markdown with its summary and how to read it."""
     title, _, rest = to_markdown(run).partition("\n\n")
-    parts = (title, glance(run), as_list(findings(run)), whereabouts(run), legend(run), rest.rstrip("\n"))
+    prose = (wrapped(whereabouts(run)), wrapped(legend(run)))
+    parts = (title, glance(run), as_markdown(findings(run)), *prose, rest.rstrip("\n"))
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,7 +50,25 @@ def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[st
     }
 
 
-def _share_covered(run: Run, organizations: int | str, row: str) -> tuple[float, str] | None:
+@dataclass(frozen=True)
+class _Covered:
+    """Mean share of the way from Alone to Joint, over how many sets, and where there is no such way."""
+
+    share: float
+    sets: int
+    short: list[str]
+
+    @property
+    def words(self) -> str:
+        left_out = (
+            f"; without {', '.join(self.short)}, where Joint is within a standard deviation of Alone"
+            if self.short
+            else ""
+        )
+        return f"mean over {self.sets} sets{left_out}"
+
+
+def _share_covered(run: Run, organizations: int | str, row: str) -> _Covered | None:
     """Mean over the sets on which Joint and Alone differ by more than a
     standard deviation, and which do not.
     """
@@ -69,10 +88,7 @@ def _share_covered(run: Run, organizations: int | str, row: str) -> tuple[float,
             shares.append(share_covered(alone.mean, figures[(row, dataset)].mean, joint.mean))
     if not shares:
         return None
-    left_out = (
-        f"; without {', '.join(short)}, where Joint is within a standard deviation of Alone" if short else ""
-    )
-    return float(np.mean(shares)), f"mean over {len(shares)} sets{left_out}"
+    return _Covered(float(np.mean(shares)), len(shares), short)
 
 
 def _means(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[str, float]]:
@@ -89,10 +105,15 @@ def _uci(run: Run) -> Iterator[TableFinding]:
         if found is not None:
             yield TableFinding(
                 f"covered by GAL-Linear, {organizations} organizations",
-                found[0],
-                f"{organizations} organizations, per seed: GAL with linear models covers {found[0]:.1%} of "
-                "the way "
-                f"from Alone to Joint ({found[1]}).",
+                found.share,
+                f"{organizations} organizations, per seed: GAL with linear models covers {found.share:.1%} "
+                f"of the way from Alone to Joint ({found.words}).",
+                {
+                    "organizations": str(organizations),
+                    "GAL, Linear covers of the way from Alone to Joint": f"{found.share:.1%}",
+                    "mean over sets": str(found.sets),
+                    "without (Joint within a standard deviation of Alone)": ", ".join(found.short),
+                },
             )
     yield from _chosen_against_joint(run)
     for one in figures_of(run):
@@ -102,6 +123,11 @@ def _uci(run: Run) -> Iterator[TableFinding]:
                 one.mean,
                 f"GAL with gradient boosting on BostonHousing, {one.organizations} organizations: "
                 f"the final model's MAD is {one.mean:.2f}, the best round's {np.mean(one.best):.2f}.",
+                {
+                    "organizations": str(one.organizations),
+                    "GAL, GB on BostonHousing: MAD of the final model": f"{one.mean:.2f}",
+                    "of the best round": f"{np.mean(one.best):.2f}",
+                },
             )
 
 
@@ -122,6 +148,13 @@ def _chosen_against_joint(run: Run) -> Iterator[TableFinding]:
             "is better than "
             f"Joint with linear models on {len(better)} of {len(chosen)} sets"
             + (f" ({', '.join(better)})." if better else "."),
+            {
+                "organizations": str(organizations),
+                "GAL, local model chosen on validation rows: better than Joint, Linear on": (
+                    f"{len(better)} of {len(chosen)} sets"
+                ),
+                "which": ", ".join(better),
+            },
         )
 
 
@@ -143,7 +176,8 @@ def _noise(run: Run) -> Iterator[TableFinding]:
         yield TableFinding(
             f"weights on clearly worse than off, {protocol}",
             float(clearly),
-            f"Protocol *{protocol}*: it is worse by more than a standard deviation in {clearly} of them.",
+            f"Protocol *{protocol}*: with assistance weights it is worse by more than a standard deviation "
+            f"in {clearly} of {len(gains)} noisy cells.",
         )
         for kind, words in NOISES.items():
             here = [gain for place, gain in gains.items() if place[0].startswith(kind)]
@@ -166,6 +200,12 @@ def _at_least_as_good(protocol: str, which: str, gains: Sequence[float]) -> Iter
             "with equal "
             f"ones in {good} of {len(gains)} noisy cells ({good / len(gains):.1%}; {ties} of them are "
             "equal).",
+            {
+                "protocol": f"*{protocol}*",
+                "assistance weights against equal ones": which.removeprefix(", ") or "all noisy cells",
+                "at least as good": f"{good} of {len(gains)} ({good / len(gains):.1%})",
+                "of them equal": str(ties),
+            },
         )
 
 
@@ -189,6 +229,15 @@ def _improvements(run: Run) -> Iterator[TableFinding]:
             "the error (MAD, or share of wrong classes) "
             + ("rises" if np.median(gains) < 0 else "falls")
             + f" by {abs(np.median(gains)):.1f} % in the median set.",
+            {
+                "": row.label,
+                "better on": str(better),
+                "worse on": str(worse),
+                "of sets": str(len(pairs)),
+                "error (MAD, or share of wrong classes) in the median set": (
+                    ("+" if np.median(gains) < 0 else "−") + f"{abs(np.median(gains)):.1f} %"
+                ),
+            },
         )
 
 
@@ -200,15 +249,15 @@ def _error(figure: Figure) -> float:
 def _skewed(run: Run) -> Iterator[TableFinding]:
     found = _share_covered(run, run.table.organizations[0], "gal")
     if found is not None:
-        words = f"GAL covers {found[0]:.1%} of the way from Alone to Joint ({found[1]})."
-        yield TableFinding("covered by GAL, skewed partition", found[0], words)
+        words = f"GAL covers {found.share:.1%} of the way from Alone to Joint ({found.words})."
+        yield TableFinding("covered by GAL, skewed partition", found.share, words)
 
 
 def _scale(run: Run) -> Iterator[TableFinding]:
     rows = {row.name: row for row in run.table.rows}
     for dataset in run.table.sets:
         facts = {name: run.at(row, dataset, "by name", "per seed") for name, row in rows.items()}
-        fact = "auc" if "auc" in facts["gal"][0].facts else "accuracy"
+        fact = next(name for name in ("auc", "accuracy", "r2") if name in facts["gal"][0].facts)
         alone, gal, pooled = (
             float(np.mean([one.facts[fact] for one in facts[name]])) for name in ("alone", "gal", "pooled")
         )
@@ -219,6 +268,14 @@ def _scale(run: Run) -> Iterator[TableFinding]:
             f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({facts['pooled'][0].chosen}), GAL "
             "reaches "
             f"{gal:.4g}, which is {value:.1%} of the way ({fact}).",
+            {
+                "": dataset,
+                "measure": fact,
+                "alone": f"{alone:.4g}",
+                "GAL": f"{gal:.4g}",
+                "pooled": f"{pooled:.4g} ({facts['pooled'][0].chosen})",
+                "covered": f"{value:.1%}",
+            },
         )
 
 
@@ -238,7 +295,13 @@ def _complexity(run: Run) -> Iterator[TableFinding]:
             ratios.append(float(al / gal))
         value = float(np.median(ratios))
         yield TableFinding(
-            f"AL over GAL, {fact}", value, f"AL needs {value:.2g} {words} of GAL (median set)."
+            f"AL over GAL, {fact}",
+            value,
+            f"AL needs {value:.2g} {words} of GAL (median set).",
+            {
+                "in the median set": words.removeprefix("times the "),
+                "AL needs of GAL's": f"{value:.2g} times",
+            },
         )
 
 
@@ -273,4 +336,12 @@ def _against_the_paper(run: Run) -> Iterator[TableFinding]:
             f"Protocol *{protocol}*, {what} against the paper's figures: {counts['better']} better, "
             f"{counts['']} alike, "
             f"{counts['worse']} worse by more than a standard deviation, of {len(figures)}.",
+            {
+                "protocol": f"*{protocol}*",
+                "against the paper's figures": what,
+                "better": str(counts["better"]),
+                "alike": str(counts[""]),
+                "worse by more than a standard deviation": str(counts["worse"]),
+                "of": str(len(figures)),
+            },
         )

@@ -17,6 +17,7 @@ import numpy as np
 from gal_bench.cells import Outcome
 from gal_bench.deep_sets import DEEP_SETS, OFFICIAL
 from gal_bench.pages import leaks
+from gal_bench.pages.findings import wrapped
 from gal_bench.pages.leaks import Leak, leak_of
 from gal_bench.runner import Run
 from gal_bench.specs import Printed, RowSpec
@@ -178,7 +179,7 @@ def to_markdown(run: Run) -> str:
     """The table for people: one part per protocol and number of organizations."""
     parts = [f"# {run.table.title}"]
     if run.table.note:
-        parts.append(run.table.note)
+        parts.append(wrapped(run.table.note))
     body = _score_parts(run) if run.table.layout == "scores" else _fact_parts(run)
     return "\n\n".join([*parts, *body]) + "\n"
 

@@ -49,7 +49,10 @@ def public_of(split: Split) -> Public:
     """Of the split's data set."""
     if not split.classes:
         if split.dataset not in BOUNDS:
-            raise InvalidInputError(f"no public bounds of the labels of {split.dataset} are written down")
+            raise InvalidInputError(
+                f"no public bounds of the labels of {split.dataset} are written down: with privacy, "
+                f"numbers are learned of {', '.join(BOUNDS)} only, classes of any data set"
+            )
         return Public(None, BOUNDS[split.dataset])
     return Public(tuple(range(int(max(split.y_train.max(), split.y_test.max())) + 1)), None)
 

@@ -22,16 +22,18 @@ from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.options import AsJson
 from gal.errors import InvalidInputError, MissingExtraError
+from gal_bench.brought import brought_datasets
 from gal_bench.cache import Cache
 from gal_bench.cells import Cell, Sources
 from gal_bench.data.datasets import DATASETS
+from gal_bench.data.own_sets import OwnSets, find_own_sets
 from gal_bench.data.splits import PROTOCOLS
 from gal_bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
 from gal_bench.kept import read_kept
 from gal_bench.pages.results import narrow, write_results
 from gal_bench.plans import take, write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
-from gal_bench.specs import TableSpec, read_tables
+from gal_bench.specs import OwnShape, TableSpec, read_own_tables, read_tables
 
 ADVERSARIES = "adversaries"
 """Beside the tables of the paper, which names it as future work."""
@@ -48,7 +50,16 @@ class TablePart:
         list[str] | None,
         typer.Option(help="Only this protocol: 'per seed', 'paper' or (deep) 'official'; may be repeated."),
     ] = None
-    dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only this data set, or your own: a TOML file; may be repeated.", metavar="NAME|FILE"
+        ),
+    ] = None
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Folder with tables of your own, or rows for ours.", show_default=False),
+    ] = None
     seeds: Annotated[
         int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
     ] = None
@@ -101,7 +112,7 @@ def bench(
     where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest. "peers"
     is no table of the paper: GAL against what people would use instead.
     """
-    known = read_tables()
+    known = read_tables() if part.rows is None else read_own_tables(part.rows, read_tables())
     if listed:
         print_tables(known, as_json)
         return
@@ -109,13 +120,16 @@ def bench(
         _check_writable(work.results)
         bench_peers(part.dataset or [], part.seeds or 1, work.results, work.data_dir, as_json=as_json)
         return
-    _check_jobs(work.jobs)
-    _check_writable(work.results)
     if ADVERSARIES in (tables or []):
+        _check_jobs(work.jobs)
+        _check_writable(work.results)
         _bench_adversaries(tables or [], part, work, as_json)
         return
-    narrowed = _narrowed(_choose(tables or [], known), part)
-    started, cache, asked = time.perf_counter(), Cache(work.results / "cache"), part.dataset or []
+    asked, own = find_own_sets(part.dataset or [], work.data_dir)
+    narrowed = _narrowed(_choose(tables or [], known), part, asked, own)
+    _check_jobs(work.jobs)
+    _check_writable(work.results)
+    started, cache = time.perf_counter(), Cache(work.results / "cache", own.digests)
     kept = {} if deep_runs.anew else read_kept()
     if deep_runs.taken is not None:
         _take(deep_runs.taken, cache)
@@ -126,7 +140,7 @@ def bench(
     deep_sets = _to_run_here(narrowed, cache, asked, kept) if deep_runs.deep else []
     options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "n_jobs": work.jobs}
     with _progress(quiet=as_json) as observer:
-        runs = run_tables(narrowed, cache, _sources(work.data_dir), on_run=observer, **options)
+        runs = run_tables(narrowed, cache, _sources(work.data_dir, own), on_run=observer, **options)
     written, no_pictures = write_results(runs, work.results)
     if as_json:
         typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
@@ -160,20 +174,33 @@ def _check_jobs(jobs: int) -> None:
         raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
 
 
-def _narrowed(chosen: Sequence[TableSpec], part: TablePart) -> list[TableSpec]:
+def _narrowed(
+    chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str], own: OwnSets
+) -> list[TableSpec]:
     """What is asked for of these tables."""
-    protocols, sets = part.protocol or [], part.dataset or []
+    protocols = part.protocol or []
     _check("protocol", protocols, (*PROTOCOLS, OFFICIAL))
-    _check("data set", sets, (*DATASETS, *DEEP_SETS))
+    _check("data set", sets, (*DATASETS, *DEEP_SETS, *brought_datasets(), *own.sets))
+    shapes = {
+        name: OwnShape(columns=one.X.shape[1], by_name=one.partition is not None)
+        for name, one in own.sets.items()
+    }
     parts = [
         narrow(
-            table, organizations=part.organizations or [], protocols=protocols, sets=sets, seeds=part.seeds
+            table.with_own(shapes),
+            organizations=part.organizations or [],
+            protocols=protocols,
+            sets=sets,
+            seeds=part.seeds,
         )
         for table in chosen
     ]
     left = [one for one in parts if one is not None]
     if not left:
-        raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
+        why = ". A table by name needs [organizations] in your file; deep ones take none" if shapes else ""
+        raise InvalidInputError(
+            f"nothing is left of these tables: gal bench --list shows what they hold{why}"
+        )
     return left
 
 
@@ -238,9 +265,9 @@ def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
         raise InvalidInputError(f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}")
 
 
-def _sources(data_dir: Path | None) -> Sources:
+def _sources(data_dir: Path | None, own: OwnSets) -> Sources:
     reference = os.environ.get("GAL_REFERENCE")
-    return Sources(data_dir, Path(reference) if reference else None)
+    return Sources(data_dir, Path(reference) if reference else None, own.files)
 
 
 def _check_writable(folder: Path) -> None:

@@ -10,18 +10,29 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from gal.cli.evaluating.first_partition import first_partition, print_next
 from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson
 from gal.cli.screen.printing import ProgressLine
+from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
 
 
 def simulate_command(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file with all columns and the target.")],
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    organizations: Annotated[Path, typer.Option(help="TOML file: which columns each organization holds.")],
+    organizations: Annotated[
+        Path | None,
+        typer.Option(help="TOML file: which columns each organization holds.", show_default=False),
+    ] = None,
+    write_organizations: Annotated[
+        Path | None,
+        typer.Option(
+            help="Only write such a file, with a first partition to edit.", metavar="FILE", show_default=False
+        ),
+    ] = None,
     label_holder: Annotated[
         str | None, typer.Option(help="Who wants better predictions; default: the first organization.")
     ] = None,
@@ -49,6 +60,14 @@ def simulate_command(
     as_json: AsJson = False,
 ) -> None:
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
+    if write_organizations is not None:
+        print_next(table, target, write_organizations, first_partition(table, target, write_organizations))
+        return
+    if organizations is None:
+        raise InvalidInputError(
+            "say who holds which columns: --organizations FILE.toml; --write-organizations FILE.toml makes a "
+            "first one to edit"
+        )
     parts = read_organizations(organizations)
     found = run_simulation(
         read_table(table, target),
