@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,11 @@ from gal.engine.labels import plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
+from gal.evaluate.evidence import Evidence, Exchange, LearningCurve, software
 from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
+from gal.evaluate.quality import Quality
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -82,6 +84,14 @@ class Simulation:
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
     """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""
+    learning: Sequence[LearningCurve] = ()
+    """By part: losses by round."""
+    quality: Quality | None = None
+    """How the predictions fit the truth."""
+    exchange: Exchange | None = None
+    """What would move between the organizations, measured while the first part was learned."""
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    """How it was computed: rounds, parts, seed, versions of the software."""
 
     def worth(self) -> dict[str, float] | None:
         """What each of the others' shares is worth; None where nobody says what a point is."""
@@ -133,9 +143,11 @@ def simulate(
     X, y, chosen, setting = _question(
         table, target, organizations, metric, label_holder, local_models, rounds, seed
     )
+    names = setting.pop("class_names")
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
-    picked, outputs = _left_out_outputs(X, y, setting, splits, chosen, joining, say)
+    evidence = Evidence(chosen, names, setting["label_holder"])
+    picked, outputs = _left_out_outputs(X, y, setting, splits, joining, evidence, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
@@ -160,6 +172,13 @@ def simulate(
         assistance_used=joining.used,
         profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
         worth_per_point=worth_per_point,
+        learning=evidence.curves,
+        quality=evidence.quality(truth),
+        exchange=evidence.exchange,
+        setting={
+            **{"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
+            "software": software(),
+        },
     )
 
 
@@ -177,6 +196,7 @@ def assisted_model(
     X, y, _, setting = _question(
         table, target, organizations, "auto", label_holder, local_models, rounds, seed
     )
+    del setting["class_names"]
     return METHODS["gal"](**setting).fit(X, y)
 
 
@@ -193,7 +213,9 @@ def _question(
     """Columns, labels (classes as codes), how they are judged, and what every method is made with."""
     X, y, names = _read(table, target, organizations)
     chosen = metric_for(metric, y)
+    found, codes = np.unique(y, return_inverse=True) if chosen.classes else (None, y)
     setting = {
+        "class_names": None if found is None else found.tolist(),
         "classes": chosen.classes,
         "organizations": names,
         "label_holder": check_label_holder(names, label_holder),
@@ -201,7 +223,7 @@ def _question(
         "rounds": rounds,
         "random_state": seed,
     }
-    return X, np.unique(y, return_inverse=True)[1] if chosen.classes else y, chosen, setting
+    return X, codes, chosen, setting
 
 
 def _covered(scores: Mapping[str, Interval]) -> float | None:
@@ -214,8 +236,8 @@ def _left_out_outputs(
     y: NDArray[Any],
     setting: Mapping[str, Any],
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
-    metric: Metric,
     joining: Joining,
+    evidence: Evidence,
     say: OnStep,
 ) -> tuple[str, dict[str, NDArray[Any]]]:
     """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
@@ -226,9 +248,12 @@ def _left_out_outputs(
         models: dict[str, Any] = {}
         for name, method in COMPARED.items():
             options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
+            if name == "assisted":
+                options["on_message"] = evidence.message
             model = models[name] = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
-            outputs[name].append(metric.output(model, X.iloc[test]))
+            outputs[name].append(evidence.output(name, model, X.iloc[test]))
             picked = model.chosen_ if name == "pooled" else picked
+        evidence.learned(models["assisted"], len(train))
         joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
     return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
 

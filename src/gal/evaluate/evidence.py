@@ -1,0 +1,124 @@
+"""What a simulation keeps for a report, part by part: learning curves, what moved, what was said of rows."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.requests import FitRequest, Request
+from gal.core.state import Ensemble
+from gal.evaluate.metrics import Metric
+from gal.evaluate.quality import Quality, quality_of
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Mean losses before the first round and after each; None where nothing validates."""
+
+    train: Sequence[float]
+    validation: Sequence[float | None]
+    used: int
+    """So many rounds are used: the best validated ones."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What learning moves between the label holder and the others, measured once; bytes by organization."""
+
+    rows: int
+    """Rows learned from."""
+    trips: int
+    residuals: Mapping[str, int]
+    """From the label holder to each of the others."""
+    fitted: Mapping[str, int]
+    """From each of the others to the label holder."""
+
+
+@dataclass
+class Evidence:
+    """Collects while a simulation goes on."""
+
+    metric: Metric
+    classes: Sequence[Any] | None
+    """Names of the classes, whose codes are learned; None for numbers."""
+    holder: str
+    curves: list[LearningCurve] = field(init=False, default_factory=list)
+    exchange: Exchange | None = field(init=False, default=None)
+    _said: dict[str, list[NDArray[Any]]] = field(init=False, default_factory=lambda: defaultdict(list))
+    _trips: int = field(init=False, default=0)
+    _residuals: dict[str, int] = field(init=False, default_factory=lambda: defaultdict(int))
+    _fitted: dict[str, int] = field(init=False, default_factory=lambda: defaultdict(int))
+
+    def message(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
+        """A round trip of the first part: what goes to each of the others, and what comes back."""
+        if self.exchange is not None:
+            return
+        asked = False
+        for request, answers in zip(requests, replies, strict=True):
+            for name in request.organizations:
+                if name == self.holder:
+                    continue
+                asked = True
+                if isinstance(request, FitRequest):
+                    weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
+                    self._residuals[name] += request.residual.nbytes + weight
+                self._fitted[name] += getattr(answers[name], "nbytes", 0)
+        self._trips += asked
+
+    def output(self, name: str, model: Any, X: Any) -> NDArray[Any]:
+        """What the metric needs of a model's predictions of these rows; what a report needs is kept."""
+        if not self.metric.classes:
+            output = self.metric.output(model, X)
+            self._said[name].append(output)
+            return output
+        assert self.classes is not None
+        known = np.asarray(model.predict_proba(X))
+        whole = np.zeros((len(known), len(self.classes)))
+        whole[:, np.asarray(model.classes_, dtype=int)] = known
+        self._said[name].append(whole)
+        return known[:, 1] if self.metric.name == "auc" else self.metric.output(model, X)
+
+    def learned(self, assisted: Any, rows: int) -> None:
+        """The end of a part."""
+        self.curves.append(curve_of(assisted.ensemble_))
+        if self.exchange is None:
+            self.exchange = Exchange(rows, self._trips, dict(self._residuals), dict(self._fitted))
+
+    def quality(self, truth: NDArray[Any]) -> Quality:
+        """Of all parts together."""
+        said = {name: np.concatenate(parts) for name, parts in self._said.items()}
+        return quality_of(truth, said, self.classes)
+
+
+def curve_of(ensemble: Ensemble) -> LearningCurve:
+    """The losses of an ensemble's rounds."""
+    validation = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
+    return LearningCurve(
+        [ensemble.initial_train_loss, *(one.train_loss for one in ensemble.rounds)],
+        [loss if math.isfinite(loss) else None for loss in validation],
+        ensemble.n_rounds,
+    )
+
+
+def software() -> dict[str, str]:
+    """What computes, with versions."""
+    from gal import __version__
+
+    found = {"gal-learn": __version__, "Python": platform.python_version()}
+    for package in ("numpy", "scipy", "scikit-learn", "pandas"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+__all__ = ["Evidence", "Exchange", "LearningCurve", "curve_of", "software"]
