@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,19 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest, Request
-from gal.core.state import Ensemble
+from gal.engine.observing import LearningCurve, curve_of
 from gal.evaluate.metrics import Metric
 from gal.evaluate.quality import Quality, quality_of
-
-
-@dataclass(frozen=True)
-class LearningCurve:
-    """Mean losses before the first round and after each; None where nothing validates."""
-
-    train: Sequence[float]
-    validation: Sequence[float | None]
-    used: int
-    """So many rounds are used: the best validated ones."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +87,6 @@ class Evidence:
         return quality_of(truth, said, self.classes)
 
 
-def curve_of(ensemble: Ensemble) -> LearningCurve:
-    """The losses of an ensemble's rounds."""
-    validation = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
-    return LearningCurve(
-        [ensemble.initial_train_loss, *(one.train_loss for one in ensemble.rounds)],
-        [loss if math.isfinite(loss) else None for loss in validation],
-        ensemble.n_rounds,
-    )
-
-
 def software() -> dict[str, str]:
     """What computes, with versions."""
     from gal import __version__
@@ -121,4 +100,4 @@ def software() -> dict[str, str]:
     return found
 
 
-__all__ = ["Evidence", "Exchange", "LearningCurve", "curve_of", "software"]
+__all__ = ["Evidence", "Exchange", "software"]

@@ -1,4 +1,4 @@
-"""How predictions fit the truth, in few numbers: ROC curves, calibration, and how many of each class are right.
+"""How predictions fit the truth, in few numbers: ROC curves, calibration, and what is right of each class.
 
 No row of a table is in them: curves are thinned out, and everything else is counted in groups of rows.
 """
@@ -86,7 +86,7 @@ def quality_of(truth: NDArray[Any], said: Mapping[str, Floats], classes: Sequenc
 
 
 def _groups(predicted: Floats) -> list[NDArray[np.intp]]:
-    """Rows in order of what is predicted, in groups of about the same size; equal predictions stay together."""
+    """Rows by what is predicted, in groups of about the same size; equal predictions stay together."""
     order = np.argsort(predicted, kind="stable")
     wanted = max(min(GROUPS, len(order) // FEWEST), 1)
     ranked = predicted[order]
@@ -98,19 +98,19 @@ def _by_probability(predicted: Floats, right: NDArray[np.bool_]) -> list[Group]:
     found = []
     for rows in _groups(predicted):
         share = Share(int(right[rows].sum()), len(rows))
-        low, high = share.interval()
-        found.append(Group(*map(_short, (predicted[rows].mean(), share.value, low, high)), len(rows)))
+        found.append(_group(predicted[rows].mean(), share.value, share.interval(), len(rows)))
     return found
 
 
 def _by_value(truth: Floats, predicted: Floats) -> list[Group]:
     return [
-        Group(
-            *map(_short, (predicted[rows].mean(), truth[rows].mean(), *np.quantile(truth[rows], [0.1, 0.9]))),
-            len(rows),
-        )
+        _group(predicted[rows].mean(), truth[rows].mean(), np.quantile(truth[rows], [0.1, 0.9]), len(rows))
         for rows in _groups(np.asarray(predicted, dtype=np.float64))
     ]
+
+
+def _group(predicted: Any, true: Any, between: Any, rows: int) -> Group:
+    return Group(_short(predicted), _short(true), _short(between[0]), _short(between[1]), rows)
 
 
 def _roc(positive: NDArray[np.bool_], score: Floats) -> list[tuple[float, float]]:

@@ -20,10 +20,11 @@ from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, Strati
 
 from gal.core.shares import Earned, Shares
 from gal.engine.labels import plain_labels
+from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
-from gal.evaluate.evidence import Evidence, Exchange, LearningCurve, software
+from gal.evaluate.evidence import Evidence, Exchange, software
 from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
@@ -99,6 +100,18 @@ class Simulation:
             return None
         return worth_of(self.shares, self.worth_per_point, self.metric)
 
+    def plot_rounds(self, ax: Any = None) -> Any:
+        """Losses by round on an axis of matplotlib; the display has ``ax_`` and ``figure_``."""
+        return _drawn("plot_rounds", self, ax)
+
+    def plot_contributions(self, ax: Any = None) -> Any:
+        """Who earned what of the gain, with intervals; the display has ``ax_`` and ``figure_``."""
+        return _drawn("plot_contributions", self, ax)
+
+    def plot_calibration(self, ax: Any = None) -> Any:
+        """Predicted against true, in groups of rows; the display has ``ax_`` and ``figure_``."""
+        return _drawn("plot_calibration", self, ax)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
         facts = asdict(self)
@@ -109,6 +122,12 @@ class Simulation:
         facts["verdicts"] = {} if self.shares is None else self.shares.verdicts()
         facts["worth"] = self.worth()
         return facts
+
+
+def _drawn(name: str, found: Simulation, ax: Any) -> Any:
+    from gal import evaluate
+
+    return getattr(evaluate, name)(found, ax=ax)
 
 
 def simulate(

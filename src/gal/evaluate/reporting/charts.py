@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gal.core.shares import Shares
-from gal.evaluate.evidence import LearningCurve
+from gal.engine.observing import LearningCurve
 from gal.evaluate.quality import Group, Quality
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
 from gal.evaluate.wording import number, shown_coalitions
@@ -92,7 +92,8 @@ def levels_chart(facts: ReportFacts) -> Dots | None:
         return None
     said = "; ".join(f"{one.name} {_with_interval(one)}" for one in facts.levels)
     cells = Cells(["", facts.measure, "95 % confidence"], [_level_row(one) for one in facts.levels])
-    return Dots("scores", "How well", f"{facts.measure}: {said}.", facts.measure, facts.levels, cells)
+    axis = f"{facts.measure} (lower is better)" if facts.lower_is_better else facts.measure
+    return Dots("scores", "How well", f"{axis}: {said}.", axis, facts.levels, cells)
 
 
 def contributions_chart(shares: Shares, measure: str, worth: object = None) -> Dots | None:
@@ -166,13 +167,16 @@ def roc_chart(quality: Quality) -> Curves | None:
     ]
     at = (0.05, 0.1, 0.2, 0.5)
     rows = [
-        [f"{share:.0%}", *(f"{np.interp(share, *_columns(one.points)):.0%}" for one in traces)] for share in at
+        [f"{share:.0%}", *(f"{np.interp(share, *_columns(one.points)):.0%}" for one in traces)]
+        for share in at
     ]
     cells = Cells(["wrongly marked", *(one.name for one in traces)], rows)
     said = ", ".join(f"{one.name} {np.interp(0.1, *_columns(one.points)):.0%}" for one in traces)
-    alt = f"ROC curves. Where 10 % of the negative rows are wrongly marked, of the positive ones are found: {said}."
+    alt = f"ROC curves. Where 10 % of the negative rows are wrongly marked, positive ones found: {said}."
     across, up = "negative rows wrongly marked", "positive rows found"
-    return Curves("roc", "Finding the positive rows", alt, across, up, traces, cells, diagonal=True, unit=True)
+    return Curves(
+        "roc", "Finding the positive rows", alt, across, up, traces, cells, diagonal=True, unit=True
+    )
 
 
 def calibration_chart(quality: Quality, subject: str = "the label") -> Curves | None:

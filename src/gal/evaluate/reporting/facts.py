@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gal.core.shares import Shares
-from gal.evaluate.evidence import LearningCurve
+from gal.engine.observing import LearningCurve
 from gal.evaluate.profile import Remark
 from gal.evaluate.quality import Quality
 
@@ -42,7 +42,8 @@ class ReportFacts:
     more: Sequence[str] = ()
     """Further sentences below the answer."""
     measure: str
-    """What scores are called: "AUC", "log loss (lower is better)"."""
+    """What scores are called: "AUC", "log loss"."""
+    lower_is_better: bool = False
     levels: Sequence[Level]
     judged: str
     """Which rows judged, and how."""
@@ -54,6 +55,7 @@ class ReportFacts:
     quality: Quality | None = None
     subject: str = "the label"
     """What is predicted: for the words at its pictures."""
+    left_title: str = "What would leave each house"
     left: Cells | None = None
     """What left, or would leave, each house."""
     left_words: Sequence[str] = ()

@@ -15,15 +15,15 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for this page: nothing; and it runs nothing."""
 
 
-def page_of(facts: ReportFacts, written: str) -> str:
-    """The whole file; ``written`` says when."""
+def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> str:
+    """The whole file; ``written`` says when, ``for_machines`` adds what ``--json`` prints."""
     charts = charts_of(facts)
     sections = [
         _section("How well", _figure(charts, "scores"), _p(facts.judged, "dim")),
         _section("Who brings what", *_partners(facts, charts)),
         _section("Learning, round by round", *_learning(facts, charts)),
         _section("How predictions fit the truth", *_quality(facts, charts)),
-        _section("What left each house" if _real(facts) else "What would leave each house", *_left(facts)),
+        _section(facts.left_title, *_left(facts)),
         _section("Privacy: what others could learn", *_privacy(facts)),
         _section("What was in the table", *_table(facts)),
         _section("Versions", "" if facts.versions is None else _cells(facts.versions)),
@@ -36,7 +36,7 @@ def page_of(facts: ReportFacts, written: str) -> str:
         f"<title>{escape(facts.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
         f"{_head(facts)}\n{''.join(sections)}"
         f"<footer>{_p(f'Written by gal-learn, {written}. No row of any table is in this file.')}</footer>\n"
-        f"</main>{_for_machines(facts.plain)}</body></html>\n"
+        f"</main>{_for_machines(facts.plain) if for_machines else ''}</body></html>\n"
     )
 
 
@@ -52,10 +52,6 @@ def _for_machines(plain: Mapping[str, object]) -> str:
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return f'<script type="application/json" id="facts">{text}</script>'
-
-
-def _real(facts: ReportFacts) -> bool:
-    return facts.left is not None and "left" in facts.left.header
 
 
 def _section(title: str, *parts: str) -> str:
@@ -92,7 +88,9 @@ def _cells(cells: Cells, *, numbers: bool = False) -> str:
         for row in cells.rows
     )
     kind = ' class="numbers"' if numbers else ""
-    return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
 
 
 def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
@@ -132,7 +130,7 @@ def _quality(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     said = {
         "two classes": "On the dotted line a probability means what it says. Bars are 95 % intervals.",
         "classes": "On the dotted line the model is as often right as it is sure. Bars are 95 % intervals.",
-        "numbers": "On the dotted line predictions are right on average. Bars hold the middle 80 % of the rows.",
+        "numbers": "On the dotted line predictions are right on average. Bars hold the middle 80 % of rows.",
     }[facts.quality.kind]
     return [
         _p(f"{facts.quality.rows:,} rows that were not fitted, in groups with similar predictions.", "dim"),
@@ -161,7 +159,9 @@ def _table(facts: ReportFacts) -> list[str]:
         )
         parts.append(f'<h3>Look at this first</h3><ul class="remarks">{items}</ul>')
     elif facts.remarked:
-        parts.append(_p("Nothing stands out: no constant, empty, id-like or date-like column, no rare class."))
+        parts.append(
+            _p("Nothing stands out: no constant, empty, id-like or date-like column, no rare class.")
+        )
     return parts
 
 

@@ -30,8 +30,8 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
             _level("all columns in one place", found.pooled),
         ],
         judged=(
-            f"{found.predicted_rows:,} of {found.rows:,} rows, each predicted by models that had not seen it; "
-            "intervals are 95 % bootstraps over these rows."
+            f"{found.predicted_rows:,} of {found.rows:,} rows, each predicted by models that had not "
+            "seen it. Intervals are 95 % bootstraps over these rows."
         ),
         holder=found.label_holder,
         shares=found.shares,
@@ -82,8 +82,8 @@ def _more(found: Simulation) -> list[str]:
     unused = sum(not one for one in found.assistance_used)
     if unused and len(found.organizations) > 1:
         said.append(
-            f"In {unused} of {len(found.assistance_used)} parts of the cross-validation no organization helped "
-            "on the rows that validate: assistance is not used there."
+            f"In {unused} of {len(found.assistance_used)} parts of the cross-validation no organization "
+            "helped on the rows that validate: assistance is not used there."
         )
     return said
 
@@ -108,8 +108,8 @@ def _left_words(moved: Exchange | None) -> Sequence[str]:
     return [
         "This was computed in one place: nothing has left anybody's house. If the organizations did the same "
         "as nodes of their own, this is what would leave each house while they learn.",
-        f"Sizes were counted while the first part was learned: {moved.rows:,} rows, {moved.trips} round trips, "
-        "without what a network adds. Columns, column names, models and labels would stay where they are.",
+        f"Sizes were counted while the first part was learned: {moved.rows:,} rows, {moved.trips} round "
+        "trips, without what a network adds. Columns, column names, models and labels would stay.",
     ]
 
 
@@ -118,11 +118,11 @@ def _privacy(found: Simulation) -> list[str]:
     if not others:
         return ["Nobody else takes part: there is nothing that others could learn."]
     return [
-        f"What {', '.join(others)} could learn about {found.label_holder}: this was computed without a privacy "
-        f"mechanism. {statement(None).words.removeprefix('No privacy mechanism: ').capitalize()}",
-        f"What {found.label_holder} could learn about the others: fitted values depend on their columns. Who "
-        "has them for many rows and rounds can tell which rows are alike there, and no column by itself.",
-        "gal leakage attacks what would be sent, with and without a mechanism, and says what it gives away.",
+        f"What {', '.join(others)} could learn about {found.label_holder}: this was computed without "
+        f"protection. {statement(None).words}",
+        f"What {found.label_holder} could learn about the others: every fitted value tells something of "
+        "their columns. With few columns and many rounds one can come close to them.",
+        "How much that is, gal leakage measures: it attacks what would be sent, with and without protection.",
     ]
 
 

@@ -3,12 +3,12 @@
 STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--soft:#f4f5f7;--edge:#d9dce1;--ink:#1b1f24;--dim:#5a626d;
 --c0:#1f5fa8;--c1:#b2521a;--c2:#2c7a4b;--c3:#8a919c;--good:#1f7a45;--bad:#b3261e;--open:#8a6100}
-@media screen and (prefers-color-scheme:dark){:root{--paper:#14171b;--soft:#1d2126;--edge:#363c45;--ink:#e8eaed;
---dim:#a3abb6;--c0:#7cb3f2;--c1:#f0a067;--c2:#7fcf9f;--c3:#868e9a;--good:#74cf98;--bad:#f2938c;--open:#e3b95a}}
+@media screen and (prefers-color-scheme:dark){:root{--paper:#14171b;--soft:#1d2126;--edge:#363c45;
+--ink:#e8eaed;--dim:#a3abb6;--c0:#7cb3f2;--c1:#f0a067;--c2:#7fcf9f;--c3:#868e9a;--good:#74cf98;--bad:#f2938c;--open:#e3b95a}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
-body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,
-"Helvetica Neue",Arial,"Liberation Sans",sans-serif;overflow-wrap:anywhere}
+body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",
+Roboto,"Helvetica Neue",Arial,"Liberation Sans",sans-serif;overflow-wrap:anywhere}
 main{max-width:46rem;margin:0 auto;padding:2rem 1.25rem 4rem}
 header p{color:var(--dim);margin:.25rem 0}
 h1{font-size:1.7rem;line-height:1.25;margin:0 0 .25rem}
@@ -34,7 +34,8 @@ svg .tick,svg .axis{fill:var(--dim)}svg .name,svg .value{font-size:11.5px}svg .v
 .mark.c0{fill:var(--c0)}.mark.c1{fill:var(--c1)}.mark.c2{fill:var(--c2)}
 .range{stroke-width:5;stroke-linecap:round;opacity:.3}
 .line.faint{stroke-width:1;opacity:.35}
-.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1.25rem;margin:.25rem 0;padding:0;font-size:.88rem}
+.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1.25rem;margin:.25rem 0;
+padding:0;font-size:.88rem}
 .legend svg{width:28px;height:10px;margin-right:.45rem;vertical-align:middle}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.9rem;width:100%;font-variant-numeric:tabular-nums}
