@@ -67,6 +67,8 @@ class Curves:
     """Whether the line from the lower left to the upper right is drawn, where both axes say the same."""
     unit: bool = False
     """Whether both axes go from 0 to 1."""
+    whole: bool = False
+    """Whether the axis across counts."""
 
 
 Chart = Dots | Curves
@@ -155,7 +157,8 @@ def rounds_chart(curves: Sequence[LearningCurve], loss: str = "loss") -> Curves 
     mean = ", mean of all parts" if len(curves) > 1 else ""
     header = ["round", f"fitted rows{mean}", *([f"rows that validate{mean}"] if validated else [])]
     up = f"{loss} (lower is better)"
-    return Curves("rounds", "Learning, round by round", f"{alt}.", "round", up, traces, Cells(header, rows))
+    cells = Cells(header, rows)
+    return Curves("rounds", "Learning, round by round", f"{alt}.", "round", up, traces, cells, whole=True)
 
 
 def roc_chart(quality: Quality) -> Curves | None:
@@ -172,10 +175,11 @@ def roc_chart(quality: Quality) -> Curves | None:
     ]
     cells = Cells(["wrongly marked", *(one.name for one in traces)], rows)
     said = ", ".join(f"{one.name} {np.interp(0.1, *_columns(one.points)):.0%}" for one in traces)
-    alt = f"ROC curves. Where 10 % of the negative rows are wrongly marked, positive ones found: {said}."
-    across, up = "negative rows wrongly marked", "positive rows found"
+    positive = _positive(quality)
+    alt = f"ROC curves. Where 10 % of the other rows are wrongly marked, rows of {positive} found: {said}."
+    across, up = "other rows wrongly marked", f"rows of {positive} found"
     return Curves(
-        "roc", "Finding the positive rows", alt, across, up, traces, cells, diagonal=True, unit=True
+        "roc", f"Finding rows of {positive}", alt, across, up, traces, cells, diagonal=True, unit=True
     )
 
 
@@ -206,10 +210,10 @@ def calibration_chart(quality: Quality, subject: str = "the label") -> Curves | 
         ),
         "two classes": (
             "Can its probabilities be believed?",
-            "predicted probability",
-            "share that was really positive",
-            ["predicted", "really positive", "95 % confidence", "rows"],
-            "In groups of rows with similar probabilities, predicted and really positive",
+            f"predicted probability of {_positive(quality)}",
+            f"share that was really {_positive(quality)}",
+            ["predicted", f"really {_positive(quality)}", "95 % confidence", "rows"],
+            "In groups of rows with similar probabilities, predicted and true shares",
         ),
         "classes": (
             "Can its probabilities be believed?",
@@ -243,6 +247,13 @@ def classes_chart(quality: Quality) -> Dots | None:
     header = ["class", "rows", "recognised", "95 % confidence", *(["alone"] if alone else [])]
     alt = f"Share of the rows of each class that are recognised: {said}."
     return Dots("classes", "Class by class", alt, "share recognised", dots, Cells(header, rows), zero=True)
+
+
+def _positive(quality: Quality) -> str:
+    """What the second of two classes is called."""
+    found = next(iter(quality.classes.values()), ())
+    name = found[1].name if len(found) == 2 else "the second class"
+    return name if len(name) <= 24 else name[:23] + "…"
 
 
 def _level_row(one: Level) -> list[str]:

@@ -114,8 +114,10 @@ def _draw_curves(chart: Curves, ax: Axes) -> None:
         marker = ("os^"[one.colour % 3]) if one.marked else ""
         ax.plot(xs, ys, label=_plain(one.name), marker=marker, markersize=5, **style)
     if chart.unit:
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, 1)
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_ylim(-0.02, 1.02)
+    if chart.whole:
+        ax.xaxis.get_major_locator().set_params(integer=True)
     if chart.diagonal:
         ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=":", zorder=1)
     ax.set_xlabel(_plain(chart.across))

@@ -123,7 +123,8 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
     known = {said: facts.get(key) for said, key in named.items()}
     curve = facts.get("learning")
     answer, verdict = _answer(facts, loss, shares)
-    rows = "" if shares is None else f": {shares.rows:,}, judged by {shares.judged_by}"
+    judged = "rows" if shares is None else f"{shares.rows:,} rows"
+    by = "" if shares is None else f" ({shares.judged_by})"
     return {
         "title": f"{name}: did assistance help?",
         "question": f"{name}: did assistance help {facts.get('label_holder')}?",
@@ -133,7 +134,7 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
         "measure": loss,
         "lower_is_better": True,
         "levels": [Level(said, float(value)) for said, value in known.items() if value is not None],
-        "judged": f"The mean {loss} on rows that were not fitted{rows}.",
+        "judged": f"The mean {loss} on {judged} that were not fitted{by}.",
         "holder": facts.get("label_holder"),
         "shares": shares,
         "curves": [] if curve is None else [LearningCurve(**curve)],

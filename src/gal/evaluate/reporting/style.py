@@ -24,6 +24,7 @@ figure>svg{display:block;width:100%;height:auto}
 figcaption{font-size:.85rem;color:var(--dim)}
 svg text{font-size:11px;fill:var(--ink);font-family:inherit}
 svg .tick,svg .axis{fill:var(--dim)}svg .name,svg .value{font-size:11.5px}svg .value{font-weight:600}
+svg .name,svg .value{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
 .grid{stroke:var(--edge);stroke-width:1}
 .zero{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3}
 .reach{stroke:var(--c0);stroke-width:5;stroke-linecap:round;opacity:.35}

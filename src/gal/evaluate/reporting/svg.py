@@ -10,7 +10,7 @@ from html import escape
 from gal.evaluate.reporting.charts import Chart, Curves, Dots, Trace
 from gal.evaluate.wording import number
 
-WIDTH, LEFT, RIGHT = 480, 58, 12
+WIDTH, LEFT, RIGHT = 480, 58, 16
 ROW = 38
 """Height of one name with its interval."""
 PLOT = 260
@@ -42,7 +42,7 @@ class _Scale:
         return round(self.start + share * (self.end - self.start), 1)
 
 
-def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
+def nice_ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
     """Round numbers that go from below the lowest to above the highest value.
 
     >>> nice_ticks(0.71, 0.93)
@@ -52,7 +52,8 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
         low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
     rough = (high - low) / (most - 1)
     size = 10.0 ** math.floor(math.log10(rough))
-    step = next(one * size for one in (1, 2, 2.5, 5, 10, 20) if _count(low, high, one * size) <= most)
+    steps = [one * size for one in (1, 2, 2.5, 5, 10, 20, 50) if not whole or (one * size) % 1 == 0]
+    step = next((one for one in steps if _count(low, high, one) <= most), 1.0)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [float(f"{k * step:.10g}") for k in range(first, last + 1)]
 
@@ -78,7 +79,7 @@ def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 def _dots(chart: Dots) -> tuple[str, int]:
     ends = [v for one in chart.dots for v in (one.value, one.low, one.high) if v is not None]
     ticks = nice_ticks(min([*ends, 0.0] if chart.zero else ends), max([*ends, 0.0] if chart.zero else ends))
-    across = _Scale(ticks[0], ticks[-1], 14, WIDTH - 18)
+    across = _Scale(ticks[0], ticks[-1], 22, WIDTH - 24)
     bottom = ROW * len(chart.dots) + 8
     parts = [_rule(across(tick), 4, across(tick), bottom, "grid") for tick in ticks]
     if ticks[0] < 0 < ticks[-1]:
@@ -102,7 +103,7 @@ def _limits(chart: Curves) -> tuple[list[float], list[float]]:
     xs = [x for one in chart.traces for x, _ in one.points]
     ys = [y for one in chart.traces for _, y in one.points]
     ys += [end for one in chart.traces for pair in one.ranges for end in pair]
-    return nice_ticks(min(xs), max(xs)), nice_ticks(min(ys), max(ys))
+    return nice_ticks(min(xs), max(xs), whole=chart.whole), nice_ticks(min(ys), max(ys))
 
 
 def _curves(chart: Curves) -> tuple[str, int]:
