@@ -75,9 +75,9 @@ def save_figures(facts: ReportFacts, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for key, chart in charts_of(facts).items():
+        figure = Figure(layout="constrained")
+        draw(chart, figure.add_subplot())
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Title": chart.title})):
-            figure = Figure(layout="constrained")
-            draw(chart, figure.add_subplot())
             paths.append(folder / f"{key}.{kind}")
             with matplotlib.rc_context({"svg.hashsalt": "gal"}):
                 figure.savefig(paths[-1], dpi=DPI, facecolor="white", metadata=metadata)
