@@ -266,6 +266,10 @@ def test_groups_of_numbers_and_of_equal_predictions() -> None:
     assert (one.predicted, one.true, one.low, one.high, one.rows) == (7.0, 49.5, 9.9, 89.1, 100)
     groups = quality_of(truth, {"assisted": truth}, None).calibration["assisted"]
     assert [group.true for group in groups] == [group.predicted for group in groups]
+    rare = np.where(np.arange(100) < 3, 1.0, 2.0)  # groups of three rows would tell of each
+    assert [group.rows for group in quality_of(truth, {"assisted": rare}, None).calibration["assisted"]] == [
+        100
+    ]
     assert len(quality_of(truth[:5], {"assisted": truth[:5]}, None).calibration["assisted"]) == 1
 
 

@@ -90,8 +90,12 @@ def _groups(predicted: Floats) -> list[NDArray[np.intp]]:
     order = np.argsort(predicted, kind="stable")
     wanted = max(min(GROUPS, len(order) // FEWEST), 1)
     ranked = predicted[order]
-    cuts = {int(np.searchsorted(ranked, ranked[len(order) * k // wanted])) for k in range(1, wanted)}
-    return [part for part in np.split(order, sorted(cuts - {0})) if len(part)]
+    cuts = [0]
+    for k in range(1, wanted):
+        cut = int(np.searchsorted(ranked, ranked[len(order) * k // wanted]))
+        if cut - cuts[-1] >= FEWEST and len(order) - cut >= FEWEST:
+            cuts.append(cut)
+    return np.split(order, cuts[1:])
 
 
 def _by_probability(predicted: Floats, right: NDArray[np.bool_]) -> list[Group]:

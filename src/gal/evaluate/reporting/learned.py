@@ -32,6 +32,11 @@ MESSAGES = {
 }
 """Kinds of messages that carry something about rows; the others are small and carry terms alone."""
 
+COLUMNS_TELL = (
+    "Every fitted value tells something of the columns of who sends it: with few columns and many rounds the "
+    "label holder can come close to them. gal leakage measures how close."
+)
+
 
 def facts_of_version(
     facts: Mapping[str, Any],
@@ -51,7 +56,7 @@ def facts_of_version(
         left_title="What left each house",
         left=left,
         left_words=_left_words(left),
-        privacy=[*privacy, *_others(facts), *found],
+        privacy=[*_statement(facts), *privacy, COLUMNS_TELL, *found],
         leak=leak,
         table=_rows_known(facts),
         computed=_computed(facts),
@@ -88,7 +93,7 @@ def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
         **_learned(facts, type(model).__name__),
         quality=_quality_of_model(model, X, y),
         left_words=_traffic_words(traffic, len(ensemble.organizations) - 1),
-        privacy=[model.privacy_.words],
+        privacy=[model.privacy_.words, COLUMNS_TELL],
         table=Cells(["organization", "columns", "which"], rows),
         computed=_computed(facts),
         plain=facts,
@@ -191,14 +196,9 @@ def _left_words(left: Cells | None) -> list[str]:
     ]
 
 
-def _others(facts: Mapping[str, Any]) -> list[str]:
+def _statement(facts: Mapping[str, Any]) -> list[str]:
     privacy = facts.get("privacy") or {}
-    said = [str(privacy["words"])] if privacy.get("words") else []
-    said.append(
-        "Every fitted value tells something of the columns of who sends it: with few columns and many rounds "
-        "the label holder can come close to them. gal leakage measures how close."
-    )
-    return said
+    return [str(privacy["words"])] if privacy.get("words") else []
 
 
 def _leak(leak: Mapping[str, Any] | None) -> tuple[Cells | None, list[str]]:

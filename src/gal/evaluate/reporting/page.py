@@ -19,7 +19,7 @@ def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> s
     """The whole file; ``written`` says when, ``for_machines`` adds what ``--json`` prints."""
     charts = charts_of(facts)
     sections = [
-        _section("How well", _figure(charts, "scores"), _p(facts.judged, "dim")),
+        _section("How well", *([_figure(charts, "scores"), _p(facts.judged, "dim")] if facts.levels else [])),
         _section("Who brings what", *_partners(facts, charts)),
         _section("Learning, round by round", *_learning(facts, charts)),
         _section("How predictions fit the truth", *_quality(facts, charts)),
@@ -115,8 +115,10 @@ def _learning(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     if "rounds" not in charts:
         return []
     used = [one.used for one in facts.curves]
+    validated = facts.curves[0].validation[0] is not None
+    best = ", the best validated ones" if validated else ": nothing validates"
     said = (
-        f"{used[0]} of {len(facts.curves[0].train) - 1} rounds are used, the best validated ones."
+        f"{used[0]} of {len(facts.curves[0].train) - 1} rounds are used{best}."
         if len(used) == 1
         else f"Rounds that are used, by part of the cross-validation: {', '.join(map(str, used))}. "
         "Thin lines are the parts, thick ones their mean over the rounds that all of them had."

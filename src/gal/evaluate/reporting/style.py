@@ -42,9 +42,9 @@ padding:0;font-size:.88rem}
 table{border-collapse:collapse;font-size:.9rem;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--edge);vertical-align:top;
 overflow-wrap:normal}
-td{overflow-wrap:anywhere;min-width:4.5rem}
+td{overflow-wrap:break-word;min-width:4.5rem}
 th{font-weight:600;color:var(--dim)}
-tbody th{color:var(--ink);overflow-wrap:anywhere;min-width:5rem}
+tbody th{color:var(--ink);overflow-wrap:break-word;min-width:5rem}
 .numbers td{white-space:nowrap}
 details{margin:.35rem 0 0}
 summary{cursor:pointer;color:var(--dim);font-size:.88rem}
@@ -55,7 +55,7 @@ dt{color:var(--dim)}dd{margin:0}
 footer{margin-top:3rem;color:var(--dim);font-size:.85rem}
 @media (max-width:31rem){main{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}
 svg text,svg .name,svg .value{font-size:14.5px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.5rem}
-th,td{padding-right:.6rem}}
+th,td{padding-right:.6rem}td{min-width:5.5rem}}
 @media print{@page{margin:16mm}body{font-size:10.5pt}main{max-width:none;padding:0}
 h2,h3{break-after:avoid}figure,tr,.answer{break-inside:avoid}figure{max-width:13cm}
 details>summary{display:none}details::details-content{content-visibility:visible;display:block;height:auto}}
