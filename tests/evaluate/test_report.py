@@ -25,8 +25,8 @@ from gal.evaluate.reporting.gathering import gathered
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.page import page_of
 from gal.evaluate.reporting.svg import nice_ticks
-from gal.evaluate.reporting.writing import save_figures
-from gal.evaluate.wording import in_bytes, number
+from gal.evaluate.reporting.writing import save_pictures
+from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
 from report_pages import ReadPage, check_accessible, check_harmless
 from small_tables import PARTS as HEALTH
@@ -71,7 +71,7 @@ def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> No
     for name, earned in found.shares.by_organization.items():
         assert f"{name} {number(earned.value)} {number(earned.low)} to {number(earned.high)}" in page.words
     assert found.exchange is not None
-    assert in_bytes(found.exchange.fitted["telecom"]) in page.words
+    assert bytes_in_words(found.exchange.fitted["telecom"]) in page.words
 
 
 def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_pictures_are_files_and_axes(found: Simulation, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
     from matplotlib.figure import Figure
 
-    paths = save_figures(gathered(found), tmp_path / "pictures")
+    paths = save_pictures(gathered(found), tmp_path / "pictures")
     assert {one.name for one in paths} >= {"scores.png", "scores.svg", "rounds.png", "calibration.svg"}
     assert all(one.stat().st_size > 1000 for one in paths)
     axes = Figure().add_subplot()

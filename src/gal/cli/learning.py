@@ -119,13 +119,18 @@ def learn_command(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        print_version(facts, Console(highlight=False), afterwards.worth_per_point)
-        if afterwards.measure_leak:
-            unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
-            print_leak(facts.get("leak", unknown), Console(highlight=False))
+        _print_learned(facts, afterwards)
     writing.write(lambda: report_of_version(folder, facts))
     if facts.get("too_few"):
         raise typer.Exit(EXIT_TOO_FEW)
+
+
+def _print_learned(facts: Mapping[str, Any], afterwards: AfterwardsOptions) -> None:
+    """What was learned, and what it gave away where that was asked for."""
+    print_version(facts, Console(highlight=False), afterwards.worth_per_point)
+    if afterwards.measure_leak:
+        unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
+        print_leak(facts.get("leak", unknown), Console(highlight=False))
 
 
 def report_of_version(

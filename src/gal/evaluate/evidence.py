@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gal.core.requests import FitRequest, Request
 from gal.engine.observing import LearningCurve, curve_of
 from gal.evaluate.metrics import Metric
-from gal.evaluate.quality import Quality, quality_of
+from gal.evaluate.quality import quality_of
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,15 @@ class Evidence:
         if self.exchange is None:
             self.exchange = Exchange(rows, self._trips, dict(self._residuals), dict(self._fitted))
 
-    def quality(self, truth: NDArray[Any]) -> Quality:
-        """Of all parts together."""
+    def facts(self, truth: NDArray[Any]) -> dict[str, Any]:
+        """Of all parts together, as a ``Simulation`` has them."""
         said = {name: np.concatenate(parts) for name, parts in self._said.items()}
-        return quality_of(truth, said, self.classes)
+        return {
+            "learning": self.curves,
+            "quality": quality_of(truth, said, self.classes),
+            "exchange": self.exchange,
+            "software": software(),
+        }
 
 
 def software() -> dict[str, str]:

@@ -24,7 +24,7 @@ from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
-from gal.evaluate.evidence import Evidence, Exchange, software
+from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
@@ -92,7 +92,9 @@ class Simulation:
     exchange: Exchange | None = None
     """What would move between the organizations, measured while the first part was learned."""
     setting: Mapping[str, Any] = field(default_factory=dict)
-    """How it was computed: rounds, parts, seed, versions of the software."""
+    """How it was computed: rounds, parts, seed."""
+    software: Mapping[str, str] = field(default_factory=dict)
+    """What computed it, with versions."""
 
     def worth(self) -> dict[str, float] | None:
         """What each of the others' shares is worth; None where nobody says what a point is."""
@@ -162,21 +164,17 @@ def simulate(
     X, y, chosen, setting = _question(
         table, target, organizations, metric, label_holder, local_models, rounds, seed
     )
-    names = setting.pop("class_names")
+    evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
-    evidence = Evidence(chosen, names, setting["label_holder"])
     picked, outputs = _left_out_outputs(X, y, setting, splits, joining, evidence, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
     shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
+    facts: dict[str, Any] = {**scores, **evidence.facts(truth)}
     return Simulation(
         metric=chosen.name,
-        alone=scores["alone"],
-        assisted=scores["assisted"],
-        pooled=scores["pooled"],
-        gain=scores["gain"],
         covered=_covered(scores),
         contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),
         shares=shares,
@@ -191,13 +189,8 @@ def simulate(
         assistance_used=joining.used,
         profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
         worth_per_point=worth_per_point,
-        learning=evidence.curves,
-        quality=evidence.quality(truth),
-        exchange=evidence.exchange,
-        setting={
-            **{"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
-            "software": software(),
-        },
+        setting={"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
+        **facts,
     )
 
 

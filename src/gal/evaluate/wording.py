@@ -25,10 +25,10 @@ def shown_coalitions(shares: Shares) -> list[Coalition]:
     return sorted([*first, *rest], key=lambda one: (len(one.organizations), -one.gain.value))
 
 
-def in_bytes(count: int) -> str:
+def bytes_in_words(count: int) -> str:
     """A number of bytes in a unit that fits.
 
-    >>> in_bytes(35360)
+    >>> bytes_in_words(35360)
     '35.4 kB'
     """
     if count < 1000:
@@ -37,4 +37,4 @@ def in_bytes(count: int) -> str:
     return f"{count / 1000**power:,.1f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
 
 
-__all__ = ["in_bytes", "number", "shown_coalitions"]
+__all__ = ["bytes_in_words", "number", "shown_coalitions"]

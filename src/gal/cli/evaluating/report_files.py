@@ -40,13 +40,13 @@ class ReportOptions:
         """Write what is asked for, and say where it is (not among facts for machines)."""
         if self.report is None and self.figures is None:
             return
-        from gal.evaluate.reporting.writing import save_figures, write_report
+        from gal.evaluate.reporting.writing import save_pictures, write_report
 
         facts, screen = gather(), Console(stderr=True, highlight=False, soft_wrap=True)
         if self.report is not None:
             screen.print(f"The report is in {escape(str(write_report(facts, self.report)))}.")
         if self.figures is not None:
-            paths = save_figures(facts, self.figures)
+            paths = save_pictures(facts, self.figures)
             screen.print(f"{len(paths)} pictures are in {escape(str(self.figures))}.")
 
 

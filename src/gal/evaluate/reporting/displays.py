@@ -117,7 +117,9 @@ def _draw_curves(chart: Curves, ax: Axes) -> None:
         ax.set_xlim(-0.02, 1.02)
         ax.set_ylim(-0.02, 1.02)
     if chart.whole:
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        from matplotlib.ticker import MaxNLocator
+
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if chart.diagonal:
         ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=":", zorder=1)
     ax.set_xlabel(_plain(chart.across))

@@ -15,7 +15,7 @@ from gal.errors import InvalidInputError
 from gal.evaluate.evidence import software
 from gal.evaluate.quality import Quality, quality_of
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
-from gal.evaluate.wording import in_bytes, number
+from gal.evaluate.wording import bytes_in_words, number
 
 if TYPE_CHECKING:
     from gal.node.store.audit import Total
@@ -108,7 +108,7 @@ def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
             one.peer if one.direction == "out" else holder,
             MESSAGES[one.kind],
             f"{one.messages:,}",
-            in_bytes(one.n_bytes),
+            bytes_in_words(one.n_bytes),
         ]
         for one in moved
         if one.kind in MESSAGES and one.direction in {"in", "out"}
@@ -268,9 +268,9 @@ def _traffic_words(traffic: Any, others: int) -> list[str]:
         return ["Nobody else takes part, or the model was loaded from a file: nothing was counted."]
     return [
         "This was computed in one place: nothing has left anybody's house. Over nodes, "
-        f"{in_bytes(traffic.sent)} of residuals would leave the label holder's house, for {others} others "
-        f"together, and {in_bytes(traffic.received)} of fitted values theirs, in {traffic.trips} round "
-        "trips. Columns, models and labels would stay where they are."
+        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder's house, for {others} "
+        f"others together, and {bytes_in_words(traffic.received)} of fitted values theirs, in "
+        f"{traffic.trips} round trips. Columns, models and labels would stay where they are."
     ]
 
 

@@ -8,7 +8,7 @@ from gal.evaluate.evidence import Exchange
 from gal.evaluate.metrics import METRICS
 from gal.evaluate.reporting.facts import MEASURES, Cells, Level, ReportFacts
 from gal.evaluate.simulation import Interval, Simulation
-from gal.evaluate.wording import in_bytes, number
+from gal.evaluate.wording import bytes_in_words, number
 from gal.privacy.statements import statement
 
 NAMES_SHOWN = 12
@@ -92,11 +92,16 @@ def _left(found: Simulation, moved: Exchange | None) -> Cells | None:
     if moved is None or not moved.fitted:
         return None
     rows = [
-        [found.label_holder, name, "residuals: how far off the model still is, row by row", in_bytes(size)]
+        [
+            found.label_holder,
+            name,
+            "residuals: how far off the model still is, row by row",
+            bytes_in_words(size),
+        ]
         for name, size in moved.residuals.items()
     ]
     rows += [
-        [name, found.label_holder, "fitted values: what its model says of these rows", in_bytes(size)]
+        [name, found.label_holder, "fitted values: what its model says of these rows", bytes_in_words(size)]
         for name, size in moved.fitted.items()
     ]
     return Cells(["from", "to", "what would leave", "size"], rows)
@@ -150,7 +155,7 @@ def _computed(found: Simulation) -> list[tuple[str, str]]:
         ("metric", found.metric),
         ("seed", str(given.get("seed"))),
         ("time", f"{found.seconds:.1f} s"),
-        ("software", ", ".join(f"{name} {version}" for name, version in given.get("software", {}).items())),
+        ("software", ", ".join(f"{name} {version}" for name, version in found.software.items())),
     ]
     return [(name, value) for name, value in said if value]
 

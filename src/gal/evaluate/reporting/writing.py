@@ -63,7 +63,7 @@ def write_report(facts: ReportFacts, path: Path) -> Path:
     return path
 
 
-def save_figures(facts: ReportFacts, folder: Path) -> list[Path]:
+def save_pictures(facts: ReportFacts, folder: Path) -> list[Path]:
     """Every chart of a report as PNG and as SVG; the same facts give the same bytes."""
     check_report(None, folder)
     import matplotlib
@@ -84,4 +84,4 @@ def save_figures(facts: ReportFacts, folder: Path) -> list[Path]:
     return paths
 
 
-__all__ = ["check_report", "report", "save_figures", "write_report"]
+__all__ = ["check_report", "report", "save_pictures", "write_report"]
