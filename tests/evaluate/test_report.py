@@ -39,7 +39,7 @@ LABELS = {"r2": None, "auc": ["no", f"yes {BAD}"], "accuracy": ["low", "middle",
 
 def table(metric: str, n: int = 150) -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(n, 4)), columns=["a", "b", "c", BAD])
+    frame = pd.DataFrame(rng.normal(size=(n, 5)), columns=["a", "b", "c", BAD, f"unused {BAD}"])
     y = frame["a"] + 2 * frame["b"] + 0.3 * rng.normal(size=n)
     names = LABELS[metric]
     if names is None:
@@ -94,7 +94,9 @@ def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Pat
     page = read(found, tmp_path)
     check_harmless(page)
     assert BAD in page.words  # it is said, and not obeyed
+    assert f"not used : unused {BAD}" in page.words
     assert page.count("script") == 1
+    assert not set("<>&") & set(page.machine)
 
 
 def test_every_picture_has_words_and_a_table(found: Simulation, tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ VERSION: dict[str, Any] = {
     "learning": {"train": [0.7, 0.5, 0.4, 0.39], "validation": [0.69, 0.5, 0.45, 0.46], "used": 2},
     "known_rows": {"lab": 90},
     "privacy": {"mechanism": "none", "words": "No privacy mechanism: as they are."},
-    "missed": {"lab": [3]},
+    **{"missed": {"lab": [3]}, "classes": ["no", BAD]},
 }
 EVERYBODY = Coalition(("lab",), Earned(0.15, 0.1, 0.2), measured=True)
 SHARES = Shares(90, "validation rows", 0.09, True, 0.15, {"lab": Earned(0.15, 0.1, 0.2)}, (EVERYBODY,))

@@ -69,6 +69,8 @@ def check_harmless(page: ReadPage) -> None:
         assert not {"src", "href", "xlink:href", "srcset", "action"} & set(attributes)
         assert not [name for name in attributes if name.startswith("on")]
         assert tag != "script" or attributes["type"] == "application/json"
+    policies = [one["content"] for tag, one in page.elements if "http-equiv" in one and tag == "meta"]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
     assert "url(" not in page.text
     assert "@import" not in page.text
     addresses = set(re.findall(r"https?://[^\"' <]+", page.text))
