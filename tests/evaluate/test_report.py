@@ -115,6 +115,15 @@ def test_a_report_too_large_leaves_the_json_out(
     assert read(found, tmp_path).count("script") == 0
 
 
+def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> None:
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InvalidOptionError, match=r"cannot be written to .*name another file"):
+        report(found, tmp_path / "folder.html")
+    (tmp_path / "file").write_text("")
+    with pytest.raises((InvalidOptionError, MissingExtraError)):
+        save_pictures(gathered(found), tmp_path / "file" / "pictures")
+
+
 def test_hurting_and_unclear_are_said(found: Simulation) -> None:
     hurts = replace(found, gain=replace(found.gain, value=-0.2, low=-0.3, high=-0.1))
     assert gathered(hurts).answer.startswith("No, it would hurt")

@@ -55,7 +55,8 @@ dt{color:var(--dim)}dd{margin:0}
 footer{margin-top:3rem;color:var(--dim);font-size:.85rem}
 @media (max-width:31rem){main{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}
 svg text,svg .name,svg .value{font-size:14.5px}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.5rem}
-th,td{padding-right:.6rem}td{min-width:5.5rem}}
+table{font-size:.82rem}th,td{padding-right:.5rem}td{min-width:3.2rem}
+tbody th{min-width:3.6rem}}
 @media print{@page{margin:16mm}body{font-size:10.5pt}main{max-width:none;padding:0}
 h2,h3{break-after:avoid}figure,tr,.answer{break-inside:avoid}figure{max-width:13cm}
 details>summary{display:none}details::details-content{content-visibility:visible;display:block;height:auto}}

@@ -59,7 +59,12 @@ def write_report(facts: ReportFacts, path: Path) -> Path:
     text = page_of(facts, written)
     if len(text.encode()) > LARGEST:
         text = page_of(facts, written, for_machines=False)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidOptionError(
+            f"the report cannot be written to {str(path)!r}: {error.strerror}; name another file"
+        ) from error
     return path
 
 
@@ -72,7 +77,12 @@ def save_pictures(facts: ReportFacts, folder: Path) -> list[Path]:
     from gal.evaluate.drawing import DPI
     from gal.evaluate.reporting.displays import draw
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidOptionError(
+            f"the folder {str(folder)!r} cannot be made: {error.strerror}; name another one"
+        ) from error
     paths = []
     for key, chart in charts_of(facts).items():
         figure = Figure(layout="constrained")
