@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 import forked
 from gal.cli.app import app, main
+from gal.errors import InvalidOptionError, MissingExtraError
 from gal.extras import require
 from patience import patient
+from report_pages import ReadPage
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -68,6 +70,20 @@ def test_simulate_for_machines(files: tuple[Path, Path]) -> None:
     assert facts["verdicts"] == {"shop": "helped"}
     assert facts["profile"] == []
     assert facts["assistance_used"] == [True, True]
+
+
+def test_a_report_beside_what_is_printed(files: tuple[Path, Path]) -> None:
+    path, figures = files[0].with_name("report.html"), files[0].with_name("pictures")
+    result = CliRunner().invoke(app, simulate(files, "--json", "--report", str(path)))
+    assert result.exit_code == 0, result.output
+    page = ReadPage(path.read_text(encoding="utf-8"))
+    assert page.facts == json.loads(result.stdout)
+    assert "The report is in" in result.stderr
+    wrong = CliRunner().invoke(app, simulate(files, "--report", "report.pdf"))
+    assert "must end in .html" in str(wrong.exception)
+    figures.write_text("a file")
+    wrong = CliRunner().invoke(app, simulate(files, "--figures", str(figures)))
+    assert isinstance(wrong.exception, InvalidOptionError | MissingExtraError)
 
 
 def test_simulate_for_people(files: tuple[Path, Path]) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gal.cli import learning
 from gal.cli.app import EXIT_TOO_FEW
+from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.learning import AcceptanceOptions, AfterwardsOptions, learn_command, print_version
 
 FACTS: dict[str, Any] = {
@@ -73,8 +74,16 @@ def test_too_few_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Any,
     chosen = AcceptanceOptions(at_least=3)
     if too_few:
         with pytest.raises(typer.Exit) as ended:
-            learn_command("risk", accepting=chosen, afterwards=AfterwardsOptions(), home=tmp_path)
+            learn_command(
+                "risk",
+                accepting=chosen,
+                afterwards=AfterwardsOptions(),
+                writing=ReportOptions(),
+                home=tmp_path,
+            )
         assert ended.value.exit_code == EXIT_TOO_FEW == 5
     else:
-        learn_command("risk", accepting=chosen, afterwards=AfterwardsOptions(), home=tmp_path)
+        learn_command(
+            "risk", accepting=chosen, afterwards=AfterwardsOptions(), writing=ReportOptions(), home=tmp_path
+        )
     assert asked["acceptance"] == {"require_all": False, "at_least": 3, "activate": False}

@@ -29,6 +29,7 @@ from gal.models import LinearModel
 from gal.node.runtime.control import LONGEST_PATH
 from gal.node.store.state import State
 from patience import LONGEST, patient
+from report_pages import ReadPage, check_harmless
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]
 
@@ -465,7 +466,12 @@ def test_doctor_finds_nothing(running: Town) -> None:
 def test_versions(running: Town) -> None:
     """New rows, a second version, comparison and rollback, all through the running node."""
     running.table.to_csv(running.root / "clinic.csv", index=False)
-    said = gal("learn", "risk", "--home", running.clinic, "--activate", "--require-all")
+    report = running.root / "report.html"
+    said = gal("learn", "risk", "--home", running.clinic, "--activate", "--require-all", "--report", report)
+    page = ReadPage(report.read_text(encoding="utf-8"))
+    check_harmless(page)
+    assert (page.facts["task"], page.facts["version"]) == ("risk", 2)
+    assert "residuals: how far off the model still is" in page.words
     assert "version 2" in said.out
     assert "90 rows" in said.out
     assert "Nothing validates here" in said.out
@@ -475,7 +481,10 @@ def test_versions(running: Town) -> None:
         "1": "finished",
         "2": "finished",
     }
-    assert "active" in gal("versions", "risk", "--home", running.clinic).out
+    assert "active" in gal("versions", "risk", "--home", running.clinic, "--report", report).out
+    page = ReadPage(report.read_text(encoding="utf-8"))
+    assert page.facts == found["versions"]["2"]
+    assert "2 (active)" in page.words
     compared = gal("compare", "risk", running.root / "labelled.csv", "--home", running.clinic, "--json").facts
     assert set(compared["scores"]) == {"1", "2"}
     assert all(one["r2"] > 0.9 and one["degraded"] == 0 for one in compared["scores"].values())

@@ -6,16 +6,21 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
 from gal.cli.screen.printing import EVERY, print_table, span
 from gal.core.shares import shares_of
+
+if TYPE_CHECKING:
+    from gal.evaluate.reporting.facts import ReportFacts
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def learn_command(
     *,
     accepting: AcceptanceOptions,
     afterwards: AfterwardsOptions,
+    writing: ReportOptions,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -93,6 +99,7 @@ def learn_command(
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
+    writing.check()
     folder = home_of(home)
     arguments = {
         "task": task,
@@ -114,12 +121,34 @@ def learn_command(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        print_version(facts, Console(highlight=False), afterwards.worth_per_point)
-        if afterwards.measure_leak:
-            unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
-            print_leak(facts.get("leak", unknown), Console(highlight=False))
+        _print_learned(facts, afterwards)
+    writing.write(lambda: report_of_version(folder, facts))
     if facts.get("too_few"):
         raise typer.Exit(EXIT_TOO_FEW)
+
+
+def _print_learned(facts: Mapping[str, Any], afterwards: AfterwardsOptions) -> None:
+    """What was learned, and what it gave away where that was asked for."""
+    print_version(facts, Console(highlight=False), afterwards.worth_per_point)
+    if afterwards.measure_leak:
+        unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
+        print_leak(facts.get("leak", unknown), Console(highlight=False))
+
+
+def report_of_version(
+    folder: Path, facts: Mapping[str, Any], versions: Mapping[int, Mapping[str, Any]] | None = None
+) -> ReportFacts:
+    """A version, what the audit log says of its task, and all versions where they are given."""
+    from gal.evaluate.reporting.learned import facts_of_version, versions_cells
+    from gal.node.admin.membership import opened
+    from gal.node.holder.labels.label_privacy import in_words
+
+    with opened(folder) as records:
+        record = records.state.find_task(facts["task"], "label holder")
+        moved = [one for one in records.audit.summary() if one.task == record.id]
+    spent = [in_words(facts["privacy"])] if "spent" in facts.get("privacy", {}) else []
+    listed = None if versions is None else versions_cells(record.active, versions)
+    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed, worth=facts.get("worth"))
 
 
 class Watcher:
@@ -326,4 +355,4 @@ def _share(share: Mapping[str, float]) -> str:
     return f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
 
 
-__all__ = ["learn_command", "print_leak", "print_version"]
+__all__ = ["learn_command", "print_leak", "print_version", "report_of_version"]

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
 from gal.cli.screen.printing import print_table
 from gal.core.shares import shares_of
 from gal.errors import TaskError
 
+if TYPE_CHECKING:
+    from gal.evaluate.reporting.facts import ReportFacts
 
-def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:
+
+def versions(task: TaskName, *, writing: ReportOptions, home: Home = None, as_json: AsJson = False) -> None:
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
     from gal.cli.tasks import print_spent, privacy_now
     from gal.node.admin.membership import opened
@@ -26,6 +30,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
     from gal.node.config.configuration import home_of
     from gal.node.holder.version_facts import version_facts
 
+    writing.check()
     with opened(home_of(home)) as records:
         labelled = records.configuration.data is not None and records.configuration.data.label is not None
         record = records.state.find_task(task, "label holder")
@@ -34,6 +39,7 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
             for number, learned in records.state.learned_versions(record.id).items()
         }
     privacy = privacy_now(home_of(home), task) if labelled else None
+    writing.write(lambda: _report(home_of(home), task, record.active, found))
     if as_json:
         typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
@@ -62,6 +68,17 @@ def versions(task: TaskName, home: Home = None, as_json: AsJson = False) -> None
         screen.print(f"No version yet: gal learn {task}")
     if privacy is not None:
         print_spent(privacy, screen)
+
+
+def _report(home: Path, task: str, active: int | None, found: Mapping[int, Any]) -> ReportFacts:
+    """Of the version that predicts, or else of the last finished one; all others in a table."""
+    from gal.cli.learning import report_of_version
+
+    finished = [number for number, facts in found.items() if facts["status"] == "finished"]
+    if not finished:
+        raise TaskError(f"{task!r} has no finished version to report on yet: gal learn {task}")
+    chosen = active if active in finished else finished[-1]
+    return report_of_version(home, found[chosen], found)
 
 
 def _gained(facts: Mapping[str, Any]) -> str:

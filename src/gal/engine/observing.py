@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,6 +78,16 @@ class FinishedRound:
         return getattr(self, name)
 
 
+@dataclass(frozen=True)
+class LearningCurve:
+    """Mean losses before the first round and after each; None where nothing validates."""
+
+    train: Sequence[float]
+    validation: Sequence[float | None]
+    used: int
+    """So many rounds are used: the best validated ones."""
+
+
 class Clock:
     """Notes when each round was finished, and passes it on."""
 
@@ -100,6 +111,16 @@ def finished_rounds(ensemble: Ensemble, seconds: Sequence[float]) -> list[Finish
     known = list(seconds) if ensemble.track == "assisted" else []
     times = [*known, *[float("nan")] * (len(ensemble.rounds) - len(known))]
     return [_finished_round(one, spent) for one, spent in zip(ensemble.rounds, times, strict=False)]
+
+
+def curve_of(ensemble: Ensemble) -> LearningCurve:
+    """The losses of an ensemble's rounds."""
+    validation = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
+    return LearningCurve(
+        [ensemble.initial_train_loss, *(one.train_loss for one in ensemble.rounds)],
+        [loss if math.isfinite(loss) else None for loss in validation],
+        ensemble.n_rounds,
+    )
 
 
 def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,15 @@ from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, Strati
 
 from gal.core.shares import Earned, Shares
 from gal.engine.labels import plain_labels
+from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
+from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.joining import Joining, worth_of
-from gal.evaluate.metrics import METRICS, Metric, log_loss, metric_for
+from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
+from gal.evaluate.quality import Quality
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -85,6 +88,16 @@ class Simulation:
     """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""
     log_losses: Mapping[str, float] | None = None
     """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
+    learning: Sequence[LearningCurve] = ()
+    """By part: losses by round."""
+    quality: Quality | None = None
+    """How the predictions fit the truth."""
+    exchange: Exchange | None = None
+    """What would move between the organizations, measured while the first part was learned."""
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    """How it was computed: rounds, parts, seed."""
+    software: Mapping[str, str] = field(default_factory=dict)
+    """What computed it, with versions."""
 
     def worth(self) -> dict[str, float] | None:
         """What each of the others' shares is worth; None where nobody says what a point is."""
@@ -100,6 +113,18 @@ class Simulation:
             return None
         return (losses["alone"] - losses["assisted"]) / (losses["alone"] - losses["pooled"])
 
+    def plot_rounds(self, ax: Any = None) -> Any:
+        """Losses by round on an axis of matplotlib; the display has ``ax_`` and ``figure_``."""
+        return _drawn("plot_rounds", self, ax)
+
+    def plot_contributions(self, ax: Any = None) -> Any:
+        """Who earned what of the gain, with intervals; the display has ``ax_`` and ``figure_``."""
+        return _drawn("plot_contributions", self, ax)
+
+    def plot_calibration(self, ax: Any = None) -> Any:
+        """Predicted against true, in groups of rows; the display has ``ax_`` and ``figure_``."""
+        return _drawn("plot_calibration", self, ax)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
         facts = asdict(self)
@@ -111,6 +136,12 @@ class Simulation:
         facts["worth"] = self.worth()
         facts["covered_by_log_loss"] = self.covered_by_log_loss
         return facts
+
+
+def _drawn(name: str, found: Simulation, ax: Any) -> Any:
+    from gal import evaluate
+
+    return getattr(evaluate, name)(found, ax=ax)
 
 
 def simulate(
@@ -146,16 +177,17 @@ def simulate(
         table, target, organizations, metric, label_holder, local_models, rounds, seed
     )
     _refuse_rare(as_frame(table).rename(columns=str)[target].to_numpy(), chosen, target)
+    evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
-    picked, outputs, chances = _left_out_outputs(X, y, setting, splits, chosen, joining, say)
+    picked, outputs = _left_out_outputs(X, y, setting, splits, joining, evidence, say)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
     shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
+    facts: dict[str, Any] = {**scores, **evidence.facts(truth)}
     return Simulation(
         metric=chosen.name,
-        **scores,
         covered=_covered(scores),
         contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),
         shares=shares,
@@ -170,7 +202,8 @@ def simulate(
         assistance_used=joining.used,
         profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
         worth_per_point=worth_per_point,
-        log_losses={name: log_loss(truth, chance) for name, chance in chances.items()} or None,
+        setting={"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
+        **facts,
     )
 
 
@@ -188,6 +221,7 @@ def assisted_model(
     X, y, _, setting = _question(
         table, target, organizations, "auto", label_holder, local_models, rounds, seed
     )
+    del setting["class_names"]
     return METHODS["gal"](**setting).fit(X, y)
 
 
@@ -204,7 +238,9 @@ def _question(
     """Columns, labels (classes as codes), how they are judged, and what every method is made with."""
     X, y, names = _read(table, target, organizations)
     chosen = metric_for(metric, y)
+    found, codes = np.unique(y, return_inverse=True) if chosen.classes else (None, y)
     setting = {
+        "class_names": None if found is None else found.tolist(),
         "classes": chosen.classes,
         "organizations": names,
         "label_holder": check_label_holder(names, label_holder),
@@ -212,7 +248,7 @@ def _question(
         "rounds": rounds,
         "random_state": seed,
     }
-    return X, np.unique(y, return_inverse=True)[1] if chosen.classes else y, chosen, setting
+    return X, codes, chosen, setting
 
 
 def _covered(scores: Mapping[str, Interval]) -> float | None:
@@ -225,15 +261,12 @@ def _left_out_outputs(
     y: NDArray[Any],
     setting: Mapping[str, Any],
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
-    metric: Metric,
     joining: Joining,
+    evidence: Evidence,
     say: OnStep,
-) -> tuple[str, dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """Which pooled model was chosen (once, on the first part), everybody's outputs of all rows, and
-    probabilities of classes.
-    """
+) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
     outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
-    chances: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED if metric.classes}
     picked = ""
     for index, (train, test) in enumerate(splits):
         part = f"part {index + 1} of {len(splits)}"
@@ -243,15 +276,13 @@ def _left_out_outputs(
             options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
             if name == "assisted":
                 options["on_round"] = partial(_say_round, say, f"{part}, {name}", setting["rounds"])
+                options["on_message"] = evidence.message
             model = models[name] = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
-            if metric.classes:
-                chances[name].append(np.asarray(model.predict_proba(X.iloc[test])))
-            said = chances[name][-1] if metric.classes else model.predict(X.iloc[test])
-            outputs[name].append(metric.from_said(np.asarray(said)))
+            outputs[name].append(evidence.output(name, model, X.iloc[test]))
             picked = model.chosen_ if name == "pooled" else picked
+        evidence.learned(models["assisted"], len(train))
         joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
-    whole = [{name: np.concatenate(parts) for name, parts in one.items()} for one in (outputs, chances)]
-    return picked, whole[0], whole[1]
+    return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
 
 
 def _say_round(say: OnStep, where: str, rounds: int, progress: Any) -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from gal.cli.evaluating.first_partition import first_partition, print_next
 from gal.cli.evaluating.organizations import read_organizations
+from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson
 from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
+
+if TYPE_CHECKING:
+    from gal.evaluate.reporting.facts import ReportFacts
 
 
 def simulate_command(
@@ -57,9 +61,12 @@ def simulate_command(
             show_default=False,
         ),
     ] = None,
+    *,
+    writing: ReportOptions,
     as_json: AsJson = False,
 ) -> None:
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
+    writing.check()
     if write_organizations is not None:
         print_next(table, target, write_organizations, first_partition(table, target, write_organizations))
         return
@@ -84,6 +91,14 @@ def simulate_command(
         quiet=as_json,
     )
     print_found(found, as_json, Console())
+    writing.write(lambda: _facts_of(found))
+
+
+def _facts_of(found: Simulation) -> ReportFacts:
+    """What its report says."""
+    from gal.evaluate.reporting.simulated import facts_of_simulation
+
+    return facts_of_simulation(found)
 
 
 def run_simulation(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:

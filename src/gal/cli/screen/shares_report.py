@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gal.core.shares import Coalition, Earned, Shares, Verdict
+from gal.core.shares import Earned, Shares, Verdict
+from gal.evaluate.wording import number, shown_coalitions
 
 VERDICTS: Mapping[Verdict, str] = {
     "helped": "[green]helped[/]",
@@ -16,8 +17,6 @@ VERDICTS: Mapping[Verdict, str] = {
     "unclear": "[yellow]unclear: too few rows to tell[/]",
     "hurt": "[red]hurt: better without[/]",
 }
-SHOWN = 16
-"""So many coalitions are printed: those of one, those of all but one, and the best; JSON has all of them."""
 
 
 def print_shares(
@@ -63,7 +62,7 @@ def print_coalitions(
     if worth_per_point is not None:
         table.add_column("worth", justify="right")
     table.add_column("")
-    for one in _shown(shares):
+    for one in shown_coalitions(shares):
         value = one.gain.value
         money = [] if worth_per_point is None else [f"{value / point_of(measure) * worth_per_point:,.0f}"]
         everybody = len(one.organizations) == len(shares.by_organization)
@@ -75,15 +74,6 @@ def print_coalitions(
         out.print("[dim]Estimates come from values received for all; learning with them gives the truth.[/]")
 
 
-def _shown(shares: Shares) -> list[Coalition]:
-    """Those of one, those of all but one, all; then others by what they bring, as many as fit."""
-    n = len(shares.by_organization)
-    first = [one for one in shares.coalitions if len(one.organizations) in {1, n - 1, n}]
-    rest = [one for one in shares.coalitions if one not in first]
-    rest = sorted(rest, key=lambda one: -one.gain.value)[: max(SHOWN - len(first), 0)]
-    return sorted([*first, *rest], key=lambda one: (len(one.organizations), -one.gain.value))
-
-
 def point_in_words(measure: str, worth_per_point: float) -> str:
     """What a point is."""
     from gal.evaluate.joining import point_of
@@ -93,14 +83,6 @@ def point_in_words(measure: str, worth_per_point: float) -> str:
 
 def _interval(one: Earned) -> str:
     return f"{number(one.low)} to {number(one.high)}"
-
-
-def number(value: float) -> str:
-    """Four digits that count, and no 0 with a minus."""
-    if abs(value) >= 100:
-        return f"{value:,.1f}"
-    said = f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
-    return said.removeprefix("-") if float(said) == 0 else said
 
 
 __all__ = ["number", "point_in_words", "print_coalitions", "print_shares"]

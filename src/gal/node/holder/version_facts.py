@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of, plain
+from gal.engine.observing import curve_of
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 
@@ -50,6 +51,7 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "contributions_on": "fitted rows" if ensemble.shares is None else ensemble.shares.judged_by,
         "shares": plain(ensemble.shares),
         "verdicts": {} if ensemble.shares is None else ensemble.shares.verdicts(),
+        "learning": plain(curve_of(ensemble)),
         "missed": missed,
         "stopped": ensemble.stopped,
     }

@@ -1,0 +1,1 @@
+"""Reports: facts are gathered (``facts``), put into charts (``charts``), drawn and written (``page``)."""

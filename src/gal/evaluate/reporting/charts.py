@@ -1,0 +1,307 @@
+"""The charts of a report as plain data: what is drawn, in words, and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gal.core.shares import Shares
+from gal.engine.observing import LearningCurve
+from gal.evaluate.quality import Group, Quality
+from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
+from gal.evaluate.wording import number, shown_coalitions
+
+Points = Sequence[tuple[float, float]]
+
+VERDICT_WORDS = {
+    "helped": "helped",
+    "free rider": "free rider: next to nothing",
+    "unclear": "unclear: too few rows to tell",
+    "hurt": "hurt: better without",
+}
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Values by name, with their intervals, one below the other."""
+
+    key: str
+    title: str
+    alt: str
+    axis: str
+    dots: Sequence[Level]
+    cells: Cells
+    zero: bool = False
+    """Whether 0 is in the picture, with a line."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A line, with a range at each of its points where there is one."""
+
+    name: str
+    points: Points
+    colour: int
+    """0: what matters most, 1, 2: what it is compared with, 3: the background."""
+    ranges: Points = ()
+    dashed: bool = False
+    marked: bool = False
+    faint: bool = False
+    """Without a name in the legend."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over a common axis."""
+
+    key: str
+    title: str
+    alt: str
+    across: str
+    up: str
+    traces: Sequence[Trace]
+    cells: Cells
+    diagonal: bool = False
+    """Whether the line from the lower left to the upper right is drawn, where both axes say the same."""
+    unit: bool = False
+    """Whether both axes go from 0 to 1."""
+    whole: bool = False
+    """Whether the axis across counts."""
+
+
+Chart = Dots | Curves
+
+
+def charts_of(facts: ReportFacts) -> dict[str, Chart]:
+    """All charts that these facts have, by key."""
+    found: list[Chart | None] = [
+        levels_chart(facts),
+        None if facts.shares is None else contributions_chart(facts.shares, facts.measure, facts.worth),
+        None if facts.shares is None else coalitions_chart(facts.shares, facts.measure),
+        rounds_chart(facts.curves, facts.loss),
+    ]
+    if facts.quality is not None:
+        found += [roc_chart(facts.quality), calibration_chart(facts.quality, facts.subject)]
+        found.append(classes_chart(facts.quality))
+    return {one.key: one for one in found if one is not None}
+
+
+def levels_chart(facts: ReportFacts) -> Dots | None:
+    """Alone, assisted, pooled."""
+    if not facts.levels:
+        return None
+    said = "; ".join(f"{one.name} {_with_interval(one)}" for one in facts.levels)
+    cells = Cells(["", facts.measure, "95 % confidence"], [_level_row(one) for one in facts.levels])
+    axis = f"{facts.measure} (lower is better)" if facts.lower_is_better else facts.measure
+    return Dots("scores", "How well", f"{axis}: {said}.", axis, facts.levels, cells)
+
+
+def contributions_chart(shares: Shares, measure: str, worth: object = None) -> Dots | None:
+    """Each organization's part of the gain."""
+    ranked = sorted(shares.by_organization.items(), key=lambda pair: -pair[1].value)
+    if not ranked:
+        return None
+    verdicts = shares.verdicts()
+    dots = [Level(name, one.value, one.low, one.high) for name, one in ranked]
+    money = worth if isinstance(worth, dict) else {}
+    rows = [
+        [*_level_row(one), *([f"{money[one.name]:,.0f}"] if money else []), VERDICT_WORDS[verdicts[one.name]]]
+        for one in dots
+    ]
+    header = ["organization", "earned", "95 % confidence", *(["worth"] if money else []), "in a word"]
+    said = "; ".join(f"{one.name} {_with_interval(one)}, {verdicts[one.name]}" for one in dots)
+    title = f"Who earned what of the gain of {number(shares.gain)}"
+    axis = f"part of the gain ({measure})"
+    return Dots("contributions", title, f"{title}: {said}.", axis, dots, Cells(header, rows), zero=True)
+
+
+def coalitions_chart(shares: Shares, measure: str) -> Dots | None:
+    """What if only some joined."""
+    if len(shares.by_organization) < 2:
+        return None
+    dots, rows = [], []
+    for one in shown_coalitions(shares):
+        everybody = len(one.organizations) == len(shares.by_organization)
+        name = "all of them" if everybody else "only " + ", ".join(one.organizations)
+        dots.append(Level(name, one.gain.value, one.gain.low, one.gain.high))
+        rows.append([*_level_row(dots[-1]), "measured" if one.measured else "estimate"])
+    said = "; ".join(f"{one.name} {_with_interval(one)}" for one in dots)
+    cells = Cells(["who joins", "gain over alone", "95 % confidence", ""], rows)
+    axis = f"gain over alone ({measure})"
+    return Dots("coalitions", "What if only some joined", f"{axis}: {said}.", axis, dots, cells, zero=True)
+
+
+def rounds_chart(curves: Sequence[LearningCurve], loss: str = "loss") -> Curves | None:
+    """Losses by round; of several parts the mean, and each of them faintly."""
+    if not curves or all(len(one.train) < 2 for one in curves):
+        return None
+    shortest = min(len(one.train) for one in curves)
+    train = [float(np.mean([one.train[t] for one in curves])) for t in range(shortest)]
+    validated = all(value is not None for one in curves for value in one.validation)
+    traces = []
+    if len(curves) > 1:
+        for one in curves:
+            traces.append(Trace("", _steps(one.train), 1, dashed=True, faint=True))
+            if validated:
+                traces.append(Trace("", _steps(one.validation), 0, faint=True))
+    traces.append(Trace("fitted rows", _steps(train), 1, dashed=True, marked=True))
+    rows = [[str(t), number(train[t])] for t in range(shortest)]
+    alt = f"The {loss} by round on fitted rows falls from {number(train[0])} to {number(train[-1])}"
+    if validated:
+        means = [float(np.mean([_known(one.validation[t]) for one in curves])) for t in range(shortest)]
+        traces.append(Trace("rows that validate", _steps(means), 0, marked=True))
+        rows = [[*row, number(value)] for row, value in zip(rows, means, strict=True)]
+        alt += f", on rows that validate it goes from {number(means[0])} to {number(means[-1])}"
+    mean = ", mean of all parts" if len(curves) > 1 else ""
+    header = ["round", f"fitted rows{mean}", *([f"rows that validate{mean}"] if validated else [])]
+    up = f"{loss} (lower is better)"
+    cells = Cells(header, rows)
+    return Curves("rounds", "Learning, round by round", f"{alt}.", "round", up, traces, cells, whole=True)
+
+
+def roc_chart(quality: Quality) -> Curves | None:
+    """ROC curves, by model."""
+    if not quality.roc:
+        return None
+    traces = [
+        Trace(name, points, _colour(name), dashed=name == "alone") for name, points in quality.roc.items()
+    ]
+    at = (0.05, 0.1, 0.2, 0.5)
+    rows = [
+        [f"{share:.0%}", *(f"{np.interp(share, *_columns(one.points)):.0%}" for one in traces)]
+        for share in at
+    ]
+    cells = Cells(["wrongly marked", *(one.name for one in traces)], rows)
+    said = ", ".join(f"{one.name} {np.interp(0.1, *_columns(one.points)):.0%}" for one in traces)
+    positive = _positive(quality)
+    alt = f"ROC curves. Where 10 % of the other rows are wrongly marked, rows of {positive} found: {said}."
+    across, up = "other rows wrongly marked", f"rows of {positive} found"
+    return Curves(
+        "roc", f"Finding rows of {positive}", alt, across, up, traces, cells, diagonal=True, unit=True
+    )
+
+
+def calibration_chart(quality: Quality, subject: str = "the label") -> Curves | None:
+    """Predicted against true, in groups of rows."""
+    if not quality.calibration:
+        return None
+    shown = [(name, groups) for name, groups in quality.calibration.items() if name != "pooled"]
+    traces = [
+        Trace(
+            name,
+            [(one.predicted, one.true) for one in groups],
+            _colour(name),
+            ranges=[(one.low, one.high) for one in groups] if _colour(name) == 0 else (),
+            dashed=name == "alone",
+            marked=True,
+        )
+        for name, groups in shown
+    ]
+    numbers = quality.kind == "numbers"
+    title, across, up, header, alt = {
+        "numbers": (
+            "Predicted against true",
+            f"predicted {subject}",
+            f"true {subject}",
+            ["predicted (mean)", "true (mean)", "middle 80 % of them", "rows"],
+            "In groups of rows with similar predictions, means predicted and true",
+        ),
+        "two classes": (
+            "Can its probabilities be believed?",
+            f"predicted probability of {_positive(quality)}",
+            f"share that was really {_positive(quality)}",
+            ["predicted", f"really {_positive(quality)}", "95 % confidence", "rows"],
+            "In groups of rows with similar probabilities, predicted and true shares",
+        ),
+        "classes": (
+            "Can its probabilities be believed?",
+            "how sure the model is",
+            "share that was right",
+            ["how sure", "right", "95 % confidence", "rows"],
+            "In groups of rows about which the model is equally sure, how sure and how often right",
+        ),
+    }[quality.kind]
+    main = shown[-1][1] if len(shown) == 1 else dict(shown).get("assisted", shown[-1][1])
+    said = "; ".join(f"{number(one.predicted)} and {number(one.true)}" for one in main)
+    cells = Cells(header, [_group_row(one, numbers) for one in main])
+    chart = Curves("calibration", title, f"{alt}: {said}.", across, up, traces, cells, diagonal=True)
+    return chart if numbers else replace(chart, unit=True)
+
+
+def classes_chart(quality: Quality) -> Dots | None:
+    """How many of each class are recognised."""
+    if not quality.classes:
+        return None
+    by_model = dict(quality.classes)
+    main = by_model.get("assisted", next(reversed(by_model.values())))
+    alone = {one.name: one for one in by_model.get("alone", ())}
+    dots = [Level(f"{one.name} ({one.rows:,} rows)", one.right, one.low, one.high) for one in main]
+    rows = [
+        [one.name, f"{one.rows:,}", f"{one.right:.1%}", f"{one.low:.1%} to {one.high:.1%}"]
+        + ([f"{alone[one.name].right:.1%}"] if alone else [])
+        for one in main
+    ]
+    said = "; ".join(f"{one.name} {one.right:.0%}" for one in main)
+    header = ["class", "rows", "recognised", "95 % confidence", *(["alone"] if alone else [])]
+    alt = f"Share of the rows of each class that are recognised: {said}."
+    return Dots("classes", "Class by class", alt, "share recognised", dots, Cells(header, rows), zero=True)
+
+
+def _positive(quality: Quality) -> str:
+    """What the second of two classes is called."""
+    found = next(iter(quality.classes.values()), ())
+    name = found[1].name if len(found) == 2 else "the second class"
+    return name if len(name) <= 24 else name[:23] + "…"
+
+
+def _level_row(one: Level) -> list[str]:
+    between = "" if one.low is None or one.high is None else f"{number(one.low)} to {number(one.high)}"
+    return [one.name, number(one.value), between]
+
+
+def _with_interval(one: Level) -> str:
+    _, value, between = _level_row(one)
+    return f"{value} ({between})" if between else value
+
+
+def _group_row(one: Group, numbers: bool) -> list[str]:
+    if numbers:
+        between = f"{number(one.low)} to {number(one.high)}"
+        return [number(one.predicted), number(one.true), between, f"{one.rows:,}"]
+    between = f"{one.low:.0%} to {one.high:.0%}"
+    return [f"{one.predicted:.0%}", f"{one.true:.0%}", between, f"{one.rows:,}"]
+
+
+def _colour(name: str) -> int:
+    return {"alone": 1, "pooled": 2}.get(name, 0)
+
+
+def _steps(values: Sequence[float | None]) -> list[tuple[float, float]]:
+    return [(float(t), value) for t, value in enumerate(values) if value is not None]
+
+
+def _known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def _columns(points: Points) -> tuple[list[float], list[float]]:
+    return [one for one, _ in points], [one for _, one in points]
+
+
+__all__ = [
+    "Chart",
+    "Curves",
+    "Dots",
+    "Trace",
+    "calibration_chart",
+    "charts_of",
+    "classes_chart",
+    "coalitions_chart",
+    "contributions_chart",
+    "levels_chart",
+    "roc_chart",
+    "rounds_chart",
+]

@@ -1,0 +1,306 @@
+"""A version of a task, or a fitted estimator, as facts for a report: losses, lower is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from gal.core.shares import Shares, shares_of
+from gal.core.state import plain
+from gal.engine.observing import LearningCurve, curve_of
+from gal.errors import InvalidInputError
+from gal.evaluate.evidence import software
+from gal.evaluate.quality import Quality, quality_of
+from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
+from gal.evaluate.wording import bytes_in_words, number
+
+if TYPE_CHECKING:
+    from gal.node.store.audit import Total
+
+MESSAGES = {
+    "begin": "which rows: ids, or tokens for them",
+    "begun": "which of these rows it knows",
+    "fit": "residuals: how far off the model still is, row by row",
+    "fitted": "fitted values: what its model says of these rows",
+    "predict": "ids of rows to predict",
+    "predicted": "answers: what its models say of the rows to predict",
+    "blind": "blinded ids, for private set intersection",
+    "blinded": "blinded ids, for private set intersection",
+}
+"""Kinds of messages that carry something about rows; the others are small and carry terms alone."""
+
+COLUMNS_TELL = (
+    "Every fitted value tells something of the columns of who sends it: with few columns and many rounds the "
+    "label holder can come close to them. gal leakage measures how close."
+)
+
+
+def facts_of_version(
+    facts: Mapping[str, Any],
+    *,
+    moved: Iterable[Total] = (),
+    privacy: Sequence[str] = (),
+    versions: Cells | None = None,
+    worth: Mapping[str, float] | None = None,
+) -> ReportFacts:
+    """What ``gal learn --json`` says of a version, with what the audit log says of its task."""
+    holder = facts.get("label_holder")
+    left = left_cells(moved, str(holder))
+    leak, found = _leak(facts.get("leak"))
+    return ReportFacts(
+        **_learned(facts, f"{facts['task']}, version {facts['version']}"),
+        worth=worth,
+        left_title="What left each house",
+        left=left,
+        left_words=_left_words(left),
+        privacy=[*_statement(facts), *privacy, COLUMNS_TELL, *found],
+        leak=leak,
+        table=_rows_known(facts),
+        computed=_computed(facts),
+        versions=versions,
+        plain=facts,
+    )
+
+
+def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
+    """A fitted estimator; with rows that it did not learn from, also how its predictions fit them."""
+    check_is_fitted(model, "ensemble_")
+    ensemble, traffic = model.ensemble_, getattr(model, "traffic_", None)
+    facts = {
+        "label_holder": model.label_holder_,
+        "loss": model._loss.name,
+        "initial_validation_loss": _finite(ensemble.initial_validation_loss),
+        "alone_validation_loss": _finite(ensemble.alone_validation_loss),
+        "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
+        "train_loss": ensemble.train_loss,
+        "initial_train_loss": ensemble.initial_train_loss,
+        "track": ensemble.track,
+        "rounds": ensemble.n_rounds,
+        "rounds_learned": len(ensemble.rounds),
+        "learning": plain(curve_of(ensemble)),
+        "shares": plain(ensemble.shares),
+        "verdicts": {} if ensemble.shares is None else ensemble.shares.verdicts(),
+        "privacy": model.privacy_.to_json(),
+        "stopped": ensemble.stopped,
+        "software": software(),
+        "seed": None if model.random_state is None else str(model.random_state),
+    }
+    rows = [[name, f"{len(columns):,}", _named(columns)] for name, columns in model.columns_.items()]
+    return ReportFacts(
+        **_learned(facts, type(model).__name__),
+        quality=_quality_of_model(model, X, y),
+        left_words=_traffic_words(traffic, len(ensemble.organizations) - 1),
+        privacy=[model.privacy_.words, COLUMNS_TELL],
+        table=Cells(["organization", "columns", "which"], rows),
+        computed=_computed(facts),
+        plain=facts,
+    )
+
+
+def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
+    """What left and what entered, by peer, of the audit log's totals; None where nothing did."""
+    rows = [
+        [
+            holder if one.direction == "out" else one.peer,
+            one.peer if one.direction == "out" else holder,
+            MESSAGES[one.kind],
+            f"{one.messages:,}",
+            bytes_in_words(one.n_bytes),
+        ]
+        for one in moved
+        if one.kind in MESSAGES and one.direction in {"in", "out"}
+    ]
+    return Cells(["from", "to", "what left", "messages", "size"], rows) if rows else None
+
+
+def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What both have: the question, the answer, losses, shares, curves."""
+    loss = str(facts.get("loss", "loss")).replace("_", " ")
+    shares = shares_of(facts.get("shares"))
+    named = {
+        "before the first round": "initial_validation_loss",
+        f"{facts.get('label_holder')} alone": "alone_validation_loss",
+        "with assistance": "assisted_validation_loss",
+    }
+    known = {said: facts.get(key) for said, key in named.items()}
+    curve = facts.get("learning")
+    answer, verdict = _answer(facts, loss, shares)
+    judged = "rows" if shares is None else f"{shares.rows:,} rows"
+    by = "" if shares is None else f" ({shares.judged_by})"
+    return {
+        "title": f"{name}: did assistance help?",
+        "question": f"{name}: did assistance help {facts.get('label_holder')}?",
+        "answer": answer,
+        "verdict": verdict,
+        "more": _more(facts),
+        "measure": loss,
+        "lower_is_better": True,
+        "levels": [Level(said, float(value)) for said, value in known.items() if value is not None],
+        "judged": f"The mean {loss} on {judged} that were not fitted{by}.",
+        "holder": facts.get("label_holder"),
+        "shares": shares,
+        "curves": [] if curve is None else [LearningCurve(**curve)],
+        "loss": loss,
+    }
+
+
+def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple[str, str]:
+    alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
+    if shares is None or not shares.coalitions:
+        if alone is None or assisted is None:
+            return "Nobody can tell: no rows were kept apart to judge it by.", "unclear"
+        said = f"On rows that were not fitted the {loss} is {number(assisted)}, and {number(alone)} alone"
+        return f"{said}; how sure that is, is not known.", "unclear"
+    gain = shares.coalitions[-1].gain
+    if facts.get("track") == "alone":
+        return (
+            "No: on rows that were not fitted, the label holder alone was better, and it is not used.",
+            "hurts",
+        )
+    between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
+    before = "" if alone is None else f" below the {number(alone)} that is reached alone"
+    said = (
+        f"assistance brings the {loss} {number(shares.gain)} {between}{before}, on rows that were not fitted."
+    )
+    if gain.low > 0:
+        return f"Yes: {said}", "helps"
+    return (
+        (f"No, it hurts: {said}", "hurts") if gain.high < 0 else (f"No clear difference: {said}", "unclear")
+    )
+
+
+def _more(facts: Mapping[str, Any]) -> list[str]:
+    said = [
+        f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
+        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
+    ]
+    if facts.get("why_not_active"):
+        said.append(f"This version does not predict: {facts['why_not_active']}.")
+    if facts.get("not_there"):
+        who = "; ".join(f"{name} {why}" for name, why in facts["not_there"].items())
+        said.append(f"Not there at the end: {who}.")
+    missed = facts.get("missed") or {}
+    said += [f"{name} missed round {', '.join(map(str, rounds))}." for name, rounds in missed.items()]
+    return said
+
+
+def _left_words(left: Cells | None) -> list[str]:
+    if left is None:
+        return ["The audit log has no message of this task."]
+    return [
+        "From this node's audit log, all versions of the task together. Columns, models and labels have no "
+        "message: they stay where they are. What the others' other partners get is in their own logs.",
+    ]
+
+
+def _statement(facts: Mapping[str, Any]) -> list[str]:
+    privacy = facts.get("privacy") or {}
+    return [str(privacy["words"])] if privacy.get("words") else []
+
+
+def _leak(leak: Mapping[str, Any] | None) -> tuple[Cells | None, list[str]]:
+    """What attacks found out, where they were tried."""
+    if leak is None:
+        return None, [
+            "Nobody attacked what was sent: gal learn --measure-leak does, and says what it gives away."
+        ]
+    if "error" in leak:
+        return None, [str(leak["error"])]
+    rows = []
+    for one in leak["attacks"]:
+        share = one["ordinary"]["with"]
+        if share["of"]:
+            right = f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
+            rows.append([one["name"], right, one["note"] or ""])
+    return Cells(["attack", "labels guessed right", ""], rows), [str(leak["verdict"])]
+
+
+def _rows_known(facts: Mapping[str, Any]) -> Cells | None:
+    known, unknown = facts.get("known_rows") or {}, facts.get("unknown_rows") or {}
+    if not known:
+        return None
+    rows = [[name, f"{count:,}", f"{unknown.get(name, 0):,}"] for name, count in known.items()]
+    return Cells(["organization", "rows it knows", "rows it does not know"], rows)
+
+
+def _computed(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = facts.get("n_rows")
+    without = facts.get("n_without_label")
+    said = [
+        (
+            "rows",
+            "" if rows is None else f"{rows:,}" + (f", {without:,} more without a label" if without else ""),
+        ),
+        ("classes", ", ".join(map(str, facts.get("classes") or []))),
+        ("loss", str(facts.get("loss", ""))),
+        ("stopped", str(facts.get("stopped", ""))),
+        ("finished", str(facts.get("finished", ""))),
+        ("time", "" if facts.get("seconds") is None else f"{facts['seconds']:.1f} s"),
+        ("seed", str(facts.get("seed") or "")),
+        ("software", ", ".join(f"{a} {b}" for a, b in (facts.get("software") or software()).items())),
+    ]
+    return [(name, value) for name, value in said if value]
+
+
+def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
+    if X is None and y is None:
+        return None
+    if X is None or y is None:
+        raise InvalidInputError("rows to judge the model by need both: X and y")
+    truth = np.asarray(y)
+    if hasattr(model, "predict_proba"):
+        classes = list(model.classes_)
+        unknown = sorted({str(one) for one in truth} - {str(one) for one in classes})
+        if unknown:
+            raise InvalidInputError(f"y has classes that the model does not know: {', '.join(unknown[:5])}")
+        codes = np.searchsorted(model.classes_, truth)
+        return quality_of(codes, {"assisted": np.asarray(model.predict_proba(X))}, classes)
+    if truth.ndim > 1:
+        raise InvalidInputError("several outputs cannot be judged in one report: leave X and y out")
+    return quality_of(truth, {"assisted": np.asarray(model.predict(X))}, None)
+
+
+def _traffic_words(traffic: Any, others: int) -> list[str]:
+    if traffic is None or not others:
+        return ["Nobody else takes part, or the model was loaded from a file: nothing was counted."]
+    return [
+        "This was computed in one place: nothing has left anybody's house. Over nodes, "
+        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder's house, for {others} "
+        f"others together, and {bytes_in_words(traffic.received)} of fitted values theirs, in "
+        f"{traffic.trips} round trips. Columns, models and labels would stay where they are."
+    ]
+
+
+def _named(columns: Any, most: int = 12) -> str:
+    names = [str(one) for one in columns]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def versions_cells(active: int | None, found: Mapping[Any, Mapping[str, Any]]) -> Cells:
+    """All versions of a task, one in a row."""
+    header = ["version", "state", "finished (UTC)", "rows", "rounds", "validated loss", "privacy"]
+    rows = []
+    for version, facts in found.items():
+        loss = facts.get("validation_loss")
+        rows.append(
+            [
+                f"{version} (active)" if version == active else str(version),
+                "interrupted or learning" if facts["status"] == "begun" else str(facts["status"]),
+                str(facts.get("finished", ""))[:16].replace("T", " "),
+                f"{facts['n_rows']:,}",
+                str(facts.get("rounds", "")),
+                "" if loss is None else number(loss),
+                str((facts.get("privacy") or {}).get("mechanism", "none")),
+            ]
+        )
+    return Cells(header, rows)
+
+
+__all__ = ["facts_of_model", "facts_of_version", "left_cells", "versions_cells"]

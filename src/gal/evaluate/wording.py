@@ -1,0 +1,40 @@
+"""Numbers and lists as people read them, in the terminal and in reports."""
+
+from __future__ import annotations
+
+from gal.core.shares import Coalition, Shares
+
+SHOWN = 16
+"""So many coalitions are shown: those of one, those of all but one, and the best; JSON has all of them."""
+
+
+def number(value: float) -> str:
+    """Four digits that count, and no 0 with a minus."""
+    if abs(value) >= 100:
+        return f"{value:,.1f}"
+    said = f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
+    return said.removeprefix("-") if float(said) == 0 else said
+
+
+def shown_coalitions(shares: Shares) -> list[Coalition]:
+    """Those of one, those of all but one, all; then others by what they bring, as many as fit."""
+    n = len(shares.by_organization)
+    first = [one for one in shares.coalitions if len(one.organizations) in {1, n - 1, n}]
+    rest = [one for one in shares.coalitions if one not in first]
+    rest = sorted(rest, key=lambda one: -one.gain.value)[: max(SHOWN - len(first), 0)]
+    return sorted([*first, *rest], key=lambda one: (len(one.organizations), -one.gain.value))
+
+
+def bytes_in_words(count: int) -> str:
+    """A number of bytes in a unit that fits.
+
+    >>> bytes_in_words(35360)
+    '35.4 kB'
+    """
+    if count < 1000:
+        return f"{count:,} bytes"
+    power = min((len(str(count)) - 1) // 3, 4)
+    return f"{count / 1000**power:,.1f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
+
+
+__all__ = ["bytes_in_words", "number", "shown_coalitions"]

@@ -1,0 +1,294 @@
+"""Reports: the same facts as for machines, harmless whatever names say, small, readable without pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
+
+from gal import GALClassifier, GALRegressor
+from gal.core.shares import Coalition, Earned, Shares
+from gal.core.state import plain
+from gal.errors import InvalidInputError, InvalidOptionError, MissingExtraError
+from gal.evaluate import Simulation, plot_calibration, plot_contributions, plot_rounds, report, simulate
+from gal.evaluate.quality import quality_of
+from gal.evaluate.reporting import writing
+from gal.evaluate.reporting.charts import charts_of
+from gal.evaluate.reporting.gathering import gathered
+from gal.evaluate.reporting.learned import facts_of_version, versions_cells
+from gal.evaluate.reporting.page import page_of
+from gal.evaluate.reporting.svg import nice_ticks
+from gal.evaluate.reporting.writing import save_pictures
+from gal.evaluate.wording import bytes_in_words, number
+from gal.node.store.audit import Total
+from report_pages import ReadPage, check_accessible, check_harmless
+from small_tables import PARTS as HEALTH
+from small_tables import health, ill
+
+BAD = "<script>alert('&\"x')</script>"
+PARTS = {f"bank {BAD}": ["a"], "telecom": ["b"], "shop": ["c", BAD]}
+LABELS = {"r2": None, "auc": ["no", f"yes {BAD}"], "accuracy": ["low", "middle", f"high {BAD}"]}
+
+
+def table(metric: str, n: int = 150) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(n, 5)), columns=["a", "b", "c", BAD, f"unused {BAD}"])
+    y = frame["a"] + 2 * frame["b"] + 0.3 * rng.normal(size=n)
+    names = LABELS[metric]
+    if names is None:
+        return frame.assign(**{f"y {BAD}": y})
+    cuts = np.quantile(y, np.arange(1, len(names)) / len(names))
+    return frame.assign(**{f"y {BAD}": np.array(names)[np.digitize(y, cuts)]})
+
+
+@pytest.fixture(scope="module", params=list(LABELS))
+def found(request: pytest.FixtureRequest) -> Simulation:
+    return simulate(
+        table(request.param), f"y {BAD}", PARTS, folds=2, rounds=2, local_models=Ridge(), worth_per_point=10.0
+    )
+
+
+def read(found: Any, folder: Path, *rows: Any) -> ReadPage:
+    path = report(found, folder / "report.html", *rows)
+    assert path.stat().st_size < 2_000_000
+    return ReadPage(path.read_text(encoding="utf-8"))
+
+
+def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> None:
+    page = read(found, tmp_path)
+    assert page.facts == json.loads(json.dumps(found.to_json()))
+    for one in (found.alone, found.assisted, found.pooled, found.gain):
+        for value in (one.value, one.low, one.high):
+            assert number(value) in page.words
+    assert found.shares is not None
+    for name, earned in found.shares.by_organization.items():
+        assert f"{name} {number(earned.value)} {number(earned.low)} to {number(earned.high)}" in page.words
+    assert found.exchange is not None
+    assert bytes_in_words(found.exchange.fitted["telecom"]) in page.words
+
+
+def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
+    page = read(found, tmp_path)
+    wanted = [
+        *("to predict", "95 % confidence:", "How well", "all columns in one place", "Who brings what"),
+        *("What if only some joined", "only telecom", "Learning, round by round", "rows that validate"),
+        *("How predictions fit the truth", "What would leave each house", "residuals:", "fitted values:"),
+        *("Privacy: what others could learn", "can know every training label", "What was in the table"),
+        *("How it was computed", "seed", "scikit-learn"),
+    ]
+    places = [page.words.find(words) for words in wanted]
+    assert -1 not in places
+    assert places == sorted(places)
+    kinds = {"auc": "Finding rows of", "accuracy": "how sure the model is", "r2": "Predicted against true"}
+    assert kinds[found.metric] in page.words
+
+
+def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Path) -> None:
+    page = read(found, tmp_path)
+    check_harmless(page)
+    assert BAD in page.words  # it is said, and not obeyed
+    assert f"not used : unused {BAD}" in page.words
+    assert page.count("script") == 1
+    assert not set("<>&") & set(page.machine)
+
+
+def test_every_picture_has_words_and_a_table(found: Simulation, tmp_path: Path) -> None:
+    page = read(found, tmp_path)
+    check_accessible(page)
+    for chart in charts_of(gathered(found)).values():
+        assert chart.alt.endswith(".")
+        assert chart.cells.rows
+        assert all(len(row) == len(chart.cells.header) for row in chart.cells.rows)
+
+
+def test_a_report_too_large_leaves_the_json_out(
+    found: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "LARGEST", 1000)
+    assert read(found, tmp_path).count("script") == 0
+
+
+def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> None:
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InvalidOptionError, match=r"cannot be written to .*name another file"):
+        report(found, tmp_path / "folder.html")
+    (tmp_path / "file").write_text("")
+    with pytest.raises((InvalidOptionError, MissingExtraError)):
+        save_pictures(gathered(found), tmp_path / "file" / "pictures")
+
+
+def test_hurting_and_unclear_are_said(found: Simulation) -> None:
+    hurts = replace(found, gain=replace(found.gain, value=-0.2, low=-0.3, high=-0.1))
+    assert gathered(hurts).answer.startswith("No, it would hurt")
+    unclear = replace(found, gain=replace(found.gain, low=-0.1, high=0.2))
+    assert gathered(unclear).answer.startswith("No clear difference")
+    assert 'class="answer unclear"' in page_of(gathered(unclear), "now")
+
+
+def test_what_moves_is_counted_by_organization(found: Simulation) -> None:
+    moved = found.exchange
+    assert moved is not None
+    assert moved.rows == 75
+    assert set(moved.residuals) == set(moved.fitted) == {"telecom", "shop"}
+    assert moved.residuals["telecom"] == moved.residuals["shop"] > 0
+    assert moved.fitted["telecom"] > moved.residuals["telecom"]  # of rows that are not fitted, too
+
+
+def test_who_is_alone_sends_nothing() -> None:
+    alone = simulate(table("r2"), f"y {BAD}", {"bank": ["a"]}, folds=2, rounds=1, local_models=Ridge())
+    assert "nothing would leave the house" in ReadPage(page_of(gathered(alone), "now")).words
+
+
+def test_a_model_with_and_without_rows(tmp_path: Path) -> None:
+    X, y = ill(200)
+    model = GALClassifier(HEALTH, local_models=Ridge(), rounds=2, random_state=0).fit(X[:120], y[:120])
+    page = read(model, tmp_path, X[120:], y[120:])
+    check_harmless(page)
+    check_accessible(page)
+    assert page.facts["shares"] == json.loads(json.dumps(plain(model.shares_)))
+    assert "80 rows that were not fitted" in page.words
+    assert "Finding rows of well" in page.words
+    assert "Finding" not in read(model, tmp_path).words
+    with pytest.raises(InvalidInputError, match="both: X and y"):
+        report(model, tmp_path / "report.html", X)
+    with pytest.raises(InvalidInputError, match="does not know: dead"):
+        report(model, tmp_path / "report.html", X[:2], ["ill", "dead"])
+
+
+def test_a_model_that_was_loaded_has_a_report(tmp_path: Path) -> None:
+    X, y = health()
+    GALRegressor(HEALTH, local_models=Ridge(), rounds=1).fit(X, y).save(tmp_path / "model")
+    assert "nothing was counted" in read(GALRegressor.load(tmp_path / "model"), tmp_path).words
+
+
+def test_what_cannot_be_written_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidOptionError, match=r"must end in \.html"):
+        report(None, tmp_path / "report.pdf")
+    with pytest.raises(InvalidOptionError, match="there is no folder"):
+        report(None, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(InvalidInputError, match="not about a Ridge: fit it first"):
+        report(Ridge(), tmp_path / "report.html")
+    monkeypatch.setattr("gal.extras.is_installed", lambda module: False)
+    with pytest.raises(MissingExtraError, match=r"gal-learn\[figures\]"):
+        plot_rounds(None)
+    with pytest.raises(MissingExtraError, match="single pictures"):
+        writing.check_report(None, tmp_path)
+
+
+VERSION: dict[str, Any] = {
+    **{"task": BAD, "version": 2, "label_holder": "clinic", "loss": "log_loss", "rounds": 2},
+    **{"rounds_learned": 3, "initial_train_loss": 0.7, "train_loss": 0.4, "track": "assisted"},
+    **{"initial_validation_loss": 0.69, "alone_validation_loss": 0.6, "assisted_validation_loss": 0.45},
+    "learning": {"train": [0.7, 0.5, 0.4, 0.39], "validation": [0.69, 0.5, 0.45, 0.46], "used": 2},
+    "known_rows": {"lab": 90},
+    "privacy": {"mechanism": "none", "words": "No privacy mechanism: as they are."},
+    **{"missed": {"lab": [3]}, "classes": ["no", BAD]},
+}
+EVERYBODY = Coalition(("lab",), Earned(0.15, 0.1, 0.2), measured=True)
+SHARES = Shares(90, "validation rows", 0.09, True, 0.15, {"lab": Earned(0.15, 0.1, 0.2)}, (EVERYBODY,))
+
+
+def test_a_version_says_what_left_and_what_attacks_found() -> None:
+    moved = [
+        Total("lab", "task", "out", "fit", 3, 12_345),
+        Total("lab", "task", "in", "fitted", 3, 23_456),
+        Total("lab", "task", "in", "hello", 1, 99),
+    ]
+    guessed = {"with": {"share": 0.75, "low": 0.7, "high": 0.8, "of": 90}}
+    leak = {"attacks": [{"name": "sign", "note": "", "ordinary": guessed}], "verdict": "It gives much away."}
+    facts = VERSION | {"shares": plain(SHARES), "leak": leak}
+    versions = versions_cells(
+        2, {1: {"status": "begun", "n_rows": 80}, 2: {"status": "finished", "n_rows": 90}}
+    )
+    page = ReadPage(page_of(facts_of_version(facts, moved=moved, versions=versions), "now"))
+    check_harmless(page)
+    check_accessible(page)
+    assert page.facts == json.loads(json.dumps(facts))
+    for words in (
+        *("Yes: assistance brings the log loss 0.150 (95 % confidence: 0.100 to 0.200) below the 0.600",),
+        *("What left each house", "12.3 kB", "23.5 kB", "lab missed round 3", "2 of 3 rounds are used"),
+        *("75.0% (70.0% to 80.0%)", "It gives much away.", "2 (active)", "interrupted or learning"),
+    ):
+        assert words in page.words
+    assert "99 bytes" not in page.words
+
+
+def test_a_version_that_nothing_validates_says_so() -> None:
+    names = ("initial_validation_loss", "alone_validation_loss", "assisted_validation_loss")
+    facts = VERSION | dict.fromkeys(names) | {"shares": None}
+    facts["learning"] = {"train": [0.7, 0.5], "validation": [None, None], "used": 1}
+    page = ReadPage(page_of(facts_of_version(facts), "now"))
+    assert "Nobody can tell: no rows were kept apart" in page.words
+    assert "rows that validate" not in page.words
+    worse = facts_of_version(VERSION | {"shares": plain(SHARES), "track": "alone"})
+    assert worse.verdict == "hurts"
+
+
+def test_pictures_are_files_and_axes(found: Simulation, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
+    from matplotlib.figure import Figure
+
+    paths = save_pictures(gathered(found), tmp_path / "pictures")
+    assert {one.name for one in paths} >= {"scores.png", "scores.svg", "rounds.png", "calibration.svg"}
+    assert all(one.stat().st_size > 1000 for one in paths)
+    axes = Figure().add_subplot()
+    for drawn in (found.plot_rounds(axes), found.plot_contributions(axes), found.plot_calibration(axes)):
+        assert drawn.ax_ is axes
+        assert drawn.figure_ is axes.figure
+    assert plot_contributions(found, ax=axes).chart.title in axes.get_title(loc="left")
+
+
+def test_a_picture_that_there_is_not_is_said(found: Simulation) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
+    X, y = health()
+    model = GALRegressor(HEALTH, local_models=Ridge(), rounds=1).fit(X, y)
+    with pytest.raises(InvalidInputError, match="pass X and y"):
+        plot_calibration(model)
+    with pytest.raises(InvalidInputError, match="nobody else takes part"):
+        replace(found, shares=None).plot_contributions()
+
+
+def test_roc_and_calibration_are_those_of_the_rows() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=5000)
+    truth = (rng.uniform(size=5000) < p).astype(int)
+    quality = quality_of(truth, {"assisted": np.stack([1 - p, p], axis=1)}, ["no", "yes"])
+    x, y = np.array(quality.roc["assisted"]).T
+    assert np.trapezoid(y, x) == pytest.approx(roc_auc_score(truth, p), abs=0.003)
+    assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
+    groups = quality.calibration["assisted"]
+    assert len(groups) == 10
+    assert sum(one.rows for one in groups) == 5000
+    assert sum(one.low <= one.predicted <= one.high for one in groups) >= 8
+    right = {one.name: one.right for one in quality.classes["assisted"]}
+    assert right["yes"] == pytest.approx((p[truth == 1] > 0.5).mean(), abs=1e-3)
+
+
+def test_groups_of_numbers_and_of_equal_predictions() -> None:
+    truth = np.arange(100.0)
+    [one] = quality_of(truth, {"assisted": np.full(100, 7.0)}, None).calibration["assisted"]
+    assert (one.predicted, one.true, one.low, one.high, one.rows) == (7.0, 49.5, 9.9, 89.1, 100)
+    groups = quality_of(truth, {"assisted": truth}, None).calibration["assisted"]
+    assert [group.true for group in groups] == [group.predicted for group in groups]
+    rare = np.where(np.arange(100) < 3, 1.0, 2.0)  # groups of three rows would tell of each
+    assert [group.rows for group in quality_of(truth, {"assisted": rare}, None).calibration["assisted"]] == [
+        100
+    ]
+    assert len(quality_of(truth[:5], {"assisted": truth[:5]}, None).calibration["assisted"]) == 1
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 0), (-3e-9, 1e9), (0.999, 0.9991), (5, 5), (-7, -2)])
+def test_ticks_are_few_and_around_everything(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high)
+    assert 2 <= len(ticks) <= 8
+    little = 1e-6 * (high - low)
+    assert ticks[0] <= low + little
+    assert ticks[-1] >= high - little
+    assert nice_ticks(0, 2, whole=True) == [0, 1, 2]

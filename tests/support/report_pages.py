@@ -1,0 +1,89 @@
+"""Reads a report as a browser would: elements, texts, and what it could load."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+EMPTY = {"meta", "line", "circle", "rect", "polyline", "br"}
+
+
+@dataclass
+class ReadPage(HTMLParser):
+    """The elements of a page with their attributes, its text, and the text of data and of pictures apart."""
+
+    text: str
+    elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    machine: str = ""
+    inside: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.text)
+        self.close()
+        assert self.inside == [], f"never closed: {self.inside}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.inside.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.inside.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.inside[-1:] == ["script"]:
+            self.machine += data
+        elif self.inside[-1:] != ["style"]:
+            self.said.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(one == tag for one, _ in self.elements)
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.said).split())
+
+    @property
+    def facts(self) -> Any:
+        return json.loads(self.machine)
+
+
+def check_harmless(page: ReadPage) -> None:
+    """Nothing is loaded, nothing runs, and names change nothing of the page."""
+    known = {
+        *("html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "script"),
+        *("h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "strong", "figure", "figcaption", "details"),
+        *("summary", "div", "table", "thead", "tbody", "tr", "th", "td"),
+        *("svg", "desc", "line", "circle", "rect", "polyline", "text"),
+    }
+    for tag, attributes in page.elements:
+        assert tag in known, tag
+        assert not {"src", "href", "xlink:href", "srcset", "action"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+        assert tag != "script" or attributes["type"] == "application/json"
+    policies = [one["content"] for tag, one in page.elements if "http-equiv" in one and tag == "meta"]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert "url(" not in page.text
+    assert "@import" not in page.text
+    addresses = set(re.findall(r"https?://[^\"' <]+", page.text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, which is not loaded
+
+
+def check_accessible(page: ReadPage) -> None:
+    """Every picture has a title and a description, and a table beside it."""
+    pictures = [attributes for tag, attributes in page.elements if tag == "svg" and "role" in attributes]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert pictures
+    assert len(set(ids)) == len(ids)
+    for one in pictures:
+        assert one["role"] == "img"
+        assert set(str(one["aria-labelledby"]).split()) <= set(ids)
+    assert page.count("figure") == page.count("details") == len(pictures)
