@@ -156,7 +156,8 @@ class Assistants:
             self._records.log.error("not sent", kind=pending.encoded.message.kind, why=str(error))
             self._fail([pending], str(error))
 
-    def _open(self) -> list[Pending]:
+    def unanswered(self) -> list[Pending]:
+        """Requests whose answers are waited for."""
         with self._changed:
             return list(self._pending.values())
 
@@ -206,7 +207,7 @@ class Assistants:
         try:
             pause = self._records.entered(stream.peer, received, awaited=awaited)
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
-            self._fail([one for one in self._open() if one.organization == stream.peer], str(error))
+            self._fail([one for one in self.unanswered() if one.organization == stream.peer], str(error))
             raise
         if received.message.kind == "refusal":
             received = _printable(received)
@@ -285,6 +286,7 @@ class Assistants:
 
     def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
         message = received.message
+        self._records.metrics.activity.answered(stream.peer)
         try:
             if pending.on_answer is not None:
                 pending.on_answer(received)

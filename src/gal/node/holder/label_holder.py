@@ -61,7 +61,7 @@ class LabelHolder:
         whose requests and replies are the same with it and without.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
-        with self.not_learning():
+        with self.not_learning(), self.node.records.metrics.activity.learning(record.name):
             accepting = acceptance or Acceptance()
             gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
             accepting.check(gathering.n_organizations)

@@ -144,7 +144,9 @@ class Gathering:
 
     def report(self, event: str, **facts: Any) -> None:
         """Say what happens to whoever watches."""
-        self.on_event({"event": event, "task": self.record.name, "version": self.version} | facts)
+        said = {"event": event, "task": self.record.name, "version": self.version} | facts
+        self.node.records.metrics.activity.note(said)
+        self.on_event(said)
 
     def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
         """Say for whom and what is waited."""
