@@ -42,6 +42,8 @@ class Pending:
     through: Stream | None = None
     """The stream on which it was sent, or waits to be."""
     done: threading.Event = field(default_factory=threading.Event)
+    since: float = field(default_factory=time.time)
+    """When it was asked, in seconds since 1970."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:

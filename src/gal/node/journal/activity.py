@@ -1,6 +1,6 @@
 """What a node is doing now, for people who watch: in memory alone, gone with the process.
 
-Whoever shows it waits for a change (`Activity.wait`) instead of looking again and again.
+Whoever shows it looks whether its stamp has changed, which costs nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Activity:
     """Learning, computing, partners and predictions of a running node; safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._stamp = 0
         self._learning: dict[str, Any] | None = None
         self._computing: dict[int, dict[str, Any]] = {}
@@ -56,15 +56,13 @@ class Activity:
 
     # Who watches
 
-    def wait(self, stamp: int, seconds: float) -> int:
-        """Wait until something has changed since this stamp, or time is up; the stamp of now."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stamp != stamp, seconds)
-            return self._stamp
+    @property
+    def stamp(self) -> int:
+        """Another number whenever something has changed."""
+        return self._stamp
 
     def _change(self) -> None:
         self._stamp += 1
-        self._changed.notify_all()
 
     # Learning
 
@@ -72,7 +70,7 @@ class Activity:
     def learning(self, task: str) -> Iterator[None]:
         """A task of one's own is learned inside this block; how it ended stays to be seen."""
         begun = {"task": task, "version": 0, "round": 0, "rounds": 0, "curve": [], "missed": {}}
-        with self._changed:
+        with self._lock:
             self._learning = begun | {"state": "learning", "since": time.time(), "asking": None}
             self._change()
         problem = ""
@@ -82,7 +80,7 @@ class Activity:
             problem = str(error) or type(error).__name__
             raise
         finally:
-            with self._changed:
+            with self._lock:
                 state = "ended early" if problem else "finished"
                 self._learning |= {
                     "state": state,
@@ -94,7 +92,7 @@ class Activity:
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Something happened in the learning that goes on: as it is told to who started it."""
-        with self._changed:
+        with self._lock:
             learning = self._learning
             if learning is None or learning["state"] != "learning":
                 return
@@ -110,13 +108,15 @@ class Activity:
         for name in event["missed"]:
             self._peer(name).missed += 1
         if not learning["curve"]:
-            learning["curve"].append({"round": 0, **{key: plain_loss(event["initial"][key]) for key in LOSSES}})
+            learning["curve"].append(
+                {"round": 0, **{key: plain_loss(event["initial"][key]) for key in LOSSES}}
+            )
         learning["curve"].append({"round": event["round"], **{key: plain_loss(event[key]) for key in LOSSES}})
         learning["weights"] = dict(event["weights"])
 
     def asking(self, what: str, seconds: float) -> None:
         """All organizations were asked something, and have so many seconds."""
-        with self._changed:
+        with self._lock:
             self._ask(what, seconds, None)
             self._change()
 
@@ -139,14 +139,14 @@ class Activity:
     def computing(self, kind: str, peer: str, task: str, round: int = 0) -> Iterator[None]:
         """Something is computed for a label holder inside this block."""
         number = next(self._numbers)
-        with self._changed:
+        with self._lock:
             facts = {"what": kind, "for": peer, "task": task, "round": round, "since": time.time()}
             self._computing[number] = facts
             self._change()
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 del self._computing[number]
                 self._change()
 
@@ -157,31 +157,31 @@ class Activity:
 
     def seen(self, peer: str) -> None:
         """A message of a known organization came, or its stream opened or ended."""
-        with self._changed:
+        with self._lock:
             self._peer(peer).seen = time.time()
             self._change()
 
     def answered(self, peer: str) -> None:
         """An organization has answered what it was asked."""
-        with self._changed:
+        with self._lock:
             self._peer(peer).answered = time.time()
             self._change()
 
     def outside(self, peer: str, n_rows: int) -> None:
         """It said of so many rows what it never said in learning."""
-        with self._changed:
+        with self._lock:
             self._peer(peer).outside += n_rows
 
     def drifted(self, peer: str, apart: float) -> None:
         """How far its last answers are from those in learning."""
-        with self._changed:
+        with self._lock:
             self._peer(peer).drift = apart
 
     # Predictions
 
     def predicted(self, seconds: float, n_rows: int, degraded: int) -> None:
         """An application got an answer."""
-        with self._changed:
+        with self._lock:
             found = self._predictions
             found.last.append((time.time(), seconds, n_rows, degraded))
             found.rows += n_rows
@@ -190,7 +190,7 @@ class Activity:
 
     def not_predicted(self) -> None:
         """An application got an error of ours."""
-        with self._changed:
+        with self._lock:
             self._predictions.failed += 1
             self._change()
 
@@ -198,7 +198,7 @@ class Activity:
 
     def facts(self) -> dict[str, Any]:
         """All of it as plain data; times are seconds since 1970."""
-        with self._changed:
+        with self._lock:
             learning = None if self._learning is None else dict(self._learning)
             if learning is not None:
                 learning["curve"] = list(learning["curve"])
