@@ -10,7 +10,7 @@ from typing import Any
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><link rel="stylesheet" href="/page.css"></head>
+<title>{title}</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page.css"></head>
 <body><header><h1>{title}</h1><p>{version}. Every path but {open} needs the token in <code>http.token</code>
 of the node's folder: <code>Authorization: Bearer TOKEN</code>.
 The same for programs: <code>/openapi.json</code>.</p></header>

@@ -113,7 +113,7 @@ def _add_actions(app: FastAPI, page: Page) -> None:
 
     @app.post(
         "/v1/actions/{name}",
-        summary="rollback, leave or join; asks again (409) until its question is confirmed",
+        summary="rollback, leave or join; asks again (202) until its question is confirmed",
         openapi_extra=body,
     )
     async def act(name: str, request: Request) -> Response:
@@ -128,4 +128,4 @@ def _add_actions(app: FastAPI, page: Page) -> None:
             found = await asyncio.to_thread(confirmed, name, action, asked, app.state.token)
         except GALError as error:
             return said_error(400, str(error))
-        return JSONResponse(found, 200 if found["done"] else 409)
+        return JSONResponse(found, 200 if found["done"] else 202)

@@ -7,6 +7,8 @@ const KEPT = "gal-token";
 let token = "";
 let facts = null;
 let seenVersions = "";
+let looking = false;
+let again = false;
 
 // Making elements
 
@@ -126,19 +128,22 @@ function draw(tag, attributes, text) {
 function showCurve(curve) {
   const values = curve.flatMap((one) => [one.train_loss, one.validation_loss]).filter((one) => one !== null);
   if (curve.length < 2 || !values.length) { put("curve"); return; }
-  const [width, height, left, bottom, top, right] = [720, 240, 62, 30, 12, 14];
+  const wide = Math.max(280, $("curve").clientWidth || 720);
+  const [width, height, left, bottom, top, right] = [wide, 240, 62, 30, 12, 14];
   const last = Math.max(curve[curve.length - 1].round, facts.learning.rounds || 0, 1);
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const room = (high - low || Math.abs(high) || 1) * 0.06;
+  const powers = low > 0 && high / low > 10; // the first round would hide all others
+  const scale = powers ? Math.log : (value) => value;
+  const spread = scale(high) - scale(low) || Math.abs(scale(high)) || 1;
   const x = (round) => left + (width - left - right) * round / last;
-  const y = (value) => top + (height - top - bottom) * (high + room - value) / (high - low + 2 * room);
+  const y = (value) => top + (height - top - bottom) * (scale(high) + 0.06 * spread - scale(value)) / (1.12 * spread);
   const said = describe(curve);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
-  for (const value of [low, (low + high) / 2, high]) {
+  for (const value of [low, powers ? Math.sqrt(low * high) : (low + high) / 2, high]) {
     svg.append(draw("line", { class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
     svg.append(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, loss(value)));
   }
-  const step = Math.max(1, Math.ceil(last / 10));
+  const step = Math.max(1, Math.ceil(last * 40 / width));
   for (let round = 0; round <= last; round += step) {
     svg.append(draw("text", { class: "tick", x: x(round), y: height - 8, "text-anchor": "middle" }, String(round)));
   }
@@ -146,7 +151,7 @@ function showCurve(curve) {
   line(svg, curve, "train_loss", "first", x, y);
   if (validated) line(svg, curve, "validation_loss", "second", x, y);
   const caption = make("figcaption", {}, make("span", { class: "key" }, "train loss"),
-    validated ? make("span", { class: "key second" }, "validation loss") : null, make("span", {}, "by round"));
+    validated ? make("span", { class: "key second" }, "validation loss") : null, make("span", {}, powers ? "by round, logarithmic" : "by round"));
   const open = $("curve").querySelector("details")?.open;
   const rows = table({ none: "" }, [["round", (one) => one.round, "number"], ["train loss", (one) => loss(one.train_loss), "number"],
     ["validation loss", (one) => loss(one.validation_loss), "number"]], curve);
@@ -231,8 +236,11 @@ async function showVersions() {
   const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts")
     : one.status === "finished" ? make("button", { type: "button", class: "small", "data-act": "rollback", "data-task": one.task,
       "data-version": one.version }, `Predict with version ${one.version}`) : "";
+  const now = facts.learning;
+  const state = (one) => one.status !== "begun" ? one.status : now && now.state === "learning" && now.task === one.task
+    && now.version === one.version ? "learning now" : "interrupted";
   put("versions", table({ none: "No version yet: gal learn TASK." }, [
-    ["task", (one) => one.task], ["version", (one) => one.version, "number"], ["state", (one) => one.status],
+    ["task", (one) => one.task], ["version", (one) => one.version, "number"], ["state", state],
     ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
     ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
     ["assisted, validated", (one) => loss(one.validation_loss), "number"], ["gained by", gained], ["", act]], versions));
@@ -281,7 +289,7 @@ async function ask(path, body) {
   const answer = await fetch(path, how);
   if (answer.status === 401) { enter("This token is not the node's."); throw new Error("no token"); }
   const content = await answer.json();
-  if (!answer.ok && answer.status !== 409) throw new Error(content.error);
+  if (!answer.ok) throw new Error(content.error);
   return content;
 }
 
@@ -314,13 +322,17 @@ function show(found) {
   const said = summary();
   if ($("sentence").textContent !== said) $("sentence").textContent = said;
   showLearning(); showComputing(); showPredictions(); showHouse(); showPartners(); showTasks();
-  const versions = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state]);
+  const versions = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
   if (versions !== seenVersions) { seenVersions = versions; slowly(); }
 }
 
 async function slowly() {
-  // What costs more to find out: when something has changed, and now and then.
+  // What costs more to find out: when something has changed, and now and then; once at a time.
+  if (looking) { again = true; return; }
+  looking = true;
   try { await Promise.all([showVersions(), showPrivacy(), showAudit()]); } catch (error) { if (token) notice(error.message); }
+  looking = false;
+  if (again) { again = false; slowly(); }
 }
 
 async function watch() {
@@ -345,7 +357,7 @@ async function watch() {
       }
     } catch (error) { /* the node was ended, or is being started again */ }
     badge("live", "not reached", "bad");
-    await new Promise((again) => setTimeout(again, pause));
+    await new Promise((done) => setTimeout(done, pause));
     pause = Math.min(2 * pause, 15000);
   }
 }
