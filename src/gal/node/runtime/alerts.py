@@ -15,7 +15,7 @@ from gal.node.holder.waiting import waited_for
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from gal.node.runtime.node import Node
+    from gal.node.web.facts import WatchedNode
 
 LOOK = 60.0
 """Seconds for which what is left of privacy is remembered: to add it up takes a while."""
@@ -24,7 +24,7 @@ LOOK = 60.0
 class Alerts:
     """A collector for the registry of a node's metrics."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: WatchedNode) -> None:
         self._node = node
         self._epsilon: tuple[float, dict[str, float]] = (-math.inf, {})
 
@@ -38,7 +38,7 @@ class Alerts:
         yield from self._learning(facts["learning"])
         yield from self._partners(facts["peers"])
         yield from _predictions(facts["predictions"])
-        free = shutil.disk_usage(self._node.home).free
+        free = shutil.disk_usage(self._node.configuration.home).free
         yield _gauge("gal_free_disk_bytes", "Bytes free where the node lives.", [((), free)])
         left = [((subject,), value) for subject, value in self._left().items()]
         yield _gauge("gal_epsilon_left", "What is left of a privacy budget.", left, ("of",))
@@ -79,7 +79,7 @@ class Alerts:
         if data is not None and data.label is not None:
             budgets[f"labels: {data.label}"] = privacy.label_budget
         limited = {subject: budget for subject, budget in budgets.items() if budget is not None}
-        if not limited or not (self._node.home / LEDGER).exists():
+        if not limited or not (self._node.configuration.home / LEDGER).exists():
             return {subject: budget.epsilon for subject, budget in limited.items()}
         ledger = self._node.ledger
         return {

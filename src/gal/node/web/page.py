@@ -108,7 +108,12 @@ def add_page(app: FastAPI, page: Page) -> None:
 
 def _add_actions(app: FastAPI, page: Page) -> None:
     body = {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"type": "object"}, "example": {"task": "churn", "version": 1}}
+            },
+        }
     }
 
     @app.post(

@@ -89,7 +89,7 @@ function summary() {
 function showLearning() {
   const learning = facts.learning;
   const progress = $("progress");
-  progress.hidden = !learning || !learning.rounds;
+  progress.hidden = !learning || !learning.rounds || learning.state !== "learning";
   if (!learning) {
     put("learning", make("span", { class: "quiet" }, "Nothing was learned since this node started."));
     put("waiting");
@@ -270,15 +270,29 @@ async function showAudit(verify = false) {
   if (!chain.holds) notice(chain.problem);
   const mine = (one) => (!$("audit-task").value || one.task === $("audit-task").value)
     && (!$("audit-peer").value || one.peer === $("audit-peer").value) && (!direction || one.direction === direction);
-  put("sums", table({ title: "All of it, by organization and kind", none: "Nothing has left or entered." }, [
-    ["direction", (one) => words[one.direction]], ["organization", (one) => one.peer], ["task", (one) => one.task_name],
-    ["kind", (one) => one.kind], ["messages", (one) => number(one.messages), "number"], ["bytes", (one) => bytes(one.n_bytes), "number"]],
-  found.summary.filter((one) => one.direction !== "own" && mine(one))));
+  put("sums", table({ title: "All of it, by organization", none: "Nothing has left or entered." }, [
+    ["organization", (one) => one.peer || "strangers"], ["direction", (one) => words[one.direction]],
+    ["messages", (one) => number(one.messages), "number"], ["bytes", (one) => bytes(one.n_bytes), "number"],
+    ["of them", (one) => one.kinds.join(", ")]], summed(found.summary.filter((one) => one.direction !== "own" && mine(one)))));
   put("entries", make("details", $("entries").querySelector("details")?.open ? { open: "" } : {}, make("summary", {}, "The newest entries"),
     table({ none: "No entries." }, [["time (UTC)", (one) => one.time.slice(0, 19).replace("T", " ")], ["direction", (one) => words[one.direction]],
       ["organization", (one) => one.peer], ["task", (one) => one.task_name], ["kind", (one) => one.kind],
       ["round", (one) => one.round || "", "number"], ["shape", (one) => one.shape], ["bytes", (one) => one.n_bytes ? bytes(one.n_bytes) : "", "number"],
       ["note", (one) => one.note]], found.entries.filter(mine).slice(-50).reverse())));
+}
+
+function summed(totals) {
+  // One line for what left to an organization, and one for what came from it.
+  const found = new Map();
+  for (const one of totals) {
+    const key = `${one.peer} ${one.direction}`;
+    if (!found.has(key)) found.set(key, { peer: one.peer, direction: one.direction, messages: 0, n_bytes: 0, counts: {} });
+    const sum = found.get(key);
+    sum.messages += one.messages;
+    sum.n_bytes += one.n_bytes;
+    sum.counts[one.kind] = (sum.counts[one.kind] || 0) + one.messages;
+  }
+  return [...found.values()].map((one) => ({ ...one, kinds: Object.entries(one.counts).map(([kind, n]) => `${number(n)} ${kind}`) }));
 }
 
 // Asking the node
@@ -393,6 +407,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const found = event.target.closest("[data-act]")?.dataset;
     if (found) act(found.act, found.version ? { task: found.task, version: Number(found.version) } : { task: found.task });
   });
+  window.addEventListener("resize", () => { if (facts && !$("main").hidden) showLearning(); });
   setInterval(() => { if (token && facts) slowly(); }, 30000);
   const given = location.hash.slice(1);
   if (given) history.replaceState(null, "", location.pathname);
