@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from patience import LONGEST, patient
+from patience import LONGEST
 from real_nodes import HOLDER, TASK, Network, free_port, until
 
 if not os.environ.get("GAL_BROWSER"):
@@ -22,6 +22,7 @@ if not os.environ.get("GAL_BROWSER"):
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
+MILLISECONDS = 1000 * LONGEST
 ORGANIZATIONS = ("lab", "hospital", "pharmacy")
 NAMELESS = """() => [...document.querySelectorAll('button, input, select, a')].filter((one) =>
     !(one.textContent.trim() && one.tagName !== 'SELECT') && !one.labels?.length && !one.ariaLabel
@@ -53,7 +54,7 @@ class Watched:
     def __init__(self, browser: Any, address: str, token: str) -> None:
         self.problems: list[str] = []
         self.page = browser.new_page(viewport={"width": 1200, "height": 900})
-        self.page.set_default_timeout(1000 * LONGEST)
+        self.page.set_default_timeout(MILLISECONDS)
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.goto(f"{address}#{token}")
@@ -65,7 +66,7 @@ class Watched:
     def sees(self, text: str, where: str = "body") -> None:
         """Wait until this text is there."""
         wanted = sync_api.expect(self.page.locator(where))
-        wanted.to_contain_text(text, timeout=1000 * LONGEST)
+        wanted.to_contain_text(text, timeout=MILLISECONDS)
 
     def photograph(self, name: str) -> None:
         """Screenshots as people see it: light, dark, and on a telephone, where nothing may stick out."""
@@ -161,4 +162,4 @@ def test_without_the_token_nothing_is_seen(network: Network, browser: Any) -> No
     watched.page.get_by_label("Token of this node").fill(token)
     watched.page.keyboard.press("Enter")
     watched.sees("live", "#live")
-    sync_api.expect(watched.page.locator("#main")).to_be_visible(timeout=1000 * patient(60))
+    sync_api.expect(watched.page.locator("#main")).to_be_visible(timeout=MILLISECONDS)

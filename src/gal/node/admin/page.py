@@ -17,7 +17,7 @@ from gal.node.runtime.node import Node
 from gal.node.web.actions import Action, Question, text_argument
 from gal.node.web.app import make_app
 from gal.node.web.page import Page, add_page
-from gal.node.web.predictions import Predictions, add_predictions
+from gal.node.web.predictions import OnlinePredictions, add_predictions
 from gal.node.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
 from gal.node.web.token import ensure_token
 from gal.node.web.watching import add_watching
@@ -41,7 +41,7 @@ def page_of(
         add_page(app, page)
         add_watching(app, page.watching)
         if holder is not None:
-            predictions = Predictions(holder, PREDICTION_SECONDS)
+            predictions = OnlinePredictions(holder, PREDICTION_SECONDS)
             stack.callback(predictions.close)
             add_predictions(app, predictions)
         server = HttpServer(app, socket, node.home)

@@ -248,8 +248,7 @@ class Assistants:
 
     def _leave(self, stream: Stream, message: Message) -> None:
         if stream.peer not in self._state.members(message.task):
-            why = f"{stream.peer} is not invited to the task {message.task}"
-            self._refuse(stream, message, "not-invited", why)
+            self._refuse(stream, message, "not-invited", f"{stream.peer} is not invited to {message.task}")
             return
         self._state.set_member(message.task, stream.peer, "left of its own accord")
         self._records.log.warning("left", peer=stream.peer, task=message.task)
@@ -288,7 +287,6 @@ class Assistants:
 
     def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
         message = received.message
-        self._records.metrics.activity.answered(stream.peer)
         try:
             if pending.on_answer is not None:
                 pending.on_answer(received)

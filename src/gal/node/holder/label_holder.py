@@ -61,9 +61,12 @@ class LabelHolder:
         whose requests and replies are the same with it and without.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
-        with self.not_learning(), self.node.records.metrics.activity.learning(record.name):
+        activity = self.node.records.metrics.activity
+        with self.not_learning(), activity.learning(record.name):
             accepting = acceptance or Acceptance()
-            gathering = Gathering(self.node, record, 0, patience or Patience(), on_event, stopping)
+            gathering = Gathering(
+                self.node, record, 0, patience or Patience(), on_event, stopping, watcher=activity
+            )
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)

@@ -109,9 +109,11 @@ class Activity:
             self._peer(name).missed += 1
         if not learning["curve"]:
             learning["curve"].append(
-                {"round": 0, **{key: plain_loss(event["initial"][key]) for key in LOSSES}}
+                {"round": 0, **{key: sayable_loss(event["initial"][key]) for key in LOSSES}}
             )
-        learning["curve"].append({"round": event["round"], **{key: plain_loss(event[key]) for key in LOSSES}})
+        learning["curve"].append(
+            {"round": event["round"], **{key: sayable_loss(event[key]) for key in LOSSES}}
+        )
         learning["weights"] = dict(event["weights"])
 
     def asking(self, what: str, seconds: float) -> None:
@@ -226,7 +228,7 @@ class Activity:
 LOSSES = ("train_loss", "validation_loss")
 
 
-def plain_loss(value: float | None) -> float | None:
+def sayable_loss(value: float | None) -> float | None:
     """A loss as JSON can say it: None where there is none."""
     return value if value is not None and math.isfinite(value) else None
 

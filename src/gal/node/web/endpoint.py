@@ -7,7 +7,7 @@ from typing import Self
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.web.app import make_app
 from gal.node.web.online_task import OnlineTask
-from gal.node.web.predictions import Predictions, add_one_task, add_predictions
+from gal.node.web.predictions import OnlinePredictions, add_one_task, add_predictions
 from gal.node.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
 from gal.node.web.token import FILE as TOKEN_FILE
 from gal.node.web.token import ensure_token
@@ -25,7 +25,7 @@ class Endpoint:
         except BaseException:
             self._socket.close()
             raise
-        self._predictions = Predictions(holder, seconds, only=self._task)
+        self._predictions = OnlinePredictions(holder, seconds, only=self._task)
         self.port = int(self._socket.getsockname()[1])
         self.scheme = "http" if is_loopback(str(self._socket.getsockname()[0])) else "https"
         self.token_file = holder.node.configuration.home / TOKEN_FILE

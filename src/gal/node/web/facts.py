@@ -15,7 +15,7 @@ from gal.node.assistant.links import Links
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.version_facts import version_facts
 from gal.node.holder.waiting import waited_for
-from gal.node.journal.activity import LOSSES, plain_loss
+from gal.node.journal.activity import LOSSES, sayable_loss
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion
 from gal.node.web.health import Check, certificate_end, days_until
@@ -151,11 +151,11 @@ def _curve(learned: LearnedVersion) -> list[dict[str, Any]]:
     if learned.outcome is None:
         return []
     ensemble = ensemble_of(learned.outcome.ensemble)
-    start = {key: plain_loss(getattr(ensemble, f"initial_{key}")) for key in LOSSES}
+    start = {key: sayable_loss(getattr(ensemble, f"initial_{key}")) for key in LOSSES}
     return [
         {"round": 0, **start},
         *(
-            {"round": one.round, **{key: plain_loss(getattr(one, key)) for key in LOSSES}}
+            {"round": one.round, **{key: sayable_loss(getattr(one, key)) for key in LOSSES}}
             for one in ensemble.rounds
         ),
     ]

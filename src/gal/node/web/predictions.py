@@ -1,4 +1,4 @@
-"""Predictions over HTTP: the paths, in JSON and in Arrow; one task, or all of a label holder's."""
+"""OnlinePredictions over HTTP: the paths, in JSON and in Arrow; one task, or all of a label holder's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BODY = {
 }
 
 
-class Predictions:
+class OnlinePredictions:
     """The tasks of a label holder that predict, each opened when it is first asked for; or ``only`` one."""
 
     def __init__(self, holder: LabelHolder, seconds: float, only: OnlineTask | None = None) -> None:
@@ -92,12 +92,12 @@ class Predictions:
         return task, await task.answer(asked)
 
 
-def add_predictions(app: FastAPI, predictions: Predictions) -> None:
+def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
     """``POST /v1/predict``."""
 
     @app.post(
         "/v1/predict",
-        summary="Predictions of rows by id, or with own columns; JSON or Arrow",
+        summary="OnlinePredictions of rows by id, or with own columns; JSON or Arrow",
         openapi_extra=BODY,
     )
     async def predict_rows(request: Request, task: str | None = None) -> Response:

@@ -20,7 +20,7 @@ from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
-from gal.node.journal.activity import plain_loss
+from gal.node.journal.activity import sayable_loss
 
 if TYPE_CHECKING:
     from gal.privacy.leakage.transcript import Transcript
@@ -81,10 +81,10 @@ class Learning:
             round=done.round,
             rounds=self.version.task.rounds,
             train_loss=done.train_loss,
-            validation_loss=plain_loss(done.validation_loss),
+            validation_loss=sayable_loss(done.validation_loss),
             initial={
-                "train_loss": plain_loss(progress.initial_train_loss),
-                "validation_loss": plain_loss(progress.initial_validation_loss),
+                "train_loss": sayable_loss(progress.initial_train_loss),
+                "validation_loss": sayable_loss(progress.initial_validation_loss),
             },
             rate=done.rate,
             weights=dict(done.weights),
