@@ -5,13 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
+from urllib.error import HTTPError
 
 import numpy as np
 import pyarrow as pa
@@ -268,6 +270,19 @@ def test_arrow_that_cannot_be_answered(site: Site, body: bytes, said: str) -> No
     status, content, _ = site.raw("/v1/predict?task=risk", body, {"Content-Type": ARROW})
     assert status == 400
     assert said in json.loads(content)["error"]
+
+
+def test_the_client_in_the_docs(site: Site) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to-page.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"<!-- client: runs as a test -->\n```python\n(.*?)```", page, re.DOTALL)
+    known: dict[str, Any] = {"__name__": "client"}
+    sys.modules["client"] = ModuleType("client")
+    exec(code, known)
+    client = known["NodeClient"](f"http://127.0.0.1:{site.port}", site.token)
+    assert [one["id"] for one in client.predict("risk", [1003, 1007])] == [1003, 1007]
+    assert client.ask("/v1/node")["organization"] == "clinic"
+    with pytest.raises(HTTPError, match="400"):
+        client.predict("nothing", [1])
 
 
 # Health and metrics
