@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all coverage lint site bench wheel clean
+.PHONY: demo install test test-all test-browser coverage lint site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -33,6 +33,11 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(PYTEST) -m "slow or not slow" $(NO_SKIPS)
+
+# The page in a real Chromium (Debian: apt-get install chromium), which tests start nowhere else.
+test-browser: $(STAMP)
+	$(PIP) "playwright>=1.50"
+	GAL_BROWSER=1 $(BIN)/python -m pytest tests/browser $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
 coverage: $(STAMP)

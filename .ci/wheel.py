@@ -19,7 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.compile(
     r"<!-- example: runs as a test -->\n```python\n(.*?)```\n<!-- output -->\n```\n(.*?)```", re.DOTALL
 )
-WANTED = ("gal/py.typed", "gal_bench/py.typed", "gal_bench/rows/uci/table.toml", "gal_bench/kept.jsonl")
+WANTED = (
+    "gal/py.typed",
+    "gal_bench/py.typed",
+    "gal_bench/rows/uci/table.toml",
+    "gal_bench/kept.jsonl",
+    *(f"gal/node/web/static/page.{kind}" for kind in ("html", "css", "js")),
+)
 PARTS = '[organizations]\nclinic = ["age", "sex", "bp"]\nlab = ["s1", "s2", "s5"]\n'
 KEEPING = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """What is imported is compiled once, and kept for the next process."""

@@ -22,7 +22,12 @@ from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
 
-ALLOWED_SKIPS = ("no GPU", "credentialed data", "CIFAR10 is not in the data folder")
+ALLOWED_SKIPS = (
+    "no GPU",
+    "credentialed data",
+    "CIFAR10 is not in the data folder",
+    "started by make test-browser only",
+)
 gc.disable()  # until all tests are collected: they are many, and none is garbage
 os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own
 

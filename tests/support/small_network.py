@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import threading
 import tomllib
@@ -64,6 +65,11 @@ class WorkerHere:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    @property
+    def pid(self) -> int:
+        """That of the test."""
+        return os.getpid()
 
     def restart(self) -> None:
         """Forget everything."""

@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -174,6 +175,10 @@ def serve(
     home: Home = None,
     log: Annotated[str, typer.Option(help="How to log: text or json.")] = "text",
     level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    page: Annotated[bool, typer.Option("--page", help="Show in a browser what it is doing.")] = False,
+    page_at: Annotated[
+        str, typer.Option(help="host:port of the page, its JSON, predictions and metrics.")
+    ] = "127.0.0.1:8470",
 ) -> None:
     """Run the node: answer label holders whose tasks were joined, and listen where node.toml says so."""
     from gal.node.config.configuration import home_of
@@ -185,8 +190,27 @@ def serve(
             f"--log must be text or json and --level debug, info, warning or error, got {log!r}, {level!r}"
         )
     folder = home_of(home)
-    with ended_by_signals() as stopping, serving(folder, open_log(folder, level, log == "json")):  # type: ignore[arg-type]
+    beside = _page_beside(page_at) if page else None
+    with ended_by_signals() as stopping, serving(folder, open_log(folder, level, log == "json"), beside):  # type: ignore[arg-type]
         stopping.wait()
+
+
+def _page_beside(listen: str) -> Any:
+    """Has the page served beside the node, and says where it is."""
+    from gal.node.admin.page import page_of
+    from gal.node.web.token import FILE, ensure_token
+
+    def beside(node: Any, holder: Any) -> Any:
+        def say(address: str) -> None:
+            screen = Console(stderr=True, highlight=False, soft_wrap=True)
+            if sys.stderr.isatty():  # a person sees it; a log must not
+                screen.print(f"page: {address}#{ensure_token(node.home)}")
+            else:
+                screen.print(f"page: {address} asks for the token in {escape(str(node.home / FILE))}")
+
+        return page_of(node, holder, listen, say)
+
+    return beside
 
 
 @contextmanager

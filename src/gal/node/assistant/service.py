@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -77,12 +77,18 @@ class Service:
         task = self._checks.task(asked)
         if asked.message.kind in {"predict", "blind"}:  # these change nothing, and must not wait for a fit
             return handlers[asked.message.kind](asked, task)
-        with self._locks[task.id]:
+        with self._locks[task.id], self._said(asked, task):
             return handlers[asked.message.kind](asked, task)
 
     def working(self) -> list[str]:
         """Ids of the tasks for which something is being computed now."""
         return sorted(task for task, lock in list(self._locks.items()) if lock.locked())
+
+    def _said(self, asked: IncomingRequest, task: TaskRecord) -> AbstractContextManager[None]:
+        """Who watches the node sees what it computes, and for whom."""
+        message = asked.message
+        round = int(message.fields.get("round") or 0)
+        return self.metrics.activity.computing(message.kind, asked.peer, task.name, round)
 
     # Beginning
 

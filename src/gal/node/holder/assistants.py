@@ -42,6 +42,8 @@ class Pending:
     through: Stream | None = None
     """The stream on which it was sent, or waits to be."""
     done: threading.Event = field(default_factory=threading.Event)
+    since: float = field(default_factory=time.time)
+    """When it was asked, in seconds since 1970."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:
@@ -245,8 +247,7 @@ class Assistants:
 
     def _leave(self, stream: Stream, message: Message) -> None:
         if stream.peer not in self._state.members(message.task):
-            why = f"{stream.peer} is not invited to the task {message.task}"
-            self._refuse(stream, message, "not-invited", why)
+            self._refuse(stream, message, "not-invited", f"{stream.peer} is not invited to {message.task}")
             return
         self._state.set_member(message.task, stream.peer, "left of its own accord")
         self._records.log.warning("left", peer=stream.peer, task=message.task)

@@ -69,15 +69,18 @@ class LabelHolder:
         whose requests and replies are the same with it and without.
         """
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
+        activity = self.node.records.metrics.activity
 
         def tell(event: Mapping[str, Any]) -> None:
             self.doing.note(event)
             on_event(event)
 
-        with self.not_learning():
+        with self.not_learning(), activity.learning(record.name):
             self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
-            gathering = Gathering(self.node, record, 0, patience or Patience(), tell, stopping)
+            gathering = Gathering(
+                self.node, record, 0, patience or Patience(), tell, stopping, watcher=activity
+            )
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)

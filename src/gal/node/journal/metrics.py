@@ -13,6 +13,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from gal.errors import ConfigurationError, InvalidInputError, NodeError
+from gal.node.journal.activity import Activity
 from gal.protocol.addresses import parse_address
 from gal.protocol.names import is_name
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 MOST_VALUES = 64
+UNKNOWN = "unknown"
+"""What a peer is called that has no card here."""
 LOOK = 1.0
 """Seconds for which a peer counts as known after its card was seen."""
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
@@ -34,6 +37,8 @@ class Metrics:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         self.registry: CollectorRegistry = CollectorRegistry()
+        self.activity = Activity()
+        """The same for people who watch: what goes on now."""
         self._peers = peers
         self._known: dict[str, float] = {}
         """By peer: when its card was last seen."""
@@ -77,7 +82,10 @@ class Metrics:
 
     def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
         """A message came "in" or went "out"."""
-        labels = ("in" if direction == "in" else "out", self._peer(peer), self._kinds.value(kind))
+        known = self._peer(peer)
+        labels = ("in" if direction == "in" else "out", known, self._kinds.value(kind))
+        if direction == "in" and known != UNKNOWN:
+            self.activity.seen(known)
         self._messages.labels(*labels).inc()
         self._bytes.labels(*labels).inc(n_bytes)
 
@@ -110,6 +118,7 @@ class Metrics:
             else:
                 self._streams.pop(peer, None)
             self._connected.set(len(self._streams))
+        self.activity.seen(peer)
 
     def predicted(self, peer: str, n_rows: int) -> None:
         """So many rows were predicted for this label holder."""
@@ -122,10 +131,12 @@ class Metrics:
     def outside(self, peer: str, n_rows: int) -> None:
         """This organization said of so many rows what it never said in learning."""
         self._outside.labels(self._peer(peer)).inc(n_rows)
+        self.activity.outside(peer, n_rows)
 
     def drifted(self, peer: str, apart: float) -> None:
         """How far the distribution of this organization's last answers is from that in learning."""
         self._drift.labels(self._peer(peer)).set(apart)
+        self.activity.drifted(peer, apart)
 
     def close(self) -> None:
         """Nothing is served here; see `ServedMetrics`."""
@@ -137,7 +148,7 @@ class Metrics:
             return peer
         if peer not in self._peers():
             self._known.pop(peer, None)
-            return "unknown"
+            return UNKNOWN
         self._known[peer] = now
         return peer
 

@@ -73,6 +73,8 @@ class Records:
         )
         self.metrics.message("in", peer, message.kind, received.n_bytes)
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
+        if awaited:
+            self.metrics.activity.answered(peer)
         pause = 0.0 if awaited else self.quotas.count(peer, received.n_bytes)
         if pause:
             self.metrics.limited(peer, "messages_per_minute")

@@ -7,8 +7,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,13 +107,16 @@ def _only_a_label_holder(name: str) -> Command:
     return refuse
 
 
+Beside = Callable[[Node, "LabelHolder | None"], AbstractContextManager[None]]
 STARTING = 20.0
 """Seconds that a node may take from its start until it listens to commands."""
 
 
 @contextmanager
-def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str, Command]]]:
-    """A running node that takes commands."""
+def serving(
+    home: Path, log: Log | None = None, beside: Beside | None = None
+) -> Iterator[tuple[Node, dict[str, Command]]]:
+    """A running node that takes commands; ``beside`` makes what runs beside it, such as its page."""
     made = Node(home, log=log, listens=False)
     keep_crash_log(made.home)
     with made as node, ExitStack() as stack:
@@ -131,6 +134,8 @@ def serving(home: Path, log: Log | None = None) -> Iterator[tuple[Node, dict[str
             known |= dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         known["forget_rows"] = erasing_command(node, holder)
         stack.enter_context(ControlServer(node.home, known))
+        if beside is not None:
+            stack.enter_context(beside(node, holder))
         node.listen()
         yield node, known
 

@@ -23,6 +23,7 @@ from gal.node.journal.metrics import start_metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
+from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.files import remove_drafts
@@ -132,6 +133,7 @@ class Node:
         stack.callback(self.assistants.close)
         if configuration.data is not None:
             self.worker.start()
+        metrics.registry.register(Alerts(self))
         self.links = Links(self.state, self.cards, self.service, self.records, self._dial)
         if self._dials:
             self.links.start()

@@ -1,14 +1,16 @@
-"""The app: its paths, who may ask, and how much."""
+"""The app: who may ask, and how much. What it answers is added by others."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any, Protocol
+from importlib.resources import files
+from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 from gal import __version__
@@ -18,84 +20,76 @@ LARGEST = 64 << 20
 """Bytes of one request."""
 BODY_SECONDS = 20.0
 """In which the body of a request must have come."""
-KNOWN = "GET /health, GET /livez, GET /openapi.json, POST /predict"
-ASKED: dict[str, Any] = {
-    "oneOf": [
-        {
-            "type": "object",
-            "required": ["ids"],
-            "properties": {"ids": {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1}},
-        },
-        {
-            "type": "object",
-            "required": ["rows"],
-            "properties": {"rows": {"type": "array", "items": {"type": "object", "required": ["id"]}}},
-        },
-    ]
+OPEN = {"/livez", "/readyz", "/startupz"}
+"""What orchestrators ask without a token: yes or no."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
 }
-"""The schema of a request, for programs that read it."""
+"""Nothing from elsewhere, nothing inside another page, nothing kept."""
 
 
-class OnlinePredictions(Protocol):
-    """What the app passes requests on to."""
-
-    def health(self) -> dict[str, Any]:
-        """What is served, and by whom."""
-
-    async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
-        """Status and content of the answer to a request."""
-
-
-def make_app(endpoint: OnlinePredictions, token: str, hosts: Collection[str] | None) -> FastAPI:
-    """The app for one endpoint; ``hosts``: by which names it may be called, None
-    where any will do (TLS and token).
+def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
+    """An app without paths; ``hosts``: by which names it may be called, None where any will
+    do (TLS and token).
     """
-    app = FastAPI(title="GAL predictions", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="GAL node", version=__version__, docs_url=None, redoc_url=None)
+    app.state.token = token
+    app.state.open = set(OPEN)
 
     @app.middleware("http")
     async def guard(request: Request, pass_on: Any) -> Response:
-        refused = _refused(request, token, hosts)
-        return refused if refused is not None else await pass_on(request)
-
-    @app.get("/livez", summary="The process is alive")
-    async def livez() -> dict[str, bool]:
-        return {"alive": True}
-
-    @app.get("/health", summary="Who is connected, and which version answers")
-    async def health() -> dict[str, Any]:
-        return endpoint.health()
-
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": ASKED}}}}
-
-    @app.post("/predict", summary="Predictions of rows by id, or with own columns", openapi_extra=body)
-    async def predict(request: Request) -> JSONResponse:
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                data = await _body(request)
-        except TimeoutError:
-            return _error(408, f"the request did not come within {BODY_SECONDS:g} s")
-        if data is None:
-            return _error(400, f"the request needs a body of at most {LARGEST} bytes")
-        status, content = await endpoint.answer(data)
-        return JSONResponse(content, status)
+        refused = _refused(request, token, hosts, app.state.open)
+        answer: Response = refused if refused is not None else await pass_on(request)
+        for name, value in HEADERS.items():
+            answer.headers.setdefault(name, value)
+        return answer
 
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def nothing_here(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
-        return _error(getattr(error, "status_code", 404), f"there is nothing here; known are: {KNOWN}")
+        status = getattr(error, "status_code", 404)
+        return said_error(status, f"there is nothing here; known are: {known_paths(app)}")
 
     return app
 
 
-def _refused(request: Request, token: str, hosts: Collection[str] | None) -> JSONResponse | None:
+def add_file(app: FastAPI, path: str, name: str, kind: str) -> None:
+    """A file of the page, for everybody: there is nothing of the node in it."""
+    content = (files("gal.node.web") / "static" / name).read_bytes()
+    app.state.open.add(path)
+
+    async def file() -> Response:
+        return Response(content, media_type=kind)
+
+    app.add_api_route(path, file, include_in_schema=False)
+
+
+def known_paths(app: FastAPI) -> str:
+    """Methods and paths, for people."""
+    found = [f"{min(one.methods or {'GET'})} {one.path}" for one in app.routes if isinstance(one, APIRoute)]
+    return ", ".join(sorted([*found, "GET /openapi.json"]))
+
+
+def shows_token(request: Request) -> bool:
+    """Whether a request that needs no token shows it all the same, and so may see more."""
+    return shows(request.headers.get("authorization"), request.app.state.token)
+
+
+def _refused(
+    request: Request, token: str, hosts: Collection[str] | None, open_paths: Collection[str]
+) -> JSONResponse | None:
     """Why a request is not looked at: a strange host or origin (a page in a browser), or no token."""
     if hosts is not None and _host(f"//{request.headers.get('host', '')}") not in hosts:
-        return _error(421, "this host name is not served here: use localhost")
+        return said_error(421, "this host name is not served here: use localhost")
     origin = request.headers.get("origin")
     if origin is not None and _host(origin) != _host(f"//{request.headers.get('host', '')}"):
-        return _error(403, "requests of other pages are not answered")
-    if request.url.path != "/livez" and not shows(request.headers.get("authorization"), token):
-        return _error(401, f"send the token in {FILE} of the node's folder: Authorization: Bearer TOKEN")
+        return said_error(403, "requests of other pages are not answered")
+    if request.url.path not in open_paths and not shows(request.headers.get("authorization"), token):
+        return said_error(401, f"send the token in {FILE} of the node's folder: Authorization: Bearer TOKEN")
     return None
 
 
@@ -104,6 +98,18 @@ def _host(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
+
+
+async def whole_body(request: Request) -> bytes | JSONResponse:
+    """The body of a request, or what is answered where it does not come, or is too large."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            data = await _body(request)
+    except TimeoutError:
+        return said_error(408, f"the request did not come within {BODY_SECONDS:g} s")
+    if data is None:
+        return said_error(400, f"the request needs a body of at most {LARGEST} bytes")
+    return data
 
 
 async def _body(request: Request) -> bytes | None:
@@ -123,5 +129,6 @@ async def _body(request: Request) -> bytes | None:
     return b"".join(parts)
 
 
-def _error(status: int, sentence: str) -> JSONResponse:
+def said_error(status: int, sentence: str) -> JSONResponse:
+    """An error in one sentence."""
     return JSONResponse({"error": sentence}, status)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
+from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from gal.errors import InvalidInputError, NodeError
-from gal.node.config.configuration import NodeConfiguration
-from gal.node.web.app import OnlinePredictions, make_app
-from gal.node.web.token import ensure_token
 from gal.protocol.addresses import parse_address
 from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
 
@@ -25,15 +24,10 @@ STARTING, ENDING = 30.0, 10.0
 
 
 class HttpServer:
-    """Serves one endpoint on a socket that listens already."""
+    """Serves one app on a socket that listens already."""
 
-    def __init__(
-        self, endpoint: OnlinePredictions, listening: socket.socket, configuration: NodeConfiguration
-    ) -> None:
-        host = str(listening.getsockname()[0])
-        outside = not is_loopback(host)
-        home = configuration.home
-        app = make_app(endpoint, ensure_token(home), None if outside else LOCAL_NAMES)
+    def __init__(self, app: FastAPI, listening: socket.socket, home: Path) -> None:
+        outside = not is_loopback(str(listening.getsockname()[0]))
         self._socket = listening
         self._server = uvicorn.Server(
             uvicorn.Config(

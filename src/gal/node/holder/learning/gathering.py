@@ -12,6 +12,7 @@ from typing import Any
 
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
 from gal.node.holder.holder_node import HolderNode
+from gal.node.journal.activity import Activity
 from gal.node.store.state import TaskRecord
 
 Event = Callable[[Mapping[str, Any]], None]
@@ -48,6 +49,8 @@ class Gathering:
     stopping: threading.Event
     among: frozenset[str] | None = None
     """The organizations of the version, once it is open; None: all that are invited today."""
+    watcher: Activity = field(default_factory=Activity)
+    """For people who look at what the node does; the default is one that nobody looks at."""
     absent: set[str] = field(default_factory=set)
     """Who was waited for in vain: nobody waits for them again, until they are there."""
 
@@ -150,7 +153,9 @@ class Gathering:
 
     def report(self, event: str, **facts: Any) -> None:
         """Say what happens to whoever watches."""
-        self.on_event({"event": event, "task": self.record.name, "version": self.version} | facts)
+        said = {"event": event, "task": self.record.name, "version": self.version} | facts
+        self.watcher.note(said)
+        self.on_event(said)
 
     def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
         """Say for whom and what is waited."""

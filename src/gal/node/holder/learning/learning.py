@@ -21,6 +21,7 @@ from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
+from gal.node.journal.activity import sayable_loss
 
 if TYPE_CHECKING:
     from gal.privacy.leakage.transcript import Transcript
@@ -85,6 +86,11 @@ class Learning:
             round=done.round,
             rounds=self.version.task.rounds,
             train_loss=done.train_loss,
+            validation_loss=sayable_loss(done.validation_loss),
+            initial={
+                "train_loss": sayable_loss(progress.initial_train_loss),
+                "validation_loss": sayable_loss(progress.initial_validation_loss),
+            },
             rate=done.rate,
             weights=dict(done.weights),
             missed=dict(done.left_out),

@@ -82,6 +82,7 @@ class Rounds:
         def ready() -> bool:
             return broken() or (own_done() and not waited_for())
 
+        gathering.watcher.asking(_what(requests), gathering.patience.deadline)
         gathering.wait(ready, 1.0)
         if not ready():
             gathering.report_waiting(_what(requests), sorted(waited_for()), gathering.patience.deadline)

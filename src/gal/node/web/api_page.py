@@ -1,0 +1,66 @@
+"""``/docs``: the OpenAPI description as a page, made here; nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page.css"></head>
+<body><header><h1>{title}</h1><p>{version}. Every path but {open} needs the token in <code>http.token</code>
+of the node's folder: <code>Authorization: Bearer TOKEN</code>.
+The same for programs: <code>/openapi.json</code>.</p></header>
+<main class="docs">{paths}</main></body></html>"""
+_OPEN = ("/livez", "/readyz", "/startupz")
+
+
+def api_page(described: Mapping[str, Any]) -> str:
+    """All paths with their parameters, bodies and a command to try."""
+    paths = "".join(
+        _path(method, path, facts)
+        for path, methods in sorted(described["paths"].items())
+        for method, facts in methods.items()
+    )
+    info = described["info"]
+    return _PAGE.format(
+        title=escape(info["title"]),
+        version=escape(f"gal-learn {info['version']}"),
+        open=", ".join(f"<code>{one}</code>" for one in _OPEN),
+        paths=paths,
+    )
+
+
+def _path(method: str, path: str, facts: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(_type(one['schema']))}</td></tr>"
+        for one in facts.get("parameters", ())
+    )
+    table = f"<table><thead><tr><th>parameter</th><th>type</th></tr></thead><tbody>{rows}</tbody></table>"
+    bodies = facts.get("requestBody", {}).get("content", {})
+    kinds = "".join(f"<p>Body: <code>{escape(kind)}</code></p>" for kind in bodies)
+    example = next((one["example"] for one in bodies.values() if "example" in one), None)
+    return (
+        f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2>'
+        f"<p>{escape(facts.get('summary', ''))}.</p>{table if rows else ''}{kinds}"
+        f"<pre>{escape(_curl(path, example))}</pre></section>"
+    )
+
+
+def _curl(path: str, example: Any) -> str:
+    shown = "" if path in _OPEN else '-H "Authorization: Bearer $TOKEN" '
+    data = "" if example is None else f" -d '{json.dumps(example)}'"
+    return f"curl -s {shown}$NODE{path}{data}"
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """The type in one word, for people.
+
+    >>> _type({"anyOf": [{"type": "string"}, {"type": "null"}]}), _type({"type": "integer"})
+    ('string, or nothing', 'integer')
+    """
+    kinds = [one.get("type", "anything") for one in schema.get("anyOf", [schema])]
+    return ", or ".join("nothing" if kind == "null" else kind for kind in kinds)

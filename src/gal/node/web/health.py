@@ -1,0 +1,128 @@
+"""Whether a node is alive, has started, and is ready: each check with a sentence for its operator."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from gal.errors import GALError
+from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.learning.gathering import Patience
+from gal.transport.identity import CERTIFICATE_FILE
+
+LEAST_DISK = 200 << 20
+"""Bytes that must be free: a node that cannot write down what leaves sends nothing."""
+SOON = 30
+"""Days before the end of a certificate in which it is said."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must be so, and what is so."""
+
+    name: str
+    ok: bool
+    said: str
+
+
+class Health:
+    """The checks of one running node; ``links``: by label holder why there is no stream to it."""
+
+    def __init__(self, node: HolderNode, links: Callable[[], Mapping[str, str]]) -> None:
+        self._node, self._links = node, links
+        self._started = threading.Event()
+        self._problem = "the source is being read"
+        threading.Thread(target=self._start, name="first look at the source", daemon=True).start()
+
+    def _start(self) -> None:
+        """Started is a node whose process that computes has read the source once."""
+        try:
+            if self._node.configuration.data is not None:
+                self._node.worker("rows")
+            self._problem = ""
+        except GALError as error:
+            self._problem = str(error)
+        finally:
+            self._started.set()
+
+    def is_alive(self) -> bool:
+        """The process answers, and the one that computes runs; one that was killed is started again."""
+        if self._node.configuration.data is None:
+            return True
+        try:
+            self._node.worker.start()
+        except (GALError, OSError):
+            return False
+        return self._node.worker.pid is not None
+
+    def has_started(self) -> bool:
+        """Whether the source was looked at; what came of it is for `checks`."""
+        return self._started.is_set()
+
+    def checks(self) -> list[Check]:
+        """All that must be so for this node to be of use now."""
+        return [self._source(), *self._streams(), self._disk(), self._certificate()]
+
+    def _source(self) -> Check:
+        data = self._node.configuration.data
+        if data is None:
+            return Check("source", True, "this node has no data of its own")
+        file = data.source or data.database
+        if self._problem:
+            return Check("source", False, f"{self._problem}: gal doctor says what to do")
+        if file is not None and not os.access(file, os.R_OK):
+            return Check("source", False, f"{file.name} cannot be read: gal doctor says what to do")
+        return Check("source", True, "the source can be read")
+
+    def _streams(self) -> Iterator[Check]:
+        """Of own tasks that predict a quorum is there; joined ones have a stream."""
+        state, assistants = self._node.state, self._node.assistants
+        short = []
+        for task in state.tasks("label holder"):
+            if not task.active:
+                continue
+            invited = [name for name, status in state.members(task.id).items() if status == "invited"]
+            here = len(set(assistants.present(task.id)) & set(invited)) + 1
+            needed = Patience().enough(len(invited) + 1)
+            if here < needed:
+                short.append(f"{task.name}: {here} of {len(invited) + 1} organizations are there")
+        said = "; ".join(short) or "every task that predicts has its quorum"
+        yield Check("quorum", not short, said)
+        lost = {peer: why for peer, why in self._links().items() if why}
+        said = "; ".join(f"no stream to {peer}: {why}" for peer, why in sorted(lost.items()))
+        yield Check("streams", not lost, said or "all streams to label holders are open")
+
+    def _disk(self) -> Check:
+        free = free_disk(self._node.configuration.home)
+        said = f"{free / 1e9:.1f} GB are free"
+        return Check("disk", free >= LEAST_DISK, said if free >= LEAST_DISK else f"{said}: make room")
+
+    def _certificate(self) -> Check:
+        ends = certificate_end((self._node.configuration.home / CERTIFICATE_FILE).read_bytes())
+        days = days_until(ends)
+        if days < 0:
+            return Check("certificate", False, f"expired on {ends:%Y-%m-%d}: gal cards rotate")
+        soon = ": get a new one soon" if days < SOON else ""
+        return Check("certificate", True, f"good until {ends:%Y-%m-%d}{soon}")
+
+
+def free_disk(home: Path) -> int:
+    """Bytes that are free where a node lives."""
+    return shutil.disk_usage(home).free
+
+
+def certificate_end(pem: bytes) -> datetime:
+    """When the first certificate in it ends."""
+    return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+
+
+def days_until(when: datetime) -> float:
+    """From now; negative where it is over."""
+    return (when - datetime.now(UTC)).total_seconds() / 86400

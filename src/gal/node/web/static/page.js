@@ -1,0 +1,416 @@
+// What a node is doing, from /v1/node as it changes (/v1/events). No library, nothing from elsewhere.
+// Everything is put in as text, never as HTML: names and notes may come from others.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const KEPT = "gal-token";
+let token = "";
+let facts = null;
+let seenVersions = "";
+let looking = false;
+let again = false;
+
+// Making elements
+
+function make(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick") made.addEventListener("click", value);
+    else if (value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((one) => one !== null && one !== undefined));
+  return made;
+}
+
+function table(caption, columns, rows) {
+  // columns: [title, function of a row, "number" or ""]; a function may return text or an element.
+  if (!rows.length) return make("p", { class: "quiet" }, caption.none);
+  const head = make("tr", {}, ...columns.map(([title, , kind]) =>
+    make("th", { scope: "col", class: kind || null }, title)));
+  const body = rows.map((row) => make("tr", {}, ...columns.map(([title, value, kind]) => {
+    const found = value(row);
+    return make("td", { class: kind || null, "data-name": title },
+      found instanceof Node ? found : found === null || found === undefined ? "" : String(found));
+  })));
+  return make("table", {}, caption.title ? make("caption", {}, caption.title) : null,
+    make("thead", {}, head), make("tbody", {}, ...body));
+}
+
+function put(id, ...children) {
+  // What has not changed stays as it is: a screen reader and a focus are not disturbed.
+  const made = make("div", {}, ...children);
+  const place = $(id);
+  if (place.innerHTML !== made.innerHTML) place.replaceChildren(...made.childNodes);
+}
+
+function badge(id, text, kind) {
+  const place = $(id);
+  if (place.textContent !== text) place.textContent = text;
+  place.className = `badge ${kind}`;
+}
+
+// Saying numbers
+
+const number = (value) => value === null || value === undefined ? "" : Number(value).toLocaleString("en");
+const loss = (value) => value === null || value === undefined ? "" : Number(value).toPrecision(4);
+const bytes = (value) => value >= 1e9 ? `${(value / 1e9).toFixed(1)} GB`
+  : value >= 1e6 ? `${(value / 1e6).toFixed(1)} MB` : value >= 1e3 ? `${(value / 1e3).toFixed(1)} kB` : `${value} B`;
+function duration(seconds) {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 129600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+const ago = (when) => when ? `${duration(facts.now - when)} ago` : "never";
+const seconds = (value) => value === null ? "" : value < 1 ? `${Math.round(1000 * value)} ms` : `${value.toFixed(2)} s`;
+
+// What goes on
+
+const DOING = { fit: "its fit", begin: "its beginning", revisit: "all its rounds", predict: "its prediction",
+  end: "its word that it has ended", blind: "matching rows", connect: "it to connect", join: "it to join" };
+
+function awaited(one) {
+  const round = one.round ? ` of round ${one.round}` : "";
+  const left = one.seconds_left === null ? "" : `, ${duration(one.seconds_left)} left`;
+  const away = one.connected ? "" : " (not connected)";
+  return `${one.organization}${away}: ${DOING[one.what] || one.what}${round}, for ${duration(one.for_seconds)}${left}`;
+}
+
+function summary() {
+  const learning = facts.learning;
+  if (learning && learning.state === "learning") {
+    const round = learning.rounds ? `round ${Math.min(learning.round + 1, learning.rounds)} of ${learning.rounds}` : "about to begin";
+    const who = facts.waiting.map((one) => one.organization).join(", ");
+    return `Learning ${learning.task}: ${round}${who ? `; waiting for ${who}` : ""}.`;
+  }
+  if (facts.computing.length) return `Computing for ${facts.computing.map((one) => one.for).join(", ")}.`;
+  return facts.ready ? "Nothing is being learned. Ready." : "Nothing is being learned. Something needs you: see House.";
+}
+
+function showLearning() {
+  const learning = facts.learning;
+  const progress = $("progress");
+  progress.hidden = !learning || !learning.rounds || learning.state !== "learning";
+  if (!learning) {
+    put("learning", make("span", { class: "quiet" }, "Nothing was learned since this node started."));
+    put("waiting");
+    put("curve");
+    return;
+  }
+  if (learning.rounds) {
+    progress.max = learning.rounds;
+    progress.value = learning.round;
+  }
+  const name = `${learning.task}${learning.version ? `, version ${learning.version}` : ""}: `;
+  if (learning.state === "learning") {
+    const rounds = learning.rounds ? `${learning.round} of at most ${learning.rounds} rounds done, ` : "";
+    put("learning", `${name}${rounds}for ${duration(facts.now - learning.since)}.`);
+  } else {
+    const how = learning.state === "finished" ? "finished" : `ended early: ${learning.problem}`;
+    put("learning", `${name}${learning.round} rounds in ${duration(learning.ended - learning.since)}; ${how}`);
+  }
+  const lines = facts.waiting.map((one) => make("li", { class: "wait" }, awaited(one)));
+  const missed = Object.entries(learning.missed || {}).map(([who, why]) =>
+    make("li", { class: "bad" }, `${who} missed the last round: ${why}`));
+  put("waiting", lines.length + missed.length ? make("ul", { class: "plain", "aria-label": "Waited for" }, ...lines, ...missed) : null);
+  showCurve(learning.curve);
+}
+
+// The curve
+
+const SVG = "http://www.w3.org/2000/svg";
+function draw(tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function showCurve(curve) {
+  const values = curve.flatMap((one) => [one.train_loss, one.validation_loss]).filter((one) => one !== null);
+  if (curve.length < 2 || !values.length) { put("curve"); return; }
+  const wide = Math.max(280, $("curve").clientWidth || 720);
+  const [width, height, left, bottom, top, right] = [wide, 240, 62, 30, 12, 14];
+  const last = Math.max(curve[curve.length - 1].round, facts.learning.rounds || 0, 1);
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const powers = low > 0 && high / low > 10; // the first round would hide all others
+  const scale = powers ? Math.log : (value) => value;
+  const spread = scale(high) - scale(low) || Math.abs(scale(high)) || 1;
+  const x = (round) => left + (width - left - right) * round / last;
+  const y = (value) => top + (height - top - bottom) * (scale(high) + 0.06 * spread - scale(value)) / (1.12 * spread);
+  const said = describe(curve);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
+  for (const value of [low, powers ? Math.sqrt(low * high) : (low + high) / 2, high]) {
+    svg.append(draw("line", { class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
+    svg.append(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, loss(value)));
+  }
+  const step = Math.max(1, Math.ceil(last * 40 / width));
+  for (let round = 0; round <= last; round += step) {
+    svg.append(draw("text", { class: "tick", x: x(round), y: height - 8, "text-anchor": "middle" }, String(round)));
+  }
+  const validated = curve.some((one) => one.validation_loss !== null);
+  line(svg, curve, "train_loss", "first", x, y);
+  if (validated) line(svg, curve, "validation_loss", "second", x, y);
+  const caption = make("figcaption", {}, make("span", { class: "key" }, "train loss"),
+    validated ? make("span", { class: "key second" }, "validation loss") : null, make("span", {}, powers ? "by round, logarithmic" : "by round"));
+  const open = $("curve").querySelector("details")?.open;
+  const rows = table({ none: "" }, [["round", (one) => one.round, "number"], ["train loss", (one) => loss(one.train_loss), "number"],
+    ["validation loss", (one) => loss(one.validation_loss), "number"]], curve);
+  put("curve", svg, caption, make("details", open ? { open: "" } : {}, make("summary", {}, "The same as a table"), rows));
+}
+
+function line(svg, curve, key, kind, x, y) {
+  const points = curve.filter((one) => one[key] !== null);
+  svg.append(draw("polyline", { class: `${kind}-line`, points: points.map((one) => `${x(one.round)},${y(one[key])}`).join(" ") }));
+  for (const one of points) svg.append(draw("circle", { class: `${kind}-dot`, cx: x(one.round), cy: y(one[key]), r: 3.5 }));
+}
+
+function describe(curve) {
+  const [first, final] = [curve[0], curve[curve.length - 1]];
+  const validation = final.validation_loss === null ? "" : `, validation loss from ${loss(first.validation_loss)} to ${loss(final.validation_loss)}`;
+  return `Train loss from ${loss(first.train_loss)} to ${loss(final.train_loss)}${validation} after ${final.round} rounds`;
+}
+
+// The other cards
+
+function showComputing() {
+  const rows = facts.computing.map((one) => make("li", { class: "wait" },
+    `${one.what}${one.round ? `, round ${one.round}` : ""} of ${one.task} for ${one.for}, ${duration(facts.now - one.since)}`));
+  put("computing", rows.length ? make("ul", { class: "plain" }, ...rows) : make("p", { class: "quiet" }, "Nothing is computed now."));
+}
+
+function showPredictions() {
+  const found = facts.predictions;
+  const lines = [["in the last minute", number(found.last_minute)], ["half of them within", seconds(found.p50_seconds) || "–"],
+    ["99 % within", seconds(found.p99_seconds) || "–"], ["rows since the start", number(found.rows)],
+    ["degraded rows", number(found.degraded)], ["not answered", number(found.failed)]];
+  put("predictions", ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+}
+
+function showHouse() {
+  badge("ready", facts.ready ? "ready" : "not ready", facts.ready ? "good" : "bad");
+  put("checks", ...facts.checks.map((one) => make("li", one.ok ? {} : { class: "bad" }, `${one.name}: ${one.said}`)));
+  const soon = facts.certificates.filter((one) => one.days < 60);
+  put("certificates", ...soon.map((one) => make("p", { class: one.days < 14 ? "bad" : "warn" },
+    one.days < 0 ? `The certificate of ${one.organization} ended on ${one.ends}.`
+      : `The certificate of ${one.organization} ends on ${one.ends}, in ${Math.floor(one.days)} days.`)));
+}
+
+function showPartners() {
+  const link = (one) => one.connected ? make("span", { class: "good" }, "connected")
+    : make("span", { class: "warn" }, one.problem ? `no stream: ${one.problem}` : "not connected");
+  put("partners", table({ none: "Nobody is known here yet: gal cards add FILE." }, [
+    ["organization", (one) => one.name], ["stream", link], ["takes part in", (one) => one.tasks_joined.join(", ")],
+    ["not there for", (one) => one.tasks_not_joined.join(", ")],
+    ["last seen", (one) => ago(one.seen)], ["last answer", (one) => ago(one.answered)],
+    ["missed rounds", (one) => one.missed, "number"], ["rows out of range", (one) => number(one.outside), "number"],
+    ["drift", (one) => one.drift ? one.drift.toFixed(2) : "0", "number"]], facts.partners));
+}
+
+function showTasks() {
+  const leave = (one) => one.role === "organization" && !one.state.startsWith("left")
+    ? make("button", { type: "button", class: "small", "data-act": "leave", "data-task": one.id }, `Leave ${one.name}`) : "";
+  put("tasks", table({ none: "No tasks yet: gal invite (own), gal join (of others)." }, [
+    ["task", (one) => one.name], ["role", (one) => one.role], ["label holder", (one) => one.label_holder],
+    ["state", (one) => one.state], ["version that predicts", (one) => one.active || "", "number"],
+    ["organizations", (one) => Object.entries(one.members).map(([who, how]) => how === "invited" ? who : `${who} (${how})`).join(", ")],
+    ["", leave]], facts.tasks));
+  options("audit-task", facts.tasks.map((one) => [one.id, one.name]));
+  options("audit-peer", facts.partners.map((one) => [one.name, one.name]));
+}
+
+function options(id, wanted) {
+  const place = $(id);
+  const chosen = place.value;
+  const text = JSON.stringify(wanted);
+  if (place.dataset.wanted === text) return;
+  place.dataset.wanted = text;
+  while (place.options.length > 1) place.remove(1);
+  for (const [value, name] of wanted) place.append(make("option", { value }, name));
+  place.value = chosen;
+}
+
+async function showVersions() {
+  const { versions } = await ask("/v1/versions");
+  const gained = (one) => Object.entries(one.contributions || {}).sort((a, b) => b[1] - a[1])
+    .map(([who, part]) => `${who} ${Math.round(100 * part)} %`).join(", ");
+  const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts")
+    : one.status === "finished" ? make("button", { type: "button", class: "small", "data-act": "rollback", "data-task": one.task,
+      "data-version": one.version }, `Predict with version ${one.version}`) : "";
+  const now = facts.learning;
+  const state = (one) => one.status !== "begun" ? one.status : now && now.state === "learning" && now.task === one.task
+    && now.version === one.version ? "learning now" : "interrupted";
+  put("versions", table({ none: "No version yet: gal learn TASK." }, [
+    ["task", (one) => one.task], ["version", (one) => one.version, "number"], ["state", state],
+    ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
+    ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
+    ["assisted, validated", (one) => loss(one.validation_loss), "number"], ["gained by", gained], ["", act]], versions));
+}
+
+async function showPrivacy() {
+  const found = await ask("/v1/privacy");
+  const epsilon = (value) => value === null ? "without bound" : Number(value).toPrecision(3);
+  const subject = (name, one) => ({ name, ...one });
+  const rows = [...found.labels.map((one) => subject(`label ${one.column}`, one)), subject("answers about own rows", found.answers)];
+  const plain = [...found.unrecorded.map((one) => `Task ${one.task} told its labels without noise.`),
+    ...found.answers.plain.map((one) => `Answers for ${one.task} of ${one.label_holder} left without noise.`)];
+  const box = make("div", { class: "scroll" }, table({ none: "Nothing was spent." }, [
+    ["about", (one) => one.name], ["epsilon spent", (one) => one.unprotected ? "without bound" : epsilon(one.spent), "number"],
+    ["left", (one) => one.budget ? epsilon(one.left) : "no budget set", "number"], ["delta", (one) => one.delta || "0", "number"],
+    ["told to", (one) => Object.keys(one.peers).join(", ")]], rows));
+  put("privacy", box, ...plain.map((one) => make("p", { class: "warn" }, one)));
+}
+
+async function showAudit(verify = false) {
+  const direction = $("audit-direction").value;
+  const words = { in: "entered", out: "left", own: "done here" };
+  const wanted = new URLSearchParams({ task: $("audit-task").value, peer: $("audit-peer").value, last: direction ? 1000 : 50, verify });
+  const found = await ask(`/v1/audit?${wanted}`);
+  const chain = found.verified;
+  badge("chain", chain.holds ? `chain verified: ${number(chain.entries)} entries` : "the chain is broken", chain.holds ? "good" : "bad");
+  if (!chain.holds) notice(chain.problem);
+  const mine = (one) => (!$("audit-task").value || one.task === $("audit-task").value)
+    && (!$("audit-peer").value || one.peer === $("audit-peer").value) && (!direction || one.direction === direction);
+  put("sums", table({ title: "All of it, by organization", none: "Nothing has left or entered." }, [
+    ["organization", (one) => one.peer || "strangers"], ["direction", (one) => words[one.direction]],
+    ["messages", (one) => number(one.messages), "number"], ["bytes", (one) => bytes(one.n_bytes), "number"],
+    ["of them", (one) => one.kinds.join(", ")]], summed(found.summary.filter((one) => one.direction !== "own" && mine(one)))));
+  put("entries", make("details", $("entries").querySelector("details")?.open ? { open: "" } : {}, make("summary", {}, "The newest entries"),
+    table({ none: "No entries." }, [["time (UTC)", (one) => one.time.slice(0, 19).replace("T", " ")], ["direction", (one) => words[one.direction]],
+      ["organization", (one) => one.peer], ["task", (one) => one.task_name], ["kind", (one) => one.kind],
+      ["round", (one) => one.round || "", "number"], ["shape", (one) => one.shape], ["bytes", (one) => one.n_bytes ? bytes(one.n_bytes) : "", "number"],
+      ["note", (one) => one.note]], found.entries.filter(mine).slice(-50).reverse())));
+}
+
+function summed(totals) {
+  // One line for what left to an organization, and one for what came from it.
+  const found = new Map();
+  for (const one of totals) {
+    const key = `${one.peer} ${one.direction}`;
+    if (!found.has(key)) found.set(key, { peer: one.peer, direction: one.direction, messages: 0, n_bytes: 0, counts: {} });
+    const sum = found.get(key);
+    sum.messages += one.messages;
+    sum.n_bytes += one.n_bytes;
+    sum.counts[one.kind] = (sum.counts[one.kind] || 0) + one.messages;
+  }
+  return [...found.values()].map((one) => ({ ...one, kinds: Object.entries(one.counts).map(([kind, n]) => `${number(n)} ${kind}`) }));
+}
+
+// Asking the node
+
+async function ask(path, body) {
+  const how = { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" };
+  if (body !== undefined) Object.assign(how, { method: "POST", body: JSON.stringify(body) });
+  const answer = await fetch(path, how);
+  if (answer.status === 401) { enter("This token is not the node's."); throw new Error("no token"); }
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}
+
+function notice(sentence) {
+  $("notice").textContent = sentence;
+  $("notice").hidden = !sentence;
+}
+
+async function act(name, given) {
+  try {
+    const asked = await ask(`/v1/actions/${name}`, given);
+    put("question-text", ...asked.asks.map((one) => make("p", {}, one)));
+    $("question").showModal();
+    const answer = await new Promise((done) => $("question").addEventListener("close", () => done($("question").returnValue), { once: true }));
+    $("question").returnValue = "";
+    if (answer !== "yes") return;
+    const done = await ask(`/v1/actions/${name}`, { ...given, confirm: asked.confirm });
+    notice(done.done ? done.said : "It is otherwise by now: look again.");
+    await slowly();
+  } catch (error) { notice(error.message); }
+}
+
+function show(found) {
+  facts = found;
+  $("main").hidden = false;
+  $("name").textContent = facts.organization;
+  document.title = `${facts.organization} – GAL node`;
+  $("fingerprint").textContent = facts.fingerprint;
+  $("software").textContent = `${facts.software}, running for ${duration(facts.now - facts.started)}`;
+  const said = summary();
+  if ($("sentence").textContent !== said) $("sentence").textContent = said;
+  showLearning(); showComputing(); showPredictions(); showHouse(); showPartners(); showTasks();
+  const versions = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
+  if (versions !== seenVersions) { seenVersions = versions; slowly(); }
+}
+
+async function slowly() {
+  // What costs more to find out: when something has changed, and now and then; once at a time.
+  if (looking) { again = true; return; }
+  looking = true;
+  try { await Promise.all([showVersions(), showPrivacy(), showAudit()]); } catch (error) { if (token) notice(error.message); }
+  looking = false;
+  if (again) { again = false; slowly(); }
+}
+
+async function watch() {
+  // Server-sent events, read by hand: a browser's own EventSource cannot show a token.
+  let pause = 1000;
+  while (token) {
+    try {
+      const answer = await fetch("/v1/events", { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
+      if (answer.status === 401) return enter("This token is not the node's.");
+      if (!answer.ok) throw new Error((await answer.json()).error);
+      badge("live", "live", "good");
+      sessionStorage.setItem(KEPT, token);
+      pause = 1000;
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ""; ;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        text += value;
+        for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+          if (text.startsWith("data: ")) show(JSON.parse(text.slice(6, end)));
+        }
+      }
+    } catch (error) { /* the node was ended, or is being started again */ }
+    badge("live", "not reached", "bad");
+    await new Promise((done) => setTimeout(done, pause));
+    pause = Math.min(2 * pause, 15000);
+  }
+}
+
+function enter(sentence = "") {
+  token = "";
+  sessionStorage.removeItem(KEPT);
+  $("main").hidden = true;
+  $("entry").hidden = false;
+  badge("live", "needs the token", "warn");
+  notice(sentence);
+  $("token").focus();
+}
+
+function begin(given) {
+  token = given;
+  $("entry").hidden = true;
+  notice("");
+  watch();
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  $("entry").addEventListener("submit", (event) => { event.preventDefault(); begin($("token").value.trim()); $("token").value = ""; });
+  $("filter").addEventListener("change", () => showAudit().catch((error) => notice(error.message)));
+  $("filter").addEventListener("submit", (event) => event.preventDefault());
+  $("verify").addEventListener("click", () => showAudit(true).catch((error) => notice(error.message)));
+  $("invitation").addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    if (file) await act("join", { invitation: await file.text() });
+    event.target.value = "";
+  });
+  document.addEventListener("click", (event) => {
+    const found = event.target.closest("[data-act]")?.dataset;
+    if (found) act(found.act, found.version ? { task: found.task, version: Number(found.version) } : { task: found.task });
+  });
+  window.addEventListener("resize", () => { if (facts && !$("main").hidden) showLearning(); });
+  setInterval(() => { if (token && facts) slowly(); }, 30000);
+  const given = location.hash.slice(1);
+  if (given) history.replaceState(null, "", location.pathname);
+  if (given || sessionStorage.getItem(KEPT)) begin(given || sessionStorage.getItem(KEPT));
+  else enter();
+});

@@ -1,0 +1,165 @@
+"""The page in a real Chromium: a learning of four processes is watched to its end, one dies and comes back.
+
+``make test-browser`` runs it, with screenshots in the folder that GAL_SCREENSHOTS names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patience import LONGEST
+from real_nodes import HOLDER, TASK, Network, free_port, until
+
+if not os.environ.get("GAL_BROWSER"):
+    pytest.skip("browsers are started by make test-browser only", allow_module_level=True)
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+MILLISECONDS = 1000 * LONGEST
+ORGANIZATIONS = ("lab", "hospital", "pharmacy")
+NAMELESS = """() => [...document.querySelectorAll('button, input, select, a')].filter((one) =>
+    !(one.textContent.trim() && one.tagName !== 'SELECT') && !one.labels?.length && !one.ariaLabel
+).map((one) => one.outerHTML)"""
+"""What a screen reader could not name."""
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert found is not None, "there is no Chromium: apt-get install chromium"
+    with sync_api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    options = {"cross_validation": 0, "validation_fraction": 0.25}
+    with Network(tmp_path, ORGANIZATIONS, rounds=6, n_rows=200, paced=["lab"], options=options) as made:
+        yield made
+
+
+class Watched:
+    """The label holder's page in a browser, and all that the browser complained about."""
+
+    def __init__(self, browser: Any, address: str, token: str) -> None:
+        self.problems: list[str] = []
+        self.page = browser.new_page(viewport={"width": 1200, "height": 900})
+        self.page.set_default_timeout(MILLISECONDS)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.goto(f"{address}#{token}")
+
+    def _said(self, message: Any) -> None:
+        if message.type in {"error", "warning"}:
+            self.problems.append(message.text)
+
+    def sees(self, text: str, where: str = "body") -> None:
+        """Wait until this text is there."""
+        wanted = sync_api.expect(self.page.locator(where))
+        wanted.to_contain_text(text, timeout=MILLISECONDS)
+
+    def photograph(self, name: str) -> None:
+        """Screenshots as people see it: light, dark, and on a telephone, where nothing may stick out."""
+        folder = os.environ.get("GAL_SCREENSHOTS")
+        for looks, width in (("light", 1200), ("dark", 1200), ("light", 400)):
+            self.page.emulate_media(color_scheme=looks)
+            self.page.set_viewport_size({"width": width, "height": 900})
+            assert self.page.evaluate(TOO_WIDE) <= 0, f"{name} sticks out at {width} pixels"
+            if folder is not None:
+                path = Path(folder) / f"{name}-{looks}-{width}.png"
+                self.page.screenshot(path=path, full_page=True)
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size({"width": 1200, "height": 900})
+
+
+def serve_page(network: Network) -> tuple[str, str]:
+    """Start all nodes, the label holder's with its page: where it is, and its token."""
+    port = free_port()
+    at = f"127.0.0.1:{port}"
+    network.running[HOLDER] = network.start(HOLDER, "serve", "--page", "--page-at", at)
+    network.serve(*ORGANIZATIONS)
+    until(lambda: "page: http" in network.running[HOLDER].said(), "the page")
+    return f"http://{at}/", (network.home(HOLDER) / "http.token").read_text().strip()
+
+
+@pytest.mark.timeout(280)
+def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> None:
+    address, token = serve_page(network)
+    assert token not in network.running[HOLDER].said()
+    watched = Watched(browser, address, token)
+    watched.sees("live", "#live")
+    assert token not in watched.page.url
+    watched.sees(HOLDER, "h1")
+    watched.photograph("before")
+
+    network.allow("lab", 3)
+    learning = network.beside(network.learn)
+    watched.sees("3 of at most 6 rounds done", "#learning")
+    watched.sees("lab: its fit of round 4", "#waiting")
+    watched.sees("waiting for lab", "#sentence")
+    assert "Train loss from" in watched.page.locator("#curve svg").get_attribute("aria-label")
+    network.kill("pharmacy", signal.SIGKILL)
+    row = "#partners tr:has(td:text-is('pharmacy'))"
+    watched.sees("not connected", row)
+    watched.photograph("learning")
+    network.serve("pharmacy")
+    watched.sees("connected", f"{row} .good")
+    network.allow("lab")
+    watched.sees("finished", "#learning")
+    facts = learning.result()
+    assert facts["status"] == "finished"
+    watched.sees("predicts", "#versions")
+    watched.sees("chain verified", "#chain")
+    watched.sees("fitted", "#sums")
+    watched.photograph("after")
+    assert watched.page.evaluate(NAMELESS) == []
+
+    network.learn()
+    rolled(watched, network)
+    watched.page.goto(f"{address}docs")
+    watched.sees("/v1/predict")
+    watched.photograph("docs")
+    assert watched.problems == []
+
+
+def rolled(watched: Watched, network: Network) -> None:
+    """Go to the other version, by keyboard; it is asked again, and written down."""
+    button = watched.page.get_by_role("button", name="Predict with version")
+    version = button.inner_text().split()[-1]
+    before = network.state(HOLDER).find_task(TASK).active
+    for answer in ("No", "Yes, do it"):
+        button.focus()
+        watched.page.keyboard.press("Enter")
+        watched.sees("From now on", "#question")
+        if answer == "No":
+            watched.photograph("question")
+        watched.page.get_by_role("button", name=answer, exact=True).focus()
+        watched.page.keyboard.press("Enter")
+        if answer == "No":
+            assert network.state(HOLDER).find_task(TASK).active == before
+    watched.sees(f"{TASK} predicts with version {version} now.", "#notice")
+    assert network.state(HOLDER).find_task(TASK).active == int(version)
+    watched.sees("rolled back", "#entries")
+
+
+@pytest.mark.timeout(120)
+def test_without_the_token_nothing_is_seen(network: Network, browser: Any) -> None:
+    address, token = serve_page(network)
+    watched = Watched(browser, address, "guessed-and-wrong")
+    watched.sees("not the node's", "#notice")
+    assert not watched.page.locator("#main").is_visible()
+    watched.photograph("entry")
+    watched.page.get_by_label("Token of this node").fill(token)
+    watched.page.keyboard.press("Enter")
+    watched.sees("live", "#live")
+    sync_api.expect(watched.page.locator("#main")).to_be_visible(timeout=MILLISECONDS)
