@@ -287,6 +287,7 @@ def names(paths: Iterable[Path]) -> set[str]:
 
 
 NEVER_RUN = (
+    *("gal/engine/text_files.py", "gal/engine/written_dates.py"),
     *(
         "gal/cli",
         "gal/node",

@@ -185,10 +185,9 @@ def simulate(
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
     shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
-    facts: dict[str, Any] = {**scores, **evidence.facts(truth)}
+    facts: dict[str, Any] = {**scores, **evidence.facts(truth), "covered": _covered(scores)}
     return Simulation(
         metric=chosen.name,
-        covered=_covered(scores),
         contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),
         shares=shares,
         label_holder=setting["label_holder"],

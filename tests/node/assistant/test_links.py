@@ -22,6 +22,8 @@ from patience import patient
 class Ending:
     """A stream that ends with these words."""
 
+    software, version = "gal-learn", 2
+
     def __init__(self, why: str) -> None:
         self._why = why
 
@@ -36,7 +38,10 @@ def said_of(why: str) -> str:
     """What is logged of a stream that ends so, and of the next that does not come about."""
     text, tried = io.StringIO(), Event()
     metrics = SimpleNamespace(connected=lambda peer, there: None)
-    records = SimpleNamespace(log=open_log(None, to=text), metrics=metrics, send=lambda stream, one: None)
+    quotas = SimpleNamespace(why_spent=lambda peer: None)
+    log = open_log(None, to=text)
+    records = SimpleNamespace(log=log, metrics=metrics, quotas=quotas, send=lambda stream, one: None)
+    records.is_limited = lambda peer: None
     policy = SimpleNamespace(largest_message=1000)
     service = SimpleNamespace(
         configuration=SimpleNamespace(policy=policy),

@@ -92,7 +92,8 @@ def test_only_rows_that_are_known_are_sent(options: dict[str, Any]) -> None:
     known = np.arange(60) % 3 != 0
     shared = SharedRows(known, DIGEST)
     for part in (None, 1) if "cross_validation" in options else (None,):
-        fit = task.terms.rows_for(part).fit
+        asked = FitRequest(2, np.zeros((0, 1), np.float32), ("clinic", "lab"), None, "assisted", part)
+        fit = task.terms.rows_for(asked).fit
         residual = np.arange(len(fit), dtype=np.float32).reshape(-1, 1)
         weight = np.arange(len(fit), dtype=np.float64)
         request = FitRequest(2, residual, ("clinic", "lab"), weight, "assisted", part)

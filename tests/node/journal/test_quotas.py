@@ -205,7 +205,7 @@ def test_made_up_keys_make_no_entries_of_their_own(house: Callable[..., House]) 
 class FakeStream:
     """Gives what it was made with, and then ends; remembers what was sent."""
 
-    fingerprint, software, is_idle = "", "", True
+    fingerprint, software, is_idle, version = "", "", True, 2
 
     def __init__(self, peer: str, *messages: Received) -> None:
         self.peer, self._messages = peer, list(messages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,25 @@ from gal.evaluate import Simulation, simulate
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
+
+
+@dataclass(frozen=True)
+class Coalitions:
+    """What is asked about those who could join."""
+
+    relearn: Annotated[
+        bool,
+        typer.Option(
+            "--relearn", help="Learn with each coalition: the truth instead of estimates; takes long."
+        ),
+    ] = False
+    worth_per_point: Annotated[
+        float | None,
+        typer.Option(
+            help="What a point (0.01 of a score, 1 of an error) is worth, in any currency.",
+            show_default=False,
+        ),
+    ] = None
 
 
 def simulate_command(
@@ -48,20 +68,8 @@ def simulate_command(
         int | None, typer.Option(help="Parts of the cross-validation; default by size.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
-    relearn: Annotated[
-        bool,
-        typer.Option(
-            "--relearn", help="Learn with each coalition: the truth instead of estimates; takes long."
-        ),
-    ] = False,
-    worth_per_point: Annotated[
-        float | None,
-        typer.Option(
-            help="What a point (0.01 of a score, 1 of an error) is worth, in any currency.",
-            show_default=False,
-        ),
-    ] = None,
     *,
+    coalitions: Coalitions,
     writing: ReportOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -86,8 +94,8 @@ def simulate_command(
         metric=metric,
         folds=folds,
         seed=seed,
-        relearn=relearn,
-        worth_per_point=worth_per_point,
+        relearn=coalitions.relearn,
+        worth_per_point=coalitions.worth_per_point,
         quiet=as_json,
     )
     print_found(found, as_json, Console())

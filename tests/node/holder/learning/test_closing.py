@@ -51,7 +51,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 @pytest.fixture(scope="module")
 def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
-    record = network.invite("together", rounds=ROUNDS)
+    record = network.invite("together", rounds=ROUNDS, interactions="off")
     network.wait_until_joined(record)
     return record, network.learn("together")
 
@@ -59,7 +59,7 @@ def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     """The same in one process."""
-    return network.in_process(rounds=ROUNDS)
+    return network.in_process(rounds=ROUNDS, interactions="off")
 
 
 def outputs(network: Network, record: TaskRecord, **how: Any) -> Any:
@@ -79,7 +79,7 @@ def test_it_is_the_closing_model_of_one_process(
     assert exact(network.ensemble(record)) == exact(ensemble)
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
-    plain, _ = network.in_process(rounds=ROUNDS, closing=False)
+    plain, _ = network.in_process(rounds=ROUNDS, interactions="off", closing=False)
     y = network.tables["clinic"][LABEL].to_numpy()
     sums = gal.predict(plain, members).output[:, 0]
     assert np.square(expected[:, 0] - y).mean() < 0.5 * np.square(sums - y).mean()
@@ -144,7 +144,7 @@ def test_interrupted_and_resumed_it_is_the_same(
 ) -> None:
     """Ended after the first round, and once more while it is fitted: replaying gives the same model."""
     _, _ = learned
-    record = network.invite("again", rounds=ROUNDS)
+    record = network.invite("again", rounds=ROUNDS, interactions="off")
     network.wait_until_joined(record)
     stopping = threading.Event()
 
@@ -173,7 +173,7 @@ def test_interrupted_and_resumed_it_is_the_same(
 def test_where_it_runs_out_of_memory_learning_goes_on_without(
     network: Network, learned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = network.invite("large", rounds=ROUNDS)
+    record = network.invite("large", rounds=ROUNDS, interactions="off")
     network.wait_until_joined(record)
 
     def too_large(*anything: Any) -> None:
@@ -201,7 +201,7 @@ def test_who_earned_what_is_the_same_as_in_one_process(network: Network, learned
 
 def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
     old, _ = learned
-    record = network.invite("plain", rounds=ROUNDS, closing=False)
+    record = network.invite("plain", rounds=ROUNDS, interactions="off", closing=False)
     network.wait_until_joined(record)
     assert network.learn("plain")["closing"] is None
     assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()

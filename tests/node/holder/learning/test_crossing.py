@@ -190,7 +190,7 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
     assert version.fewest_crossed < n_fit
 
     class Asked:
-        own = False
+        own, peer = False, "clinic"
 
         def __init__(self, round: int, **fields: Any) -> None:
             residual = np.ones((n_fit, 1), dtype=np.float32)

@@ -88,6 +88,9 @@ class FakeNode:
     def present(self, task: str) -> dict[str, bool]:
         return dict.fromkeys(sorted(self.there), False) if task == TASK else {}
 
+    def connected(self) -> list[str]:
+        return []
+
     def away(self, name: str) -> float:
         return 0.0 if name in self.there else self.away_for
 
