@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Coalitions:
+class WhoJoins:
     """What is asked about those who could join."""
 
     relearn: Annotated[
@@ -69,7 +69,7 @@ def simulate_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
     *,
-    coalitions: Coalitions,
+    coalitions: WhoJoins,
     writing: ReportOptions,
     as_json: AsJson = False,
 ) -> None:
