@@ -197,7 +197,7 @@ def serve(
 
 def _page_beside(listen: str) -> Any:
     """Has the page served beside the node, and says where it is."""
-    from gal.node.admin.page import page_of
+    from gal.node.admin.page import node_page
     from gal.node.web.token import FILE, ensure_token
 
     def beside(node: Any, holder: Any) -> Any:
@@ -208,7 +208,7 @@ def _page_beside(listen: str) -> Any:
             else:
                 screen.print(f"page: {address} asks for the token in {escape(str(node.home / FILE))}")
 
-        return page_of(node, holder, listen, say)
+        return node_page(node, holder, listen, say)
 
     return beside
 

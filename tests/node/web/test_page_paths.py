@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gal.node.admin.page import page_of
+from gal.node.admin.page import node_page
 from gal.node.config.configuration import LEDGER
 from gal.node.runtime.alerts import Alerts
 from gal.node.web import health
@@ -76,7 +76,7 @@ def sites(network: Network) -> Iterator[dict[str, Site]]:
         made = {}
         for name in ("clinic", "lab"):
             node, said = network.nodes[name], list[str]()
-            stack.enter_context(page_of(node, network.label_holders.get(name), "127.0.0.1:0", said.append))
+            stack.enter_context(node_page(node, network.label_holders.get(name), "127.0.0.1:0", said.append))
             made[name] = Site(int(said[0].rpartition(":")[2].strip("/")), ensure_token(node.home))
         yield made
 

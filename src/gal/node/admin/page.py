@@ -27,7 +27,7 @@ PREDICTION_SECONDS = 5.0
 
 
 @contextmanager
-def page_of(
+def node_page(
     node: Node, holder: LabelHolder | None, listen: str, on_address: Callable[[str], None]
 ) -> Iterator[None]:
     """The page of a node at this host:port until the block ends; ``on_address`` is told where it is."""
