@@ -23,7 +23,7 @@ from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.drivers import Traffic, drive_learning, fitted_now, open_driver
+from gal.engine.drivers import Traffic, drive_learning, drive_own, fitted_now, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
     Labels,
@@ -40,7 +40,15 @@ from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
-from gal.privacy.protection import check_constant, check_privacy, check_public, protect, true_labels
+from gal.privacy.own_model import learn_own
+from gal.privacy.protection import (
+    check_constant,
+    check_privacy,
+    check_public,
+    private_options,
+    protect,
+    true_labels,
+)
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
 from gal.storage.archive import read_archive, write_archive
@@ -127,6 +135,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_constant(self.privacy, self._initial)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        options = private_options(self.privacy, options, len(labels.y))
         seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
             seen.labels,
@@ -168,11 +177,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             ensemble = drive_learning(
                 task, members, run, on_round=observer, traffic=self.traffic_, on_message=self.on_message
             )
-        if true_labels is not None and clock.reached is not None and ensemble.asked():
-            fitted = fitted_now(task, ensemble, clock.reached, members)
-            y, loss, start = true_labels.y, true_labels.loss, task.first_output
-            counts = ensemble.coefficients
-            self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
+            if true_labels is not None and clock.reached is not None and ensemble.asked():
+                fitted = fitted_now(task, ensemble, clock.reached, members)
+                own = drive_own(task, members, run, learn_own(task, true_labels))
+                y, loss, start = true_labels.y, true_labels.loss, task.first_output
+                counts = ensemble.coefficients
+                self.private_refit_ = refit_privately(y, loss, fitted, counts, start, own=own, seed=task.seed)
         return ensemble, clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:

@@ -15,7 +15,8 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.engine.initial import ConstantOutput, InitialOutput
 from gal.engine.labels import Labels, class_labels
-from gal.engine.options import Options
+from gal.engine.options import Options, is_auto
+from gal.engine.task_making import SMALL
 from gal.errors import InvalidOptionError, PrivacyError
 from gal.privacy.mechanisms.contract import (
     KindOfLabels,
@@ -112,6 +113,20 @@ def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed
     if privacy is not None:  # never unprotected by mistake
         raise InvalidOptionError(f"{type(privacy).__name__} is neither noise on labels nor on residuals")
     return Protected(labels, options)
+
+
+def private_options(privacy: Any, options: Options, n_rows: int) -> Options:
+    """Under a guarantee fitted values are out of fold, unless something else is asked for: the private refit
+    would take in-sample ones, which have memorised the noisy labels, for better than they are.
+
+    Fixed where a task is made: what was agreed with others does not change with a later release.
+    """
+    guaranteed = isinstance(privacy, LabelMechanism | ResidualMechanism)
+    if not guaranteed or options.paper or not is_auto(options.fitted) or n_rows < SMALL:
+        return options
+    if not is_auto(options.cross_validation) and options.cross_validation:
+        return options
+    return replace(options, fitted="out-of-fold")
 
 
 def public_options(options: Options) -> Options:

@@ -2,17 +2,20 @@
 her true labels. It never leaves.
 
 The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the
-same again for prediction. A regularised linear model on all of them, fitted to the true labels, repairs most
-of what the noise cost. A cross-validation on her own rows decides how strongly it is held back, and how far
-it is followed from the public output. What remains is plain numbers: an intercept, and for each fitted value
-how much it adds to each output.
+same again for prediction. Beside them she has a model of her own (``own_model.py``), on her columns and true
+labels. A regularised linear model on both, fitted to the true labels, takes from each what it is worth. A
+cross-validation on her own rows decides how strongly it is held back, how far it is followed, and whether
+at all: where it does not beat her own model beyond chance, that one predicts alone. What remains is plain
+numbers: an intercept, and for each value how much it adds to each output.
+
+Without a model of her own, it is followed from the public output.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
+from gal.core.state import Ensemble, ensemble_of, plain
+from gal.privacy.own_model import OwnModel
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -42,6 +47,12 @@ row have about length 1 together.
 
 FOLDS = 5
 
+SURE = 1.0
+"""Standard errors by which a refit has to beat her own model: penalty and share were chosen on the same rows."""
+
+FREE = 10.0
+"""How large her own model's outputs are beside a row of fitted values: of length 1 together."""
+
 FITTED_ENTRIES = 2**24
 """Numbers in the table that is fitted, 128 MiB: more rows are drawn from, all of them would change little."""
 
@@ -58,6 +69,42 @@ MOST_AXES = 500
 
 
 @dataclass(frozen=True, eq=False)
+class OwnPart:
+    """The label holder's own model as it counts in what predicts."""
+
+    ensemble: Ensemble
+    matrix: Floats
+    """What each of its K outputs adds to each of the K outputs, (K, K)."""
+    alone_loss: float
+    """Mean loss of her own model on her rows, each by models that did not see it."""
+    stacked_loss: float
+    """The same of the refit of both; what decides."""
+    used: bool
+    """Whether the refit predicts; otherwise her own model alone does."""
+
+    @property
+    def words(self) -> str:
+        """In plain words."""
+        losses = f"loss {self.stacked_loss:.4g} with the others' answers, {self.alone_loss:.4g} alone"
+        if self.used:
+            return f"What the others answered helps: {losses}, on rows that the models did not see."
+        return (
+            f"What the others answered does not help beyond chance ({losses}, on rows that the models did not "
+            "see): your own model predicts alone. Nobody else can see that."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return vars(self) | {"ensemble": plain(self.ensemble), "matrix": self.matrix.tolist()}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> OwnPart:
+        """From what ``to_json`` gave."""
+        read = {"ensemble": ensemble_of(facts["ensemble"]), "matrix": np.array(facts["matrix"])}
+        return cls(**{**facts, **read})
+
+
+@dataclass(frozen=True, eq=False)
 class PrivateRefit:
     """Coefficients of the stored fitted values, from the true labels: plain numbers."""
 
@@ -65,20 +112,33 @@ class PrivateRefit:
     """(K,)"""
     coefficients: tuple[Mapping[str, Floats], ...]
     """By round and organization: what each of its K values adds to each of the K outputs, (K, K)."""
+    own: OwnPart | None = None
+    """The label holder's own model in it; None: there is none."""
 
-    def output(self, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
-        """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K)."""
+    def output(self, answers: Sequence[Mapping[str, Floats32]], own_output: Floats | None = None) -> Floats:
+        """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K).
+
+        ``own_output`` (n, K) is what her own model says, where there is one.
+        """
         parts = [
             np.asarray(values[name], dtype=np.float64) @ matrix
             for counts, values in zip(self.coefficients, answers, strict=True)
             for name, matrix in counts.items()
         ]
+        if self.own is not None and own_output is not None:
+            parts.append(own_output @ self.own.matrix)
         return np.asarray(sum(parts) + np.asarray(self.intercept))
+
+    @property
+    def words(self) -> str:
+        """What predicts, and by how much it is better."""
+        return "" if self.own is None else self.own.words
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         rounds = [{name: matrix.tolist() for name, matrix in counts.items()} for counts in self.coefficients]
-        return {"intercept": list(self.intercept), "coefficients": rounds}
+        own = None if self.own is None else self.own.to_json()
+        return {"intercept": list(self.intercept), "coefficients": rounds, "own": own}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> PrivateRefit:
@@ -86,7 +146,8 @@ class PrivateRefit:
         rounds = [
             {name: np.array(matrix) for name, matrix in counts.items()} for counts in facts["coefficients"]
         ]
-        return cls(tuple(facts["intercept"]), tuple(rounds))
+        own = facts.get("own")
+        return cls(tuple(facts["intercept"]), tuple(rounds), None if own is None else OwnPart.from_json(own))
 
 
 @dataclass(frozen=True)
@@ -116,6 +177,7 @@ def refit_privately(
     coefficients: Sequence[Mapping[str, float]],
     first: Floats,
     *,
+    own: OwnModel | None = None,
     seed: int = 0,
 ) -> PrivateRefit | None:
     """Fit the coefficients of all fitted values to the true labels ``y``: class
@@ -123,9 +185,10 @@ def refit_privately(
 
     ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients``
     (rate times weight in the public model) by round and organization; only organizations with a coefficient
-    in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). None where the public
-    model is as good, or nothing can be learned: no rounds, another loss, fewer than ten rows, not two classes
-    with two rows each, values that are all alike.
+    in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). ``own``: the label
+    holder's own model, which the refit starts from and has to beat. None where the public model is as good
+    (without ``own``), or nothing can be learned: no rounds, another loss, fewer than ten rows, not two
+    classes with two rows each, values that are all alike.
     """
     asked = {name for counts in coefficients for name in counts}
     keys = [(t, name) for t, values in enumerate(fitted) for name in sorted(values) if name in asked]
@@ -137,18 +200,42 @@ def refit_privately(
     table = np.hstack([fitted[t][name][rows] for t, name in keys]).astype(np.float64)
     counts = [coefficients[t].get(name, 0.0) for t, name in keys]
     public = _Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
-    public_output = public.output(table)
+    if own is None:
+        base, own_output = public.output(table), np.empty((len(rows), 0))
+    else:
+        base = own_output = own.output[rows]
     middle, scale = _middle_and_scale(table)
-    table -= middle
-    table /= scale
-    axes = _axes(table)
-    found = _judged_fit(y[rows], loss, table @ axes, public_output, rng) if axes.size else None
+    axes = _axes((table - middle) / scale)
+    if not axes.size and own is None:
+        return None
+    own_middle, own_scale = _own_scale(own_output)
+    inputs = np.hstack([(table - middle) / scale @ axes, (own_output - own_middle) / own_scale])
+    found = _judged_fit(y[rows], loss, inputs, base, rng)
     if found is None:
         return None
-    refit, share = found
-    weights = axes @ refit.weights / scale[:, None]
-    own = _Linear(weights, refit.intercept - middle @ weights)
-    return _as_numbers(public.towards(own, share), keys, len(fitted), n_outputs)
+    width = axes.shape[1]
+    weights = axes @ found.model.weights[:width] / scale[:, None]
+    own_weights = found.model.weights[width:] / own_scale[:, None]
+    intercept = found.model.intercept - middle @ weights - own_middle @ own_weights
+    if own is None:
+        model = public.towards(_Linear(weights, intercept), found.share)
+        return None if found.share == 0 else _as_numbers(model, keys, len(fitted), n_outputs)
+    share = found.share if found.helps else 0.0
+    part = OwnPart(
+        own.ensemble,
+        (1 - share) * np.eye(n_outputs) + share * own_weights,
+        found.base_loss,
+        found.loss,
+        found.helps,
+    )
+    stacked = _as_numbers(_Linear(share * weights, share * intercept), keys, len(fitted), n_outputs)
+    return replace(stacked, own=part)
+
+
+def _own_scale(output: Floats) -> tuple[Floats, Floats]:
+    """Means, and what divides her own model's outputs: so little that a penalty hardly holds them back."""
+    spread = output.std(axis=0)
+    return output.mean(axis=0), np.where(spread > 0, spread, np.inf) / FREE
 
 
 def _learnable(y: Floats, loss: Loss) -> bool:
@@ -194,28 +281,41 @@ def _axes(table: Floats) -> Floats:
     return np.asarray(table.T @ vectors[:, kept] / np.sqrt(squares[kept]))
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A fit, how far to follow it from the base, and what that is worth."""
+
+    model: _Linear
+    share: float
+    base_loss: float
+    loss: float
+    helps: bool
+    """Whether it is better than the base by more than chance explains."""
+
+
 def _judged_fit(
-    y: Floats, loss: Loss, table: Floats, public: Floats, rng: np.random.Generator
-) -> tuple[_Linear, float] | None:
-    """The refit with the best penalty, and how far to follow it from the
-    public output; both cross-validated.
+    y: Floats, loss: Loss, table: Floats, base: Floats, rng: np.random.Generator
+) -> _Judged | None:
+    """The refit with the best penalty, and how far to follow it from the base
+    output; both cross-validated.
     """
     rows = _some(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
     if not _learnable(y[rows], loss):
         return None
     folds = _folds(y[rows], loss, rng)
-    best, best_loss, honest = 0.0, np.inf, public[rows]
+    best, best_loss, honest = 0.0, np.inf, base[rows]
     for penalty in PENALTIES:
         outputs = _left_out(y[rows], loss, table[rows], penalty, folds)
         value = mean_loss(loss, y[rows], outputs)
         if not value < best_loss:
             break  # weaker ones only overfit more, and take longest
         best, best_loss, honest = penalty, value, outputs
-    line = Line(loss, y[rows], public[rows], honest - public[rows])
+    line = Line(loss, y[rows], base[rows], honest - base[rows])
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    if share == 0:
-        return None
-    return _fit(y, loss, table, best), share
+    gains = loss.value(y[rows], base[rows]) - loss.value(y[rows], base[rows] + share * (honest - base[rows]))
+    by_chance = float(gains.std()) / np.sqrt(len(gains))
+    helps = share > 0 and float(gains.mean()) > SURE * by_chance
+    return _Judged(_fit(y, loss, table, best), share, line.value(0.0), line.value(share), helps)
 
 
 def _left_out(
