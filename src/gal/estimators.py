@@ -19,11 +19,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
-from gal.core.state import Ensemble
+from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.drivers import Traffic, drive_learning, drive_own, fitted_now, open_driver
+from gal.engine.drivers import Driver, Traffic, drive_learning, drive_own, fitted_now, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
     Labels,
@@ -40,7 +40,7 @@ from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
-from gal.privacy.own_model import learn_own
+from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import (
     check_constant,
     check_privacy,
@@ -50,6 +50,7 @@ from gal.privacy.protection import (
     true_labels,
 )
 from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
@@ -135,7 +136,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_constant(self.privacy, self._initial)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        options = private_options(self.privacy, options, len(labels.y))
+        options = private_options(self.privacy, options)
         seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
             seen.labels,
@@ -177,13 +178,29 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             ensemble = drive_learning(
                 task, members, run, on_round=observer, traffic=self.traffic_, on_message=self.on_message
             )
-            if true_labels is not None and clock.reached is not None and ensemble.asked():
-                fitted = fitted_now(task, ensemble, clock.reached, members)
-                own = drive_own(task, members, run, learn_own(task, true_labels))
-                y, loss, start = true_labels.y, true_labels.loss, task.first_output
-                counts = ensemble.coefficients
-                self.private_refit_ = refit_privately(y, loss, fitted, counts, start, own=own, seed=task.seed)
-        return ensemble, clock.seconds
+            if true_labels is not None and clock.reached is not None:
+                ensemble = all_rounds(ensemble, clock.reached)
+                self.private_refit_ = self._refit(task, members, run, ensemble, clock.reached, true_labels)
+        return replace(ensemble, judged=None), clock.seconds
+
+    def _refit(
+        self,
+        task: Task,
+        members: Mapping[str, Organization],
+        run: Driver,
+        ensemble: Ensemble,
+        reached: Progress,
+        labels: Labels,
+    ) -> PrivateRefit | None:
+        """What predicts under a guarantee, from the true labels: nothing of it is sent."""
+        own = drive_own(task, members, run, learn_own(task, labels))
+        if own is not None and ensemble.judged is not None and task.rows.parts is not None:
+            return stack_privately(
+                labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed
+            )
+        fitted = fitted_now(task, ensemble, reached, members)
+        counts, first = ensemble.coefficients, task.first_output
+        return refit_privately(labels.y, labels.loss, fitted, counts, first, seed=task.seed)
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from gal.core.closings import ClosingModel
 from gal.core.requests import Track
 from gal.core.shares import Shares, shares_of
+
+if TYPE_CHECKING:
+    from gal.core.cross_validation import Judgement
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -106,6 +109,8 @@ class Ensemble:
     """Who earned what on the rows that validate; None where none do, or where files of before had none."""
     closing: ClosingModel | None = field(default=None, compare=False, metadata={"plain": False})
     """What the label holder's own last model makes of the answers; None: they are only added up."""
+    judged: Judgement | None = field(default=None, compare=False, metadata={"plain": False})
+    """The cross-validation, where the task keeps its replies; never stored."""
 
     @property
     def earned(self) -> Mapping[str, float]:

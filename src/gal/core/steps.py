@@ -258,6 +258,7 @@ def conclude(
         stopped=why,
         shares=share_out(task, helped, own, used=chosen is helped),
         closing=chosen.closing,
+        judged=chosen.judged if task.keep_fitted else None,
     )
 
 

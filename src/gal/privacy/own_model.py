@@ -1,8 +1,8 @@
 """The label holder's own model under a privacy guarantee: on her columns and her true labels. It never leaves.
 
-It is learned after the last round, by her organization alone (``track="alone"``), in the same folds as the
-task: what it says of a row comes from models that did not see the row. The private refit adds to it what the
-others' answers are worth.
+It is learned after the last round, by her organization alone (``track="alone"``), cross-validated in the same
+parts as the task: what it says of a row comes from a learning that did not see the row. The private stack
+adds to it what the others' answers are worth.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from gal.core.algorithm import learn
 from gal.core.line_search import ExactSearch
 from gal.core.replies import Reply
-from gal.core.requests import FitRequest, PredictRequest, Request
+from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.core.weights import ExactWeights
 from gal.engine.labels import Labels
 
 Floats = NDArray[np.float64]
@@ -42,28 +41,24 @@ OwnLearning = Generator[Sequence[Request], list[Mapping[str, Reply]], OwnModel |
 def learn_own(task: Task, labels: Labels) -> OwnLearning:
     """Learn from the true labels of a protected task; every request is for her own organization.
 
-    None where she holds labels only, where the task has no folds (its values would have seen the labels), or
-    where her models learn nothing.
+    None where she holds labels only, or where the task has no cross-validation, without which nothing says
+    how good her model is.
     """
-    if task.label_holder is None or task.rows.folds is None:
+    if task.label_holder is None or task.rows.n_parts == 0:
         return None
     alone = _alone(task, task.label_holder, labels)
-    reached: list[Progress] = []
-    moved: NDArray[np.float32] | None = None
-    steps = learn(alone, on_round=reached.append)
+    steps = learn(alone)
     try:
         requests = next(steps)
         while True:
             replies = yield [_to_herself(one) for one in requests]
-            for request, said in zip(requests, replies, strict=True):
-                if isinstance(request, PredictRequest):
-                    moved = np.asarray(said[task.label_holder], dtype=np.float32)
             requests = steps.send(replies)
     except StopIteration as end:
-        ensemble: Ensemble = replace(end.value, track="alone")
-    if not reached or not ensemble.asked():
+        ensemble: Ensemble = end.value
+    if ensemble.judged is None:
         return None
-    return OwnModel(ensemble, _output(alone, ensemble, reached[-1], moved))
+    first, last = ensemble.judged.stages[0], ensemble.judged.stages[ensemble.n_rounds]
+    return OwnModel(replace(ensemble, track="alone", judged=None), first + ensemble.trust * (last - first))
 
 
 def _alone(task: Task, holder: str, labels: Labels) -> Task:
@@ -73,27 +68,21 @@ def _alone(task: Task, holder: str, labels: Labels) -> Task:
         loss=labels.loss,
         initial=None,
         release=None,
-        weights=ExactWeights(),
         line_search=ExactSearch(),
         stopping=Stopping(),
         keep_fitted=True,
     )
 
 
-def _to_herself(request: Request) -> Request:
-    return (
-        replace(request, track="alone")
-        if isinstance(request, FitRequest)
-        else PredictRequest(request.rounds, request.organizations, "alone")
-    )
+def _to_herself(request: Request) -> FitRequest:
+    assert isinstance(request, FitRequest)  # models that move have no cross-validation
+    return replace(request, track="alone")
 
 
-def _output(
-    task: Task, ensemble: Ensemble, reached: Progress, moved: NDArray[np.float32] | None
-) -> Floats:
-    """F of all rows, as prediction adds it up; of models that move, what they say now."""
-    output = np.broadcast_to(task.first_output, (task.rows.n, ensemble.n_outputs)).copy()
-    for index, counts in enumerate(ensemble.coefficients):
-        for name, count in counts.items():
-            output += count * (reached.fitted[index][name] if moved is None else moved[index])
-    return output
+def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
+    """The ensemble with every round that was learned: what of it counts, the true labels decide, and who is
+    asked must not depend on that. Where only noisy labels judged, fewer would be kept by chance.
+    """
+    if ensemble.judged is None or ensemble.track != "assisted":
+        return ensemble
+    return replace(ensemble, coefficients=reached.coefficients, trust=1.0)

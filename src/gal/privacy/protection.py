@@ -16,7 +16,6 @@ from gal.core.requests import Track
 from gal.engine.initial import ConstantOutput, InitialOutput
 from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options, is_auto
-from gal.engine.task_making import SMALL
 from gal.errors import InvalidOptionError, PrivacyError
 from gal.privacy.mechanisms.contract import (
     KindOfLabels,
@@ -115,18 +114,16 @@ def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed
     return Protected(labels, options)
 
 
-def private_options(privacy: Any, options: Options, n_rows: int) -> Options:
-    """Under a guarantee fitted values are out of fold, unless something else is asked for: the private refit
-    would take in-sample ones, which have memorised the noisy labels, for better than they are.
+def private_options(privacy: Any, options: Options) -> Options:
+    """Under noise on labels a task is cross-validated, unless something else is asked for: the private stack
+    needs values that have not seen a row's noisy label. What is sent for it follows from the noisy labels.
 
     Fixed where a task is made: what was agreed with others does not change with a later release.
     """
-    guaranteed = isinstance(privacy, LabelMechanism | ResidualMechanism)
-    if not guaranteed or options.paper or not is_auto(options.fitted) or n_rows < SMALL:
+    free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
+    if not isinstance(privacy, LabelMechanism) or options.paper or not free:
         return options
-    if not is_auto(options.cross_validation) and options.cross_validation:
-        return options
-    return replace(options, fitted="out-of-fold")
+    return replace(options, cross_validation="always")
 
 
 def public_options(options: Options) -> Options:

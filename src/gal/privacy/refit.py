@@ -2,20 +2,20 @@
 her true labels. It never leaves.
 
 The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the
-same again for prediction. Beside them she has a model of her own (``own_model.py``), on her columns and true
-labels. A regularised linear model on both, fitted to the true labels, takes from each what it is worth. A
-cross-validation on her own rows decides how strongly it is held back, how far it is followed, and whether
-at all: where it does not beat her own model beyond chance, that one predicts alone. What remains is plain
-numbers: an intercept, and for each value how much it adds to each output.
+same again for prediction. A regularised linear model on all of them, fitted to the true labels, repairs much
+of what the noise cost. A cross-validation on her own rows decides how strongly it is held back, and how far
+it is followed from the public output. What remains is plain numbers: an intercept, and for each fitted value
+how much it adds to each output.
 
-Without a model of her own, it is followed from the public output.
+Where the task was cross-validated, ``stack.py`` does better: it has values that have not seen a row's noisy
+label, and a model of her own.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
 from gal.core.state import Ensemble, ensemble_of, plain
-from gal.privacy.own_model import OwnModel
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -49,9 +48,6 @@ FOLDS = 5
 
 SURE = 1.0
 """Standard errors by which a refit has to beat her own model: penalty and share were chosen on the same rows."""
-
-FREE = 10.0
-"""How large her own model's outputs are beside a row of fitted values: of length 1 together."""
 
 FITTED_ENTRIES = 2**24
 """Numbers in the table that is fitted, 128 MiB: more rows are drawn from, all of them would change little."""
@@ -151,7 +147,7 @@ class PrivateRefit:
 
 
 @dataclass(frozen=True)
-class _Linear:
+class Linear:
     """Outputs ``table @ weights + intercept``."""
 
     weights: Floats
@@ -162,9 +158,9 @@ class _Linear:
     def output(self, table: Floats) -> Floats:
         return table @ self.weights + self.intercept
 
-    def towards(self, other: _Linear, share: float) -> _Linear:
+    def towards(self, other: Linear, share: float) -> Linear:
         """This share of the way from here to the other."""
-        return _Linear(
+        return Linear(
             (1 - share) * self.weights + share * other.weights,
             (1 - share) * self.intercept + share * other.intercept,
         )
@@ -177,7 +173,6 @@ def refit_privately(
     coefficients: Sequence[Mapping[str, float]],
     first: Floats,
     *,
-    own: OwnModel | None = None,
     seed: int = 0,
 ) -> PrivateRefit | None:
     """Fit the coefficients of all fitted values to the true labels ``y``: class
@@ -185,9 +180,8 @@ def refit_privately(
 
     ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients``
     (rate times weight in the public model) by round and organization; only organizations with a coefficient
-    in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). ``own``: the label
-    holder's own model, which the refit starts from and has to beat. None where the public model is as good
-    (without ``own``), or nothing can be learned: no rounds, another loss, fewer than ten rows, not two
+    in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). None where the public
+    model is as good, or nothing can be learned: no rounds, another loss, fewer than ten rows, not two
     classes with two rows each, values that are all alike.
     """
     asked = {name for counts in coefficients for name in counts}
@@ -196,46 +190,25 @@ def refit_privately(
         return None
     rng = np.random.default_rng(seed)
     n_outputs = loss.n_outputs
-    rows = _some(np.arange(len(y)), FITTED_ENTRIES // (len(keys) * n_outputs), rng)
+    rows = some_rows(np.arange(len(y)), FITTED_ENTRIES // (len(keys) * n_outputs), rng)
     table = np.hstack([fitted[t][name][rows] for t, name in keys]).astype(np.float64)
     counts = [coefficients[t].get(name, 0.0) for t, name in keys]
-    public = _Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
-    if own is None:
-        base, own_output = public.output(table), np.empty((len(rows), 0))
-    else:
-        base = own_output = own.output[rows]
-    middle, scale = _middle_and_scale(table)
-    axes = _axes((table - middle) / scale)
-    if not axes.size and own is None:
+    public = Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
+    base = public.output(table)
+    middle, scale = middle_and_scale(table)
+    table -= middle
+    table /= scale
+    axes = directions(table)
+    found = judged_fit(y[rows], loss, table @ axes, base, rng) if axes.size else None
+    if found is None or found.share == 0:
         return None
-    own_middle, own_scale = _own_scale(own_output)
-    inputs = np.hstack([(table - middle) / scale @ axes, (own_output - own_middle) / own_scale])
-    found = _judged_fit(y[rows], loss, inputs, base, rng)
-    if found is None:
-        return None
-    width = axes.shape[1]
-    weights = axes @ found.model.weights[:width] / scale[:, None]
-    own_weights = found.model.weights[width:] / own_scale[:, None]
-    intercept = found.model.intercept - middle @ weights - own_middle @ own_weights
-    if own is None:
-        model = public.towards(_Linear(weights, intercept), found.share)
-        return None if found.share == 0 else _as_numbers(model, keys, len(fitted), n_outputs)
-    share = found.share if found.helps else 0.0
-    part = OwnPart(
-        own.ensemble,
-        (1 - share) * np.eye(n_outputs) + share * own_weights,
-        found.base_loss,
-        found.loss,
-        found.helps,
-    )
-    stacked = _as_numbers(_Linear(share * weights, share * intercept), keys, len(fitted), n_outputs)
-    return replace(stacked, own=part)
-
-
-def _own_scale(output: Floats) -> tuple[Floats, Floats]:
-    """Means, and what divides her own model's outputs: so little that a penalty hardly holds them back."""
-    spread = output.std(axis=0)
-    return output.mean(axis=0), np.where(spread > 0, spread, np.inf) / FREE
+    weights = axes @ found.model.weights / scale[:, None]
+    own = Linear(weights, found.model.intercept - middle @ weights)
+    model = public.towards(own, found.share)
+    by_round: list[dict[str, Floats]] = [{} for _ in fitted]
+    for index, (t, name) in enumerate(keys):
+        by_round[t][name] = model.weights[index * n_outputs : (index + 1) * n_outputs].copy()
+    return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))
 
 
 def _learnable(y: Floats, loss: Loss) -> bool:
@@ -245,14 +218,14 @@ def _learnable(y: Floats, loss: Loss) -> bool:
     return isinstance(loss, NUMBERS) or int((np.bincount(y[:, 0].astype(np.intp)) > 1).sum()) > 1
 
 
-def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+def some_rows(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
     """All rows, or so many of them drawn at random, in order."""
     if len(rows) <= most:
         return rows
     return np.sort(rng.choice(rows, max(most, 2 * FOLDS), replace=False))
 
 
-def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
+def middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
     """Means of the columns, and what divides them so that a row has about length 1.
 
     Halfway (the geometric mean of both scales) between columns as they are, whose sizes tell how much
@@ -267,7 +240,7 @@ def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
     return middle, scale * rough * np.sqrt(len(spread))
 
 
-def _axes(table: Floats) -> Floats:
+def directions(table: Floats) -> Floats:
     """Orthogonal directions (columns, rank) that hold all of the table: often far fewer than its columns.
 
     With a penalty on squares, fitting in these is the same as fitting the columns themselves.
@@ -282,10 +255,10 @@ def _axes(table: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class Judged:
     """A fit, how far to follow it from the base, and what that is worth."""
 
-    model: _Linear
+    model: Linear
     share: float
     base_loss: float
     loss: float
@@ -293,16 +266,21 @@ class _Judged:
     """Whether it is better than the base by more than chance explains."""
 
 
-def _judged_fit(
-    y: Floats, loss: Loss, table: Floats, base: Floats, rng: np.random.Generator
-) -> _Judged | None:
+def judged_fit(
+    y: Floats,
+    loss: Loss,
+    table: Floats,
+    base: Floats,
+    rng: np.random.Generator,
+    parts: Rows | None = None,
+) -> Judged | None:
     """The refit with the best penalty, and how far to follow it from the base
-    output; both cross-validated.
+    output; both cross-validated, in these ``parts`` (n,) where they are given.
     """
-    rows = _some(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
+    rows = some_rows(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
     if not _learnable(y[rows], loss):
         return None
-    folds = _folds(y[rows], loss, rng)
+    folds = _folds(y[rows], loss, rng) if parts is None else _by_parts(parts[rows])
     best, best_loss, honest = 0.0, np.inf, base[rows]
     for penalty in PENALTIES:
         outputs = _left_out(y[rows], loss, table[rows], penalty, folds)
@@ -315,7 +293,7 @@ def _judged_fit(
     gains = loss.value(y[rows], base[rows]) - loss.value(y[rows], base[rows] + share * (honest - base[rows]))
     by_chance = float(gains.std()) / np.sqrt(len(gains))
     helps = share > 0 and float(gains.mean()) > SURE * by_chance
-    return _Judged(_fit(y, loss, table, best), share, line.value(0.0), line.value(share), helps)
+    return Judged(_fit(y, loss, table, best), share, line.value(0.0), line.value(share), helps)
 
 
 def _left_out(
@@ -338,27 +316,24 @@ def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> list[tuple[Rows, 
         return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0]))
 
 
-def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> _Linear:
+def _by_parts(parts: Rows) -> list[tuple[Rows, Rows]]:
+    return [(np.flatnonzero(parts != one), np.flatnonzero(parts == one)) for one in np.unique(parts)]
+
+
+def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
     """The linear model with this penalty."""
     if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)
-        return _Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
+        return Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
         model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, y[:, 0].astype(np.intp))
     weights, intercept = model.coef_.T, model.intercept_
     if loss.n_outputs == 1:
-        return _Linear(weights, intercept)
+        return Linear(weights, intercept)
     if weights.shape[1] == 1:
         weights, intercept = np.hstack([-weights / 2, weights / 2]), np.array([-1, 1]) * intercept / 2
     # A class without a row gets a constant that stays below half a row's share.
-    every = _Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
+    every = Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
     every.weights[:, model.classes_], every.intercept[model.classes_] = weights, intercept
     return every
-
-
-def _as_numbers(model: _Linear, keys: Sequence[Key], rounds: int, n_outputs: int) -> PrivateRefit:
-    by_round: list[dict[str, Floats]] = [{} for _ in range(rounds)]
-    for index, (t, name) in enumerate(keys):
-        by_round[t][name] = model.weights[index * n_outputs : (index + 1) * n_outputs].copy()
-    return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))
