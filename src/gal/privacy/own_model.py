@@ -21,6 +21,7 @@ from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.engine.labels import Labels
+from gal.errors import InvalidLabelsError, NobodyAnsweredError
 
 Floats = NDArray[np.float64]
 
@@ -42,19 +43,21 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
     """Learn from the true labels of a protected task; every request is for her own organization.
 
     None where she holds labels only, or where the task has no cross-validation, without which nothing says
-    how good her model is.
+    how good her model is; and where there is nothing to learn, or her model fails: what others see of the end
+    must not depend on it.
     """
     if task.label_holder is None or task.rows.n_parts == 0:
         return None
-    alone = _alone(task, task.label_holder, labels)
-    steps = learn(alone)
     try:
+        steps = learn(_alone(task, task.label_holder, labels))
         requests = next(steps)
         while True:
             replies = yield [_to_herself(one) for one in requests]
             requests = steps.send(replies)
     except StopIteration as end:
         ensemble: Ensemble = end.value
+    except (InvalidLabelsError, NobodyAnsweredError):
+        return None
     if ensemble.judged is None:
         return None
     first, last = ensemble.judged.stages[0], ensemble.judged.stages[ensemble.n_rounds]

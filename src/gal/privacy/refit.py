@@ -79,6 +79,11 @@ class OwnPart:
     """Whether the refit predicts; otherwise her own model alone does."""
 
     @property
+    def predicting_loss(self) -> float:
+        """Of what predicts."""
+        return self.stacked_loss if self.used else self.alone_loss
+
+    @property
     def words(self) -> str:
         """In plain words."""
         losses = f"loss {self.stacked_loss:.4g} with the others' answers, {self.alone_loss:.4g} alone"
@@ -292,7 +297,7 @@ def judged_fit(
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
     gains = loss.value(y[rows], base[rows]) - loss.value(y[rows], base[rows] + share * (honest - base[rows]))
     by_chance = float(gains.std()) / np.sqrt(len(gains))
-    helps = share > 0 and float(gains.mean()) > SURE * by_chance
+    helps = bool(share > 0 and gains.mean() > SURE * by_chance)
     return Judged(_fit(y, loss, table, best), share, line.value(0.0), line.value(share), helps)
 
 

@@ -159,7 +159,8 @@ class Predictor:
         if refit is None:
             output = closed_output(ensemble, answers, final_output(ensemble, answers))
         else:
-            output = _refitted(ensemble, refit, answers)
+            own = self._own_output(record, chosen, refit, ids, own_rows)
+            output = _refitted(ensemble, refit, answers, own)
         prediction, classes = _prediction(output, learned.outcome)
         return NodePrediction(
             output,
@@ -325,6 +326,23 @@ class Predictor:
             )
         )
 
+    def _own_output(
+        self, record: TaskRecord, version: int, refit: PrivateRefit, ids: RowIds, own_rows: Path | None
+    ) -> Floats | None:
+        """What the label holder's own model says, shape (n, K); nobody else is asked, or sees it."""
+        if refit.own is None:
+            return None
+        ensemble, asking = refit.own.ensemble, Asking(np.arange(len(ids)))
+        shape = ensemble.n_rounds, len(ids), ensemble.n_outputs
+        steps = predict(ensemble, len(ids))
+        try:
+            request = next(steps)
+            encoded = self._message(record, version, request, ids, asking)
+            steps.send({self._node.name: self._own_values(encoded, own_rows, asking, shape)})
+        except StopIteration as end:
+            said: Answers = end.value
+        return final_output(ensemble, said)
+
     def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
         """What the label holder's own organization says."""
         name, home = self._node.name, self._node.configuration.home
@@ -376,14 +394,11 @@ def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
     return spread
 
 
-def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floats:
+def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers, own: Floats | None) -> Floats:
     """What the label holder's private refit makes of the same answers, shape (n, K)."""
-    return refit.output(
-        [
-            {name: values[index] for name, values in answers.values.items()}
-            for index in range(ensemble.n_rounds)
-        ]
-    )
+    rounds = range(ensemble.n_rounds)
+    said = [{name: values[index] for name, values in answers.values.items()} for index in rounds]
+    return refit.output(said, own)
 
 
 def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:
