@@ -29,6 +29,10 @@ from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import KINDS, class_names
 
 
+CROSS_VALIDATED: dict[str, Any] = {"cross_validation": "always", "patience": None}
+"""What is chosen under noise on labels: all rounds are learned, and the true labels judge them later."""
+
+
 @dataclass(frozen=True)
 class Protected:
     """What learning may see, and how the label holder's own predictions are made."""
@@ -123,7 +127,7 @@ def private_options(privacy: Any, options: Options) -> Options:
     free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
     if not isinstance(privacy, LabelMechanism) or options.paper or not free:
         return options
-    return replace(options, cross_validation="always")
+    return replace(options, **CROSS_VALIDATED)
 
 
 def public_options(options: Options) -> Options:

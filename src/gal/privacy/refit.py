@@ -14,7 +14,7 @@ label, and a model of her own.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,7 +216,7 @@ def refit_privately(
     return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))
 
 
-def _learnable(y: Floats, loss: Loss) -> bool:
+def learnable(y: Floats, loss: Loss) -> bool:
     """Whether every part of a cross-validation leaves something to learn."""
     if len(y) < 2 * FOLDS:
         return False
@@ -283,22 +283,35 @@ def judged_fit(
     output; both cross-validated, in these ``parts`` (n,) where they are given.
     """
     rows = some_rows(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
-    if not _learnable(y[rows], loss):
+    if not learnable(y[rows], loss):
         return None
     folds = _folds(y[rows], loss, rng) if parts is None else _by_parts(parts[rows])
-    best, best_loss, honest = 0.0, np.inf, base[rows]
+    here, there, what = y[rows], table[rows], base[rows]
+    penalty, judgement = best_penalty(
+        here, loss, what, lambda penalty: _left_out(here, loss, there, penalty, folds)
+    )
+    return Judged(fit_linear(y, loss, table, penalty), *judgement)
+
+
+def best_penalty(
+    y: Floats, loss: Loss, base: Floats, left_out: Callable[[float], Floats]
+) -> tuple[float, tuple[float, float, float, bool]]:
+    """The penalty whose outputs (n, K) by models that did not see a row are best; then share, loss of the
+    base, loss so far from it, and whether that is better beyond chance.
+    """
+    best, best_loss, honest = 0.0, np.inf, base
     for penalty in PENALTIES:
-        outputs = _left_out(y[rows], loss, table[rows], penalty, folds)
-        value = mean_loss(loss, y[rows], outputs)
+        outputs = left_out(penalty)
+        value = mean_loss(loss, y, outputs)
         if not value < best_loss:
             break  # weaker ones only overfit more, and take longest
         best, best_loss, honest = penalty, value, outputs
-    line = Line(loss, y[rows], base[rows], honest - base[rows])
+    line = Line(loss, y, base, honest - base)
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    gains = loss.value(y[rows], base[rows]) - loss.value(y[rows], base[rows] + share * (honest - base[rows]))
+    gains = loss.value(y, base) - loss.value(y, base + share * (honest - base))
     by_chance = float(gains.std()) / np.sqrt(len(gains))
     helps = bool(share > 0 and gains.mean() > SURE * by_chance)
-    return Judged(_fit(y, loss, table, best), share, line.value(0.0), line.value(share), helps)
+    return best, (share, line.value(0.0), line.value(share), helps)
 
 
 def _left_out(
@@ -307,7 +320,7 @@ def _left_out(
     """The output of each row by a model that did not see it, (n, K)."""
     outputs = np.empty((len(y), loss.n_outputs))
     for rest, left_out in folds:
-        model = _fit(y[rest], loss, table[rest], penalty, max_iter=100)
+        model = fit_linear(y[rest], loss, table[rest], penalty, max_iter=100)
         outputs[left_out] = model.output(table[left_out])
     return outputs
 
@@ -325,7 +338,7 @@ def _by_parts(parts: Rows) -> list[tuple[Rows, Rows]]:
     return [(np.flatnonzero(parts != one), np.flatnonzero(parts == one)) for one in np.unique(parts)]
 
 
-def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
+def fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
     """The linear model with this penalty."""
     if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)

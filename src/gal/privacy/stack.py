@@ -1,9 +1,9 @@
 """The private stack: the label holder's own model on her true labels, and what the others' answers add to it.
 
-The others' values of a row come from learnings that did not see its noisy label (the parts of the task's
-cross-validation), her own model's from one that did not see the true one. A regularised linear model on both,
-fitted to the true labels, takes from each what it is worth. It is judged on parts that it was not fitted on;
-where it does not beat her own model beyond chance, that one predicts alone. Nothing of it leaves: it costs no
+A regularised linear model on both, fitted to the true labels, takes from each what it is worth. The others'
+values of a row come from learnings that did not see its noisy label (the parts of the task's
+cross-validation) or, where the local models do not memorise labels, from the task itself; her own model's
+from a learning that did not see the true one. All are judged on parts that they were not fitted on; where the best does not beat her own model beyond chance, that one predicts alone. Nothing of it leaves: it costs no
 epsilon, and requests for predictions stay the same.
 """
 
@@ -27,8 +27,11 @@ from gal.privacy.refit import (
     Judged,
     OwnPart,
     PrivateRefit,
+    best_penalty,
     directions,
+    fit_linear,
     judged_fit,
+    learnable,
     middle_and_scale,
     some_rows,
 )
@@ -61,6 +64,54 @@ class _Reading:
                         made[places, index] += count * progress.fitted[t][name][rows[places]]
         return made.reshape(len(rows), -1)
 
+    def of_one(self, index: int, learning: Progress | None, here: _Here) -> Floats:
+        """Every feature as one learning has it, of all rows."""
+        made = np.zeros((len(here.rows), len(self.features), here.loss.n_outputs))
+        for place, counts in enumerate(self.features):
+            for (t, name), count in counts[index].items():
+                if learning is not None:
+                    made[:, place] += count * learning.fitted[t][name][here.rows]
+        return made.reshape(len(here.rows), -1)
+
+
+@dataclass(frozen=True)
+class _Here:
+    """The rows that are fitted and judge."""
+
+    y: Floats
+    loss: Loss
+    own: Floats
+    """Her own model's outputs (n, K), by learnings that did not see the row."""
+    parts: Positions
+    rows: Positions
+    """Their places among all rows of the task."""
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """How a table of features and her own outputs become what is fitted."""
+
+    middle: Floats
+    scale: Floats
+    axes: Floats
+    own_middle: Floats
+    own_scale: Floats
+
+    @classmethod
+    def of(cls, table: Floats, own: Floats) -> _Scaled:
+        middle, scale = middle_and_scale(table)
+        spread = own.std(axis=0)
+        own_scale = np.where(spread > 0, spread, np.inf) / FREE
+        return cls(middle, scale, directions((table - middle) / scale), own.mean(axis=0), own_scale)
+
+    def inputs(self, table: Floats, own: Floats) -> Floats:
+        others = (table - self.middle) / self.scale @ self.axes
+        return np.hstack([others, (own - self.own_middle) / self.own_scale])
+
+
+Stack = tuple[Judged, PrivateRefit]
+"""How good it is, and the same as plain numbers."""
+
 
 def stack_privately(
     labels: Labels,
@@ -80,16 +131,18 @@ def stack_privately(
     y, loss = labels.y, labels.loss
     if not isinstance(loss, NUMBERS + CLASSES):
         return None
-    best: tuple[Judged, PrivateRefit] | None = None
-    for reading in _readings(reached, judged):
-        rng = np.random.default_rng(seed)
-        width = max(len(reading.features), 1) * loss.n_outputs
-        rows = some_rows(np.arange(len(y)), FITTED_ENTRIES // width, rng)
-        table = reading.table(judged, parts, rows, loss.n_outputs)
-        found = _stacked(y[rows], loss, table, own, rows, parts[rows], reading, len(reached.rounds), rng)
-        if found is not None and (best is None or found[0].loss < best[0].loss):
-            best = found
-    return None if best is None else best[1]
+    sums, values = _readings(reached, judged)
+    rng = np.random.default_rng(seed)
+    width = max(len(values.features), 1) * loss.n_outputs
+    rows = some_rows(np.arange(len(y)), FITTED_ENTRIES // (width * (len(judged.reached) + 1)), rng)
+    if not learnable(y[rows], loss):
+        return None
+    here = _Here(y[rows], loss, own.output[rows], parts[rows], rows)
+    rounds = len(reached.rounds)
+    found = [_honest(here, reading, judged, own, rounds, rng) for reading in (sums, values)]
+    found.append(_in_sample(here, values, [*judged.reached, reached], own, rounds))
+    tried = [one for one in found if one is not None]
+    return min(tried, key=lambda one: one[0].loss)[1] if tried else None
 
 
 def _readings(reached: Progress, judged: Judgement) -> list[_Reading]:
@@ -114,43 +167,62 @@ def _readings(reached: Progress, judged: Judgement) -> list[_Reading]:
     return [_Reading(sums), _Reading(values)]
 
 
-def _stacked(
-    y: Floats,
-    loss: Loss,
-    table: Floats,
-    own: OwnModel,
-    rows: Positions,
-    parts: Positions,
+def _honest(
+    here: _Here,
     reading: _Reading,
+    judged: Judgement,
+    own: OwnModel,
     rounds: int,
     rng: np.random.Generator,
-) -> tuple[Judged, PrivateRefit] | None:
-    """The fit of one reading as plain numbers, and how good it is."""
-    base, n_outputs = own.output[rows], loss.n_outputs
-    middle, scale = middle_and_scale(table)
-    table = (table - middle) / scale
-    axes = directions(table)
-    own_middle, spread = base.mean(axis=0), base.std(axis=0)
-    own_scale = np.where(spread > 0, spread, np.inf) / FREE
-    inputs = np.hstack([table @ axes, (base - own_middle) / own_scale])
-    found = judged_fit(y, loss, inputs, base, rng, parts)
-    if found is None:
-        return None
-    share = found.share if found.helps else 0.0
-    width = axes.shape[1]
-    weights = share * (axes @ found.model.weights[:width]) / scale[:, None]
-    own_weights = share * found.model.weights[width:] / own_scale[:, None]
-    intercept = share * found.model.intercept - middle @ weights - own_middle @ own_weights
+) -> Stack | None:
+    """Fitted to values of learnings that did not see the row: for models that memorise labels."""
+    table = reading.table(judged, here.parts, here.rows, here.loss.n_outputs)
+    scaled = _Scaled.of(table, here.own)
+    found = judged_fit(here.y, here.loss, scaled.inputs(table, here.own), here.own, rng, here.parts)
+    return None if found is None else (found, _as_numbers(found, scaled, reading, own, rounds))
+
+
+def _in_sample(
+    here: _Here, reading: _Reading, learnings: Sequence[Progress | None], own: OwnModel, rounds: int
+) -> Stack:
+    """Fitted to the values of the task itself, which have seen the row: for models that do not memorise, such
+    as linear ones, whose rounds differ from part to part. What that is worth is judged in every part with
+    the values of the learning without it, of which the others' rows are in-sample as well.
+    """
+    tables = [reading.of_one(index, one, here) for index, one in enumerate(learnings)]
+    *left, last = tables
+    masks = [here.parts == part for part in range(len(left))]
+    scaled = [_Scaled.of(table[~mask], here.own[~mask]) for table, mask in zip(left, masks, strict=True)]
+    inputs = [one.inputs(table, here.own) for one, table in zip(scaled, left, strict=True)]
+
+    def left_out(penalty: float) -> Floats:
+        outputs = np.empty_like(here.own)
+        for table, mask in zip(inputs, masks, strict=True):
+            model = fit_linear(here.y[~mask], here.loss, table[~mask], penalty, max_iter=100)
+            outputs[mask] = model.output(table[mask])
+        return outputs
+
+    penalty, judgement = best_penalty(here.y, here.loss, here.own, left_out)
+    whole = _Scaled.of(last, here.own)
+    model = fit_linear(here.y, here.loss, whole.inputs(last, here.own), penalty)
+    found = Judged(model, *judgement)
+    return found, _as_numbers(found, whole, reading, own, rounds)
+
+
+def _as_numbers(
+    found: Judged, scaled: _Scaled, reading: _Reading, own: OwnModel, rounds: int
+) -> PrivateRefit:
+    """How much each fitted value adds, and her own model; only that where the others' answers do not help."""
+    n_outputs, share = own.output.shape[1], found.share if found.helps else 0.0
+    width = scaled.axes.shape[1]
+    weights = share * (scaled.axes @ found.model.weights[:width]) / scaled.scale[:, None]
+    own_weights = share * found.model.weights[width:] / scaled.own_scale[:, None]
+    intercept = share * found.model.intercept - scaled.middle @ weights - scaled.own_middle @ own_weights
     by_round: list[dict[str, Floats]] = [{} for _ in range(rounds)]
     for index, counts in enumerate(reading.features):
         matrix = weights[index * n_outputs : (index + 1) * n_outputs]
         for (t, name), count in counts[-1].items():
             by_round[t][name] = by_round[t].get(name, 0.0) + count * matrix
-    part = OwnPart(
-        own.ensemble,
-        (1 - share) * np.eye(n_outputs) + own_weights,
-        found.base_loss,
-        found.loss,
-        found.helps,
-    )
-    return found, PrivateRefit(tuple(map(float, intercept)), tuple(by_round), part)
+    matrix = (1 - share) * np.eye(n_outputs) + own_weights
+    part = OwnPart(own.ensemble, matrix, found.base_loss, found.loss, found.helps)
+    return PrivateRefit(tuple(map(float, intercept)), tuple(by_round), part)
