@@ -86,11 +86,11 @@ class OwnPart:
     @property
     def words(self) -> str:
         """In plain words."""
-        losses = f"loss {self.stacked_loss:.4g} with the others' answers, {self.alone_loss:.4g} alone"
+        losses = f"loss {self.stacked_loss:.4g} with them, {self.alone_loss:.4g} with your own model alone"
         if self.used:
-            return f"What the others answered helps: {losses}, on rows that the models did not see."
+            return f"The answers of this task help: {losses}, on rows that the models did not see."
         return (
-            f"What the others answered does not help beyond chance ({losses}, on rows that the models did not "
+            f"The answers of this task do not help beyond chance ({losses}, on rows that the models did not "
             "see): your own model predicts alone. Nobody else can see that."
         )
 
@@ -269,6 +269,11 @@ class Judged:
     loss: float
     helps: bool
     """Whether it is better than the base by more than chance explains."""
+
+    @property
+    def gain(self) -> float:
+        """By how much it lowers the loss of the base."""
+        return self.base_loss - self.loss
 
 
 def judged_fit(

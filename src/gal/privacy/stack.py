@@ -41,6 +41,9 @@ Positions = NDArray[np.intp]
 Counts = Mapping[tuple[int, str], float]
 """By round (from 0) and organization: how much of its values is in a feature."""
 
+CLEARLY = 1.25
+"""So much more must in-sample values bring than honest ones: where models memorise, they vary more."""
+
 FREE = 10.0
 """How large her own model's outputs are beside a row of fitted values, which has length 1: a penalty hardly
 holds them back."""
@@ -140,9 +143,10 @@ def stack_privately(
     here = _Here(y[rows], loss, own.output[rows], parts[rows], rows)
     rounds = len(reached.rounds)
     found = [_honest(here, reading, judged, own, rounds, rng) for reading in (sums, values)]
-    found.append(_in_sample(here, values, [*judged.reached, reached], own, rounds))
-    tried = [one for one in found if one is not None]
-    return min(tried, key=lambda one: one[0].loss)[1] if tried else None
+    honest = min((one for one in found if one is not None), key=lambda one: one[0].loss, default=None)
+    other = _in_sample(here, values, [*judged.reached, reached], own, rounds)
+    better = honest is None or other[0].gain > CLEARLY * honest[0].gain
+    return other[1] if better or honest is None else honest[1]
 
 
 def _readings(reached: Progress, judged: Judgement) -> list[_Reading]:
