@@ -331,13 +331,17 @@ def main() -> None:
     )
     parser.add_argument("part", nargs="?", choices=[*PARTS, *LATER], help="default: the first two")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED]), metavar="SET")
+    parser.add_argument(
+        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED]), metavar="SET"
+    )
     parser.add_argument(
         "--preset", choices=["default", "paper"], default="default", help="of the paper's side"
     )
     parser.add_argument("--quick", action="store_true", help="three seeds")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--model", choices=["default", "ridge", "boosting"], default="default", help="of stack")
+    parser.add_argument(
+        "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack"
+    )
     parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()

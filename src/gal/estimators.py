@@ -195,9 +195,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """What predicts under a guarantee, from the true labels: nothing of it is sent."""
         own = drive_own(task, members, run, learn_own(task, labels))
         if own is not None and ensemble.judged is not None and task.rows.parts is not None:
-            return stack_privately(
-                labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed
-            )
+            return stack_privately(labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed)
         fitted = fitted_now(task, ensemble, reached, members)
         counts, first = ensemble.coefficients, task.first_output
         return refit_privately(labels.y, labels.loss, fitted, counts, first, seed=task.seed)

@@ -28,7 +28,7 @@ class Fixed(SeededNoise):
         super().__init__(0)
         self._noisy = noisy
 
-    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:  # noqa: ARG002
+    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
         return self._noisy
 
 

@@ -28,7 +28,6 @@ from gal.privacy.mechanisms.labels import RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import KINDS, class_names
 
-
 CROSS_VALIDATED: dict[str, Any] = {"cross_validation": "always", "patience": None}
 """What is chosen under noise on labels: all rounds are learned, and the true labels judge them later."""
 

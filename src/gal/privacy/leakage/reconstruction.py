@@ -113,7 +113,9 @@ def columns_from_residuals(
     if classes:
         everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
         rounds = range(1, sent.shape[1])  # F^0, behind the first, says nothing of a row
-        messages += [np.hstack([_output_behind(sent[:, t], everybody, known) for t in rounds])] if rounds else []
+        messages += (
+            [np.hstack([_output_behind(sent[:, t], everybody, known) for t in rounds])] if rounds else []
+        )
     return _reconstructed(messages, own, views, known, rng, by)
 
 
