@@ -49,17 +49,32 @@ from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError
 from gal.errors import MissingDataError
 from gal.evaluate.rehearsal import canary_leak
-from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
+from gal.privacy import GaussianResiduals, LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
 from gal.privacy.accounting.costs import LARGEST_EPSILON
-from gal.privacy.leakage import LeakReport, Share, added_reports, equivalent_epsilon
+from gal.privacy.leakage import (
+    LeakReport,
+    Share,
+    Transcript,
+    added_reports,
+    columns_from_answers,
+    columns_from_residuals,
+    equivalent_epsilon,
+)
+from gal.privacy.leakage.reconstruction import numbers_of
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
 
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack",)
+PARTS, LATER = ("canaries", "paper"), ("stack", "columns")
+MODELS: dict[str, Any] = {
+    "default": None,
+    "ridge": Ridge(),
+    "boosting": HistGradientBoostingRegressor(max_iter=20),
+}
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
+KNOWN = 50
 MANY, FEW = 0.2, 0.1
 """Of training rows that are canaries: for the guarantee, which does not depend on it; and beside the paper's
 mechanism, whose leakage does (chance labels make residuals larger)."""
@@ -307,18 +322,73 @@ def print_stack(name: str, found: Sequence[dict[str, float]], started: float) ->
         print(
             f"  epsilon {epsilon:g}: stack {mean[f'stack {epsilon:g}']:.4f}, refit before "
             f"{mean[f'refit {epsilon:g}']:.4f}; alone minus stack {np.mean(gain):+.4f} (se {error:.4f}); "
-            f"used in {mean[f'used {epsilon:g}']:.0%}, own model's loss at home {mean[f'own {epsilon:g}']:.4f}"
+            f"used in {mean[f'used {epsilon:g}']:.0%}, own loss at home {mean[f'own {epsilon:g}']:.4f}"
         )
     print(f"  {time.perf_counter() - started:.0f} s", flush=True)
 
 
 def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
     """Every set, by one kind of local model."""
-    models = {"default": None, "ridge": Ridge(), "boosting": HistGradientBoostingRegressor(max_iter=20)}
     for name in chosen.sets or STACKED:
         started = time.perf_counter()
-        jobs = (delayed(stack)(name, seed, models[chosen.model], chosen.rows) for seed in range(chosen.seeds))
+        jobs = (delayed(stack)(name, seed, MODELS[chosen.model], chosen.rows) for seed in range(chosen.seeds))
         print_stack(name, run(jobs), started)
+
+
+# --- columns
+
+
+def columns(model: str, rounds: int, three: bool, noise: str, seed: int = 0) -> list[list[float]]:
+    """R2 of every column: of hers and of a third party's from residuals, of the others' from answers."""
+    data = find("Diabetes")
+    names = list(data.X.columns)
+    halves = {"clinic": names[:5], "lab": names[5:]}
+    parts = {"clinic": names[:4], "lab": names[4:7], "shop": names[7:]} if three else halves
+    mechanisms = {
+        "none": None,
+        "labels 0.1": LaplaceLabels(0.1, 0, 400, SeededNoise(seed)),
+        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=200, source=SeededNoise(seed)),
+    }
+    transcript = Transcript()
+    options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
+    made = GALRegressor(
+        parts, rounds=rounds, privacy=mechanisms[noise], cross_validation=0, on_message=transcript, **options
+    ).fit(data.X, data.y)
+    sent = transcript.sent(made.task_rows_, "clinic")
+    rng = np.random.default_rng(seed)
+    known = np.zeros(len(sent.rows), dtype=np.bool_)
+    known[rng.choice(len(known), KNOWN, replace=False)] = True
+    views = {name: data.X[own].iloc[sent.rows] for name, own in parts.items()}
+    targets = {name: view for name, view in views.items() if name != "lab"}
+    own = numbers_of(views["lab"])
+    read = columns_from_residuals(sent.residual[:, :, 0], own, targets, known, rng, by="lab")
+    others = {name: view for name, view in views.items() if name != "clinic"}
+    hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
+    answered = columns_from_answers(sent.answers, others, hers, known, rng)
+    of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
+    return [[one.with_messages.value for one in found] for found in (*of, answered)]
+
+
+def judge_columns(run: Parallel) -> None:
+    """Mean R2 of the columns, by local model, rounds, organizations and noise."""
+    cases = [
+        (model, rounds, three, noise)
+        for model in MODELS
+        for rounds, three, noise in (
+            (10, False, "none"),
+            (50, False, "none"),
+            (20, True, "none"),
+            (10, False, "labels 0.1"),
+            (10, False, "residuals 1"),
+        )
+    ]
+    print(f"Diabetes, {KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
+    print("of the others' from answers")
+    for case, found in zip(cases, run(delayed(columns)(*one) for one in cases), strict=True):
+        model, rounds, three, noise = case
+        cells = ["   -" if not one else f"{np.mean(one):.2f}" for one in found]
+        who = "three" if three else "two"
+        print(f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells))
 
 
 def _score(scores: Sequence[float]) -> str:
@@ -347,7 +417,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.part in LATER:
         with Parallel(n_jobs=chosen.jobs) as run:
-            judge_stack(chosen, run)
+            judge_stack(chosen, run) if chosen.part == "stack" else judge_columns(run)
         return
     seeds, started = range(3 if chosen.quick else chosen.seeds), time.perf_counter()
     found: dict[str, list[dict[str, Any]]] = {"canaries": [], "paper": []}

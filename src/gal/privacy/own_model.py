@@ -1,4 +1,4 @@
-"""The label holder's own model under a privacy guarantee: on her columns and her true labels. It never leaves.
+"""The label holder's own model under a privacy guarantee: on her columns and true labels. It never leaves.
 
 It is learned after the last round, by her organization alone (``track="alone"``), cross-validated in the same
 parts as the task: what it says of a row comes from a learning that did not see the row. The private stack

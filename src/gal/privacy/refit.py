@@ -47,8 +47,9 @@ row have about length 1 together.
 FOLDS = 5
 
 SURE = 2.0
-"""Standard errors by which a refit has to beat her own model: how it is read, penalty and share were chosen on
-the same rows."""
+"""Standard errors by which a refit has to beat her own model: penalty, share and what it is fitted to were
+chosen on the same rows.
+"""
 
 FITTED_ENTRIES = 2**24
 """Numbers in the table that is fitted, 128 MiB: more rows are drawn from, all of them would change little."""

@@ -3,7 +3,8 @@
 A regularised linear model on both, fitted to the true labels, takes from each what it is worth. The others'
 values of a row come from learnings that did not see its noisy label (the parts of the task's
 cross-validation) or, where the local models do not memorise labels, from the task itself; her own model's
-from a learning that did not see the true one. All are judged on parts that they were not fitted on; where the best does not beat her own model beyond chance, that one predicts alone. Nothing of it leaves: it costs no
+from a learning that did not see the true one. All are judged on parts that they were not fitted on; where the
+best does not beat her own model beyond chance, that one predicts alone. Nothing of it leaves: it costs no
 epsilon, and requests for predictions stay the same.
 """
 

@@ -157,8 +157,8 @@ def _reconstructed(
     rng: np.random.Generator,
     by: str,
 ) -> list[Reconstruction]:
-    """Each column of ``views`` with and without the messages, which may be read in several ways. A straight and a curved ridge are tried;
-    cross-validation on the known rows chooses for each column.
+    """Each column of ``views`` with and without the messages, which may be read in several ways. A straight
+    and a curved ridge are tried; cross-validation on the known rows chooses for each column.
     """
     read = {name: _as_numbers(view) for name, view in views.items()}
     columns = np.hstack([values for values, _, _ in read.values()])
@@ -172,7 +172,7 @@ def _reconstructed(
             at = slice(start + place.start, start + place.stop)
             truth = columns[~known][:, at]
             scores = [_explained(truth, guessed[~known][:, at], resamples) for guessed in made]
-            found.append(Reconstruction(name, column, *scores, by=by))
+            found.append(Reconstruction(name, column, scores[0], scores[1], by))
         start += values.shape[1]
     return found
 
@@ -228,7 +228,8 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> Floats
     best = np.argmin(errors, axis=0)
     guessed = np.stack(made)[best, :, np.arange(columns.shape[1])].T
     width = np.ptp(target, axis=0)  # far outside of what is known a guess is a slip
-    return np.clip(guessed, target.min(axis=0) - width / 2, target.max(axis=0) + width / 2)
+    low, high = target.min(axis=0) - width / 2, target.max(axis=0) + width / 2
+    return np.asarray(np.clip(guessed, low, high))
 
 
 def _what_is_new(inputs: Floats, least: float) -> Floats:
@@ -246,7 +247,7 @@ def _what_is_new(inputs: Floats, least: float) -> Floats:
         left = float(np.linalg.norm(rest))
         if left > least * size:
             kept.append(rest / left)
-    return np.array(kept).T.reshape(len(inputs), -1) * np.sqrt(len(inputs))
+    return np.asarray(np.array(kept).T.reshape(len(inputs), -1) * np.sqrt(len(inputs)))
 
 
 def _explained(truth: Floats, made: Floats, resamples: NDArray[np.integer[Any]]) -> Explained:

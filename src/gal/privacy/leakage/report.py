@@ -198,8 +198,8 @@ class LeakReport:
         if self.received:
             most = max(self.received, key=_told)
             said.append(
-                f"At {most.by}, residuals reveal most of {most.column!r} of {most.organization}: they and what "
-                f"it has {_explains(most)}"
+                f"At {most.by}, residuals reveal most of {most.column!r} of {most.organization}: they and "
+                f"what it has {_explains(most)}"
             )
         if self.reconstructions:
             most = max(self.reconstructions, key=_told)

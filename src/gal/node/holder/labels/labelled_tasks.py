@@ -98,7 +98,7 @@ def new_task(
     check_allowed(configuration, privacy, name)
     try:
         if private_options(privacy.made(), Options(**options)) != Options(**options):
-            kept["options"] |= CROSS_VALIDATED
+            kept["options"] = options | CROSS_VALIDATED
         names = [*(one.name for one in everybody), configuration.name]
         rows = read_labelled(configuration)
         if privacy.mechanism != "none":
