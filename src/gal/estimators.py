@@ -180,25 +180,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             )
             if true_labels is not None and clock.reached is not None:
                 ensemble = all_rounds(ensemble, clock.reached)
-                self.private_refit_ = self._refit(task, members, run, ensemble, clock.reached, true_labels)
+                self.private_refit_ = _private_refit(task, members, run, ensemble, clock.reached, true_labels)
         return replace(ensemble, judged=None), clock.seconds
-
-    def _refit(
-        self,
-        task: Task,
-        members: Mapping[str, Organization],
-        run: Driver,
-        ensemble: Ensemble,
-        reached: Progress,
-        labels: Labels,
-    ) -> PrivateRefit | None:
-        """What predicts under a guarantee, from the true labels: nothing of it is sent."""
-        own = drive_own(task, members, run, learn_own(task, labels))
-        if own is not None and ensemble.judged is not None and task.rows.parts is not None:
-            return stack_privately(labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed)
-        fitted = fitted_now(task, ensemble, reached, members)
-        counts, first = ensemble.coefficients, task.first_output
-        return refit_privately(labels.y, labels.loss, fitted, counts, first, seed=task.seed)
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))
@@ -324,6 +307,23 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = _accepts_missing(self) == "allow-nan"
         tags.input_tags.string = tags.input_tags.categorical = _accepts_text(self)
         return tags
+
+
+def _private_refit(
+    task: Task,
+    members: Mapping[str, Organization],
+    run: Driver,
+    ensemble: Ensemble,
+    reached: Progress,
+    labels: Labels,
+) -> PrivateRefit | None:
+    """What predicts under a guarantee, from the true labels: nothing of it is sent."""
+    own = drive_own(task, members, run, learn_own(task, labels))
+    if own is not None and ensemble.judged is not None and task.rows.parts is not None:
+        return stack_privately(labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed)
+    fitted = fitted_now(task, ensemble, reached, members)
+    counts, first = ensemble.coefficients, task.first_output
+    return refit_privately(labels.y, labels.loss, fitted, counts, first, seed=task.seed)
 
 
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]

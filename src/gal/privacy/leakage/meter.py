@@ -98,7 +98,7 @@ def measure_leakage(
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
     views: the other organizations' columns by name, as far as at hand: for what they guess without any
         message, and to see how much of them their answers reveal. Assistants are taken to collude.
-    own_view: the label holder's columns. features: whether to reconstruct columns, from answers and residuals.
+    own_view: the label holder's columns. features: whether to reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
     loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
@@ -111,9 +111,8 @@ def measure_leakage(
     told = _known_rows(truth.codes, truth.classes, known, rng)
     insight = _insight(sent, truth, privacy, loss, task_rounds)
     seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
-    shown = views if features else None
+    shown, said = views if features else None, statement(privacy)
     columns = _reconstructions(sent, shown, own_view, truth.labels, told, rng)
-    said = statement(privacy)
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
