@@ -103,7 +103,7 @@ def measure_leakage(
     loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
-    rng = np.random.default_rng(seed)
+    rng, said = np.random.default_rng(seed), statement(privacy)
     sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
     truth = _read_labels(y, classes, canaries, sent)
     if truth.canary.any() and classes is None and bounds is None:
@@ -111,8 +111,7 @@ def measure_leakage(
     told = _known_rows(truth.codes, truth.classes, known, rng)
     insight = _insight(sent, truth, privacy, loss, task_rounds)
     seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
-    shown, said = views if features else None, statement(privacy)
-    columns = _reconstructions(sent, shown, own_view, truth.labels, told, rng)
+    shown = views if features else None
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -124,7 +123,7 @@ def measure_leakage(
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
-        reconstructions=tuple(columns),
+        reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
         received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder)),
         secure=said.secure,
     )
