@@ -1,8 +1,8 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do they
 cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper] [--seeds 20]
-    [--sets Wine ...] [--quick] [--json]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns] [--seeds 20]
+    [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
 of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
@@ -20,6 +20,13 @@ four times as many, and leak more.
 
 Eight organizations (four for Iris), ridge regressions as local models, ten rounds;
 rows and columns drawn by seed.
+
+*stack*: two organizations, the local model named by --model: log loss on rows that nobody learned from, of
+the label holder alone, with assistance, and under randomised response at epsilon 0.5, 1 and 2; the private
+stack, and the refit of in-sample values that came before it (fitted="in-sample").
+
+*columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
+label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
 """
 
 from __future__ import annotations
@@ -34,21 +41,40 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.datasets import load_digits
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
+from sklearn.metrics import log_loss
 
 from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError
 from gal.errors import MissingDataError
 from gal.evaluate.rehearsal import canary_leak
-from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
+from gal.privacy import GaussianResiduals, LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
 from gal.privacy.accounting.costs import LARGEST_EPSILON
-from gal.privacy.leakage import LeakReport, Share, added_reports, equivalent_epsilon
+from gal.privacy.leakage import (
+    LeakReport,
+    Share,
+    Transcript,
+    added_reports,
+    columns_from_answers,
+    columns_from_residuals,
+    equivalent_epsilon,
+)
+from gal.privacy.leakage.reconstruction import numbers_of
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
 
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
+STACKED = ("QSAR", "CreditDefault", "Adult")
+PARTS, LATER = ("canaries", "paper"), ("stack", "columns")
+MODELS: dict[str, Any] = {
+    "default": None,
+    "ridge": Ridge(),
+    "boosting": HistGradientBoostingRegressor(max_iter=20),
+}
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
+KNOWN = 50
 MANY, FEW = 0.2, 0.1
 """Of training rows that are canaries: for the guarantee, which does not depend on it; and beside the paper's
 mechanism, whose leakage does (chance labels make residuals larger)."""
@@ -254,6 +280,117 @@ def print_paper(facts: Sequence[dict[str, Any]], preset: str) -> None:
     )
 
 
+# --- the private stack
+
+
+def stack(name: str, seed: int, model: Any, rows: int) -> dict[str, float]:
+    """Log loss of rows that nobody learned from, by what was learned; and how often the refit was used."""
+    data = find(name)
+    split = per_seed(data, 2, seed)
+    chosen = np.random.default_rng(seed).permutation(len(split.y_train))[:rows]
+    X, y = split.X_train.iloc[chosen], split.y_train[chosen]
+    holder = next(iter(split.organizations))
+    classes = np.unique(data.y).tolist()
+    alone = {holder: split.organizations[holder]}
+
+    def loss_of(organizations: Any, **options: Any) -> tuple[float, Any]:
+        made = GALClassifier(organizations, local_models=model, rounds=ROUNDS, random_state=seed, **options)
+        probability = made.fit(X, y).predict_proba(split.X_test)
+        return float(log_loss(split.y_test, probability, labels=made.classes_)), made
+
+    found = {"alone": loss_of(alone)[0], "assisted": loss_of(split.organizations)[0]}
+    for epsilon in EPSILONS[:3]:
+        noise = [seed, 7, round(10 * epsilon)]
+        for key, options in (("stack", {}), ("refit", {"fitted": "in-sample"})):
+            privacy = RandomisedResponse(epsilon, classes, SeededNoise(noise))
+            value, made = loss_of(split.organizations, privacy=privacy, **options)
+            found[f"{key} {epsilon:g}"] = value
+            if key == "stack":
+                own = made.private_refit_.own
+                found[f"used {epsilon:g}"] = float(own.used)
+                found[f"own {epsilon:g}"] = own.alone_loss
+    return found
+
+
+def print_stack(name: str, found: Sequence[dict[str, float]], started: float) -> None:
+    """Means over seeds, with the standard error of the difference to alone."""
+    mean = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
+    print(f"\n{name}: alone {mean['alone']:.4f}, assisted {mean['assisted']:.4f} ({len(found)} seeds)")
+    for epsilon in EPSILONS[:3]:
+        gain = [one["alone"] - one[f"stack {epsilon:g}"] for one in found]
+        error = float(np.std(gain)) / math.sqrt(max(len(gain) - 1, 1))
+        print(
+            f"  epsilon {epsilon:g}: stack {mean[f'stack {epsilon:g}']:.4f}, refit before "
+            f"{mean[f'refit {epsilon:g}']:.4f}; alone minus stack {np.mean(gain):+.4f} (se {error:.4f}); "
+            f"used in {mean[f'used {epsilon:g}']:.0%}, own loss at home {mean[f'own {epsilon:g}']:.4f}"
+        )
+    print(f"  {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
+    """Every set, by one kind of local model."""
+    for name in chosen.sets or STACKED:
+        started = time.perf_counter()
+        jobs = (delayed(stack)(name, seed, MODELS[chosen.model], chosen.rows) for seed in range(chosen.seeds))
+        print_stack(name, run(jobs), started)
+
+
+# --- columns
+
+
+def columns(model: str, rounds: int, three: bool, noise: str, seed: int = 0) -> list[list[float]]:
+    """R2 of every column: of hers and of a third party's from residuals, of the others' from answers."""
+    data = find("Diabetes")
+    names = list(data.X.columns)
+    halves = {"clinic": names[:5], "lab": names[5:]}
+    parts = {"clinic": names[:4], "lab": names[4:7], "shop": names[7:]} if three else halves
+    mechanisms = {
+        "none": None,
+        "labels 0.1": LaplaceLabels(0.1, 0, 400, SeededNoise(seed)),
+        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=200, source=SeededNoise(seed)),
+    }
+    transcript = Transcript()
+    options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
+    made = GALRegressor(
+        parts, rounds=rounds, privacy=mechanisms[noise], cross_validation=0, on_message=transcript, **options
+    ).fit(data.X, data.y)
+    sent = transcript.sent(made.task_rows_, "clinic")
+    rng = np.random.default_rng(seed)
+    known = np.zeros(len(sent.rows), dtype=np.bool_)
+    known[rng.choice(len(known), KNOWN, replace=False)] = True
+    views = {name: data.X[own].iloc[sent.rows] for name, own in parts.items()}
+    targets = {name: view for name, view in views.items() if name != "lab"}
+    own = numbers_of(views["lab"])
+    read = columns_from_residuals(sent.residual[:, :, 0], own, targets, known, rng, by="lab")
+    others = {name: view for name, view in views.items() if name != "clinic"}
+    hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
+    answered = columns_from_answers(sent.answers, others, hers, known, rng)
+    of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
+    return [[one.with_messages.value for one in found] for found in (*of, answered)]
+
+
+def judge_columns(run: Parallel) -> None:
+    """Mean R2 of the columns, by local model, rounds, organizations and noise."""
+    cases = [
+        (model, rounds, three, noise)
+        for model in MODELS
+        for rounds, three, noise in (
+            (10, False, "none"),
+            (50, False, "none"),
+            (20, True, "none"),
+            (10, False, "labels 0.1"),
+            (10, False, "residuals 1"),
+        )
+    ]
+    print(f"Diabetes, {KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
+    print("of the others' from answers")
+    for case, found in zip(cases, run(delayed(columns)(*one) for one in cases), strict=True):
+        model, rounds, three, noise = case
+        cells = ["   -" if not one else f"{np.mean(one):.2f}" for one in found]
+        who = "three" if three else "two"
+        print(f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells))
+
+
 def _score(scores: Sequence[float]) -> str:
     return f"{np.mean(scores):.2f}({np.std(scores):.2f})"
 
@@ -262,16 +399,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=["canaries", "paper"], help="default: both")
+    parser.add_argument("part", nargs="?", choices=[*PARTS, *LATER], help="default: the first two")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS]), metavar="SET")
+    parser.add_argument(
+        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED]), metavar="SET"
+    )
     parser.add_argument(
         "--preset", choices=["default", "paper"], default="default", help="of the paper's side"
     )
     parser.add_argument("--quick", action="store_true", help="three seeds")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument(
+        "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack"
+    )
+    parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
+    if chosen.part in LATER:
+        with Parallel(n_jobs=chosen.jobs) as run:
+            judge_stack(chosen, run) if chosen.part == "stack" else judge_columns(run)
+        return
     seeds, started = range(3 if chosen.quick else chosen.seeds), time.perf_counter()
     found: dict[str, list[dict[str, Any]]] = {"canaries": [], "paper": []}
     with Parallel(n_jobs=chosen.jobs) as run:

@@ -19,12 +19,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
-from gal.core.state import Ensemble
+from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
 from gal.engine.crossed import FurtherAnswers
-from gal.engine.drivers import Traffic, drive_learning, fitted_now, open_driver
+from gal.engine.drivers import Driver, Traffic, drive_learning, drive_own, fitted_now, open_driver
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
     Labels,
@@ -41,8 +41,17 @@ from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
-from gal.privacy.protection import check_constant, check_privacy, check_public, protect, true_labels
+from gal.privacy.own_model import all_rounds, learn_own
+from gal.privacy.protection import (
+    check_constant,
+    check_privacy,
+    check_public,
+    private_options,
+    protect,
+    true_labels,
+)
 from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
@@ -120,6 +129,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_constant(self.privacy, self._initial)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        options = private_options(self.privacy, options)
         seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
             seen.labels,
@@ -163,11 +173,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             ensemble = drive_learning(
                 task, members, run, on_round=observer, traffic=self.traffic_, on_message=further
             )
-        if true_labels is not None and clock.reached is not None and ensemble.asked():
-            fitted, counts = further.added(ensemble, fitted_now(task, ensemble, clock.reached, members))
-            y, loss, start = true_labels.y, true_labels.loss, task.first_output
-            self.private_refit_ = refit_privately(y, loss, fitted, counts, start, seed=task.seed)
-        return ensemble, clock.seconds
+            if true_labels is not None and clock.reached is not None:
+                ensemble = all_rounds(ensemble, clock.reached)
+                self.private_refit_ = _private_refit(
+                    task, members, run, ensemble, clock.reached, true_labels, further
+                )
+        return replace(ensemble, judged=None), clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))
@@ -294,6 +305,26 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = _accepts_missing(self) == "allow-nan"
         tags.input_tags.string = tags.input_tags.categorical = _accepts_text(self)
         return tags
+
+
+def _private_refit(
+    task: Task,
+    members: Mapping[str, Organization],
+    run: Driver,
+    ensemble: Ensemble,
+    reached: Progress,
+    labels: Labels,
+    further: FurtherAnswers,
+) -> PrivateRefit | None:
+    """What predicts under a guarantee, from the true labels: nothing of it is sent."""
+    crossed = ensemble.crossing is not None  # its answers are known in sample only
+    own = None if crossed else drive_own(task, members, run, learn_own(task, labels))
+    if own is not None and ensemble.judged is not None and task.rows.parts is not None:
+        return stack_privately(labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed)
+    if not ensemble.asked():
+        return None
+    fitted, counts = further.added(ensemble, fitted_now(task, ensemble, reached, members))
+    return refit_privately(labels.y, labels.loss, fitted, counts, task.first_output, seed=task.seed)
 
 
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]

@@ -36,7 +36,7 @@ from gal.privacy.leakage import (
     measure_leakage,
     plant_canaries,
 )
-from gal.privacy.leakage.reconstruction import reconstruct
+from gal.privacy.leakage.reconstruction import columns_from_answers
 from gal.privacy.registry import mechanism_named, names
 
 PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"], "insurer": ["e", "town"]}
@@ -130,11 +130,18 @@ class TestWithoutProtection:
     def test_answers_of_linear_models_give_their_columns_away(self) -> None:
         report = measured(features=True)
         found = {one.column: one for one in report.reconstructions if one.organization == "lab"}
-        assert found["c"].with_answers.value > 0.9 > 0.5 > found["c"].without.value
+        assert found["c"].with_messages.value > 0.9 > 0.5 > found["c"].without.value
         assert {one.column for one in report.reconstructions} == {"c", "d", "e", "town"}
         for one in report.reconstructions:
-            assert one.with_answers.low <= one.with_answers.value <= one.with_answers.high
+            assert one.with_messages.low <= one.with_messages.value <= one.with_messages.high
         assert "answers reveal most of" in report.verdict()
+
+    def test_residuals_of_linear_models_give_the_label_holders_columns_away(self) -> None:
+        report = measured(features=True, numbers=True)
+        holders = [one for one in report.received if one.organization == report.received[0].organization]
+        assert max(one.with_messages.value - one.without.value for one in holders) > 0.5
+        assert report.to_json()["received"][0]["by"] == report.received[0].by
+        assert "residuals reveal most of" in report.verdict()
 
 
 class TestWithAGuarantee:
@@ -348,9 +355,9 @@ def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
     view = pd.DataFrame({"secret": rng.normal(size=300), "constant": np.ones(300)})
     answers = {"lab": rng.normal(size=(300, 4, 1))}
     known = rng.random(300) < 0.2
-    found = reconstruct(answers, {"lab": view, "silent": view}, np.empty((300, 0)), known, rng)
+    found = columns_from_answers(answers, {"lab": view, "silent": view}, np.empty((300, 0)), known, rng)
     assert [one.column for one in found] == ["secret", "constant"]  # who never answered reveals nothing
-    assert all(one.with_answers.value < 0.1 for one in found)
+    assert all(one.with_messages.value < 0.1 for one in found)
 
 
 class TestNames:

@@ -328,6 +328,8 @@ def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
             f"{noisy}On the true labels, which stay here, the loss is {facts['public_true_loss']:.6g}, and "
             f"{facts['private_true_loss']:.6g} after the private refit, which predicts from now on."
         )
+        if facts.get("refit_words"):
+            out.print(escape(facts["refit_words"]))
     elif facts["privacy"]["mechanism"] != "none":
         why = escape(
             facts.get("refit_problem", "it would be no better, or there is too little to learn from")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from gal.core.closings import ClosingModel
 from gal.core.crossings import CrossedModel
 from gal.core.requests import Track
 from gal.core.shares import Shares, shares_of
+
+if TYPE_CHECKING:
+    from gal.core.cross_validation import Judgement
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -109,6 +112,8 @@ class Ensemble:
     """What the label holder's own last model makes of the answers; None: they are only added up."""
     crossing: CrossedModel | None = field(default=None, compare=False, metadata={"plain": False})
     """What it makes of answers to crossed residuals; None: there are none, or they do not help."""
+    judged: Judgement | None = field(default=None, compare=False, metadata={"plain": False})
+    """The cross-validation, where the task keeps its replies; never stored."""
 
     @property
     def earned(self) -> Mapping[str, float]:

@@ -311,6 +311,7 @@ def conclude(
         shares=share_out(task, helped, own, used=chosen is helped),
         closing=chosen.closing,
         crossing=chosen.crossing,
+        judged=chosen.judged if task.keep_fitted else None,
     )
 
 

@@ -42,8 +42,14 @@ Floats = NDArray[np.float64]
 class Refit(Protocol):
     """What takes the place of the sum under a privacy guarantee (``gal.privacy.refit``)."""
 
-    def output(self, fitted: Sequence[Mapping[str, NDArray[np.float32]]], /) -> Floats:
-        """Outputs (n, K) from the answers by round and organization."""
+    @property
+    def own(self) -> Any:
+        """The label holder's own model in it, with its ``ensemble``; None without."""
+
+    def output(
+        self, fitted: Sequence[Mapping[str, NDArray[np.float32]]], own_output: Floats | None = None, /
+    ) -> Floats:
+        """Outputs (n, K) from the answers by round and organization, and what her own model says."""
 
 
 class Unasked(NamedTuple):
@@ -81,7 +87,7 @@ class AssistedModel:
 
     def output(self, table: Any, answers: Answers) -> Floats:
         """The outputs (n, K) of the whole model."""
-        return self._own(final_output(self.ensemble, answers, self._first(table)), answers)
+        return self._own(final_output(self.ensemble, answers, self._first(table)), answers, table)
 
     def staged(self, table: Any, answers: Answers) -> Iterator[Floats]:
         """The outputs after each round; after the last, those of the whole model."""
@@ -89,7 +95,7 @@ class AssistedModel:
         if rounds == 0:
             yield first_output(self.ensemble, len(answers.degraded), self._first(table))
         for done, output in enumerate(staged_outputs(self.ensemble, answers, self._first(table)), 1):
-            yield self._own(output, answers) if done == rounds else output
+            yield self._own(output, answers, table) if done == rounds else output
 
     def parts(self, table: Any, answers: Answers) -> dict[str, Floats]:
         """What each organization adds, as deviation from its own average; "base" has the averages."""
@@ -104,7 +110,7 @@ class AssistedModel:
         if any(one is not None for one in own):
             output = final_output(self.ensemble, answers, self._first(table))
             name = "closing model" if self.refit is None else "private refit"
-            parts[name] = self._own(output, answers) - output
+            parts[name] = self._own(output, answers, table) - output
         return parts
 
     def spoken(self, table: Any, answers: Answers) -> Spoken:
@@ -115,11 +121,22 @@ class AssistedModel:
         own = own_models(self.ensemble, answers) if self.refit is None else OwnModels()
         return replace(spoken(first, counts, said, own, seed=0), final=self.output(table, answers))
 
-    def _own(self, output: Floats, answers: Answers) -> Floats:
+    def _own(self, output: Floats, answers: Answers, table: Any) -> Floats:
         """F^T as far as the label holder's own models move it; with privacy, what the private refit does."""
         if self.refit is not None:
-            return self.refit.output(answers_by_round(self.ensemble, answers))
+            return self.refit.output(answers_by_round(self.ensemble, answers), self._alone(table, answers))
         return closed_output(self.ensemble, answers, output)
+
+    def _alone(self, table: Any, answers: Answers) -> Floats | None:
+        """What the label holder's own model says, on her columns and true labels; nobody else is asked."""
+        if self.refit is None or self.refit.own is None:
+            return None
+        ensemble: Ensemble = self.refit.own.ensemble
+        there = [name for name in ensemble.asked() if name not in answers.missing]
+        views = {name: self.columns.view(table, name) for name in there}
+        with open_driver("joblib", self.n_jobs) as run:
+            said = drive_prediction(ensemble, self.organizations, views, int(table.shape[0]), run)
+        return final_output(ensemble, said)
 
     def _first(self, table: Any) -> Floats | None:
         if self.ensemble.initial is not None:

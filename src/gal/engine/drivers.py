@@ -6,7 +6,7 @@ processes. Results do not depend on which one, where local models compute with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +33,7 @@ from gal.errors import (
 )
 
 T = TypeVar("T")
+Result = TypeVar("Result")
 UNCLOSED = f"{ENDED} in the label holder's own work: without a closing model"
 """Why learning ended where Ctrl-C came while nobody was asked anything."""
 
@@ -256,6 +257,19 @@ def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Ca
         return partial(fit_locally, one.name, view, one.model, request, task.terms, previous=before)
     rows, n_outputs = task.rows, task.loss.n_outputs
     return partial(predict_locally, one.name, view, dict(one.models), request, n_outputs, own_rows=rows)
+
+
+def drive_own(
+    task: Task, organizations: Mapping[str, Organization], driver: Driver, steps: Generator[Any, Any, Result]
+) -> Result:
+    """Run what asks the label holder's own organization only: no traffic, and nobody is told."""
+    try:
+        requests = next(steps)
+        while True:
+            requests = steps.send(ask(task, organizations, driver, requests))
+    except StopIteration as end:
+        found: Result = end.value
+    return found
 
 
 def _fail(error: GALError) -> Any:

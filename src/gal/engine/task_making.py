@@ -196,7 +196,8 @@ def make_rows(
     large ones hold a tenth to two tenths back.
     """
     n = len(labels.y)
-    large = n >= LARGE and not options.paper
+    always = options.cross_validation == "always" and cross_validate and n >= SMALL
+    large = n >= LARGE and not options.paper and not always
     fitted: Any = ("held-out" if large else "in-sample") if is_auto(options.fitted) else options.fitted
     kept = min(0.1, max(0.05, JUDGES / n))
     fraction = (
@@ -211,11 +212,11 @@ def make_rows(
     if is_auto(parts):
         untouched = is_auto(options.fitted) and is_auto(options.validation_fraction) and not options.paper
         parts = PARTS if untouched and cross_validate and SMALL <= n < LARGE else 0
-    if parts is None:
-        parts = 0
+    if parts is None or parts == "always":
+        parts = PARTS if always else 0
     if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or parts < 0 or parts == 1:
         raise InvalidOptionError(
-            f"cross_validation must be 'auto', 0 (off) or at least 2 parts, got {parts!r}"
+            f"cross_validation must be 'auto', 'always', 0 (off) or at least 2 parts, got {parts!r}"
         )
     chosen: FittedValues = fitted
     return assign_rows(

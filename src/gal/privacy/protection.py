@@ -15,7 +15,7 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.engine.initial import ConstantOutput, InitialOutput
 from gal.engine.labels import Labels, class_labels
-from gal.engine.options import Options
+from gal.engine.options import Options, is_auto
 from gal.errors import InvalidOptionError, PrivacyError
 from gal.privacy.mechanisms.contract import (
     KindOfLabels,
@@ -27,6 +27,9 @@ from gal.privacy.mechanisms.contract import (
 from gal.privacy.mechanisms.labels import RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import KINDS, class_names
+
+CROSS_VALIDATED: dict[str, Any] = {"cross_validation": "always", "patience": None}
+"""What is chosen under noise on labels: all rounds are learned, and the true labels judge them later."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,18 @@ def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed
     if privacy is not None:  # never unprotected by mistake
         raise InvalidOptionError(f"{type(privacy).__name__} is neither noise on labels nor on residuals")
     return Protected(labels, options)
+
+
+def private_options(privacy: Any, options: Options) -> Options:
+    """Under noise on labels a task is cross-validated, unless something else is asked for: the private stack
+    needs values that have not seen a row's noisy label. What is sent for it follows from the noisy labels.
+
+    Fixed where a task is made: what was agreed with others does not change with a later release.
+    """
+    free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
+    if not isinstance(privacy, LabelMechanism) or options.paper or not free:
+        return options
+    return replace(options, **CROSS_VALIDATED)
 
 
 def public_options(options: Options) -> Options:

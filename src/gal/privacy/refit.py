@@ -2,16 +2,19 @@
 her true labels. It never leaves.
 
 The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the
-same again for prediction. A regularised linear model on all of them, fitted to the true labels, repairs most
+same again for prediction. A regularised linear model on all of them, fitted to the true labels, repairs much
 of what the noise cost. A cross-validation on her own rows decides how strongly it is held back, and how far
 it is followed from the public output. What remains is plain numbers: an intercept, and for each fitted value
 how much it adds to each output.
+
+Where the task was cross-validated, ``stack.py`` does better: it has values that have not seen a row's noisy
+label, and a model of her own.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +26,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
+from gal.core.state import Ensemble, ensemble_of, plain
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -42,6 +46,11 @@ row have about length 1 together.
 
 FOLDS = 5
 
+SURE = 2.0
+"""Standard errors by which a refit has to beat her own model: penalty, share and what it is fitted to were
+chosen on the same rows.
+"""
+
 FITTED_ENTRIES = 2**24
 """Numbers in the table that is fitted, 128 MiB: more rows are drawn from, all of them would change little."""
 
@@ -58,6 +67,47 @@ MOST_AXES = 500
 
 
 @dataclass(frozen=True, eq=False)
+class OwnPart:
+    """The label holder's own model as it counts in what predicts."""
+
+    ensemble: Ensemble
+    matrix: Floats
+    """What each of its K outputs adds to each of the K outputs, (K, K)."""
+    alone_loss: float
+    """Mean loss of her own model on her rows, each by models that did not see it."""
+    stacked_loss: float
+    """The same of the refit of both; what decides."""
+    used: bool
+    """Whether the refit predicts; otherwise her own model alone does."""
+
+    @property
+    def predicting_loss(self) -> float:
+        """Of what predicts."""
+        return self.stacked_loss if self.used else self.alone_loss
+
+    @property
+    def words(self) -> str:
+        """In plain words."""
+        losses = f"loss {self.stacked_loss:.4g} with them, {self.alone_loss:.4g} with your own model alone"
+        if self.used:
+            return f"The answers of this task help: {losses}, on rows that the models did not see."
+        return (
+            f"The answers of this task do not help beyond chance ({losses}, on rows that the models did not "
+            "see): your own model predicts alone. Nobody else can see that."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return vars(self) | {"ensemble": plain(self.ensemble), "matrix": self.matrix.tolist()}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> OwnPart:
+        """From what ``to_json`` gave."""
+        read = {"ensemble": ensemble_of(facts["ensemble"]), "matrix": np.array(facts["matrix"])}
+        return cls(**{**facts, **read})
+
+
+@dataclass(frozen=True, eq=False)
 class PrivateRefit:
     """Coefficients of the stored fitted values, from the true labels: plain numbers."""
 
@@ -65,20 +115,33 @@ class PrivateRefit:
     """(K,)"""
     coefficients: tuple[Mapping[str, Floats], ...]
     """By round and organization: what each of its K values adds to each of the K outputs, (K, K)."""
+    own: OwnPart | None = None
+    """The label holder's own model in it; None: there is none."""
 
-    def output(self, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
-        """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K)."""
+    def output(self, answers: Sequence[Mapping[str, Floats32]], own_output: Floats | None = None) -> Floats:
+        """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K).
+
+        ``own_output`` (n, K) is what her own model says, where there is one.
+        """
         parts = [
             np.asarray(values[name], dtype=np.float64) @ matrix
             for counts, values in zip(self.coefficients, answers, strict=True)
             for name, matrix in counts.items()
         ]
+        if self.own is not None and own_output is not None:
+            parts.append(own_output @ self.own.matrix)
         return np.asarray(sum(parts) + np.asarray(self.intercept))
+
+    @property
+    def words(self) -> str:
+        """What predicts, and by how much it is better."""
+        return "" if self.own is None else self.own.words
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         rounds = [{name: matrix.tolist() for name, matrix in counts.items()} for counts in self.coefficients]
-        return {"intercept": list(self.intercept), "coefficients": rounds}
+        own = None if self.own is None else self.own.to_json()
+        return {"intercept": list(self.intercept), "coefficients": rounds, "own": own}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> PrivateRefit:
@@ -86,11 +149,12 @@ class PrivateRefit:
         rounds = [
             {name: np.array(matrix) for name, matrix in counts.items()} for counts in facts["coefficients"]
         ]
-        return cls(tuple(facts["intercept"]), tuple(rounds))
+        own = facts.get("own")
+        return cls(tuple(facts["intercept"]), tuple(rounds), None if own is None else OwnPart.from_json(own))
 
 
 @dataclass(frozen=True)
-class _Linear:
+class Linear:
     """Outputs ``table @ weights + intercept``."""
 
     weights: Floats
@@ -101,9 +165,9 @@ class _Linear:
     def output(self, table: Floats) -> Floats:
         return table @ self.weights + self.intercept
 
-    def towards(self, other: _Linear, share: float) -> _Linear:
+    def towards(self, other: Linear, share: float) -> Linear:
         """This share of the way from here to the other."""
-        return _Linear(
+        return Linear(
             (1 - share) * self.weights + share * other.weights,
             (1 - share) * self.intercept + share * other.intercept,
         )
@@ -124,8 +188,8 @@ def refit_privately(
     ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients``
     (rate times weight in the public model) by round and organization; only organizations with a coefficient
     in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). None where the public
-    model is as good, or nothing can be learned: no rounds, another loss, fewer than ten rows, not two classes
-    with two rows each, values that are all alike.
+    model is as good, or nothing can be learned: no rounds, another loss, fewer than ten rows, not two
+    classes with two rows each, values that are all alike.
     """
     asked = {name for counts in coefficients for name in counts}
     keys = [(t, name) for t, values in enumerate(fitted) for name in sorted(values) if name in asked]
@@ -133,39 +197,42 @@ def refit_privately(
         return None
     rng = np.random.default_rng(seed)
     n_outputs = loss.n_outputs
-    rows = _some(np.arange(len(y)), FITTED_ENTRIES // (len(keys) * n_outputs), rng)
+    rows = some_rows(np.arange(len(y)), FITTED_ENTRIES // (len(keys) * n_outputs), rng)
     table = np.hstack([fitted[t][name][rows] for t, name in keys]).astype(np.float64)
     counts = [coefficients[t].get(name, 0.0) for t, name in keys]
-    public = _Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
-    public_output = public.output(table)
-    middle, scale = _middle_and_scale(table)
+    public = Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
+    base = public.output(table)
+    middle, scale = middle_and_scale(table)
     table -= middle
     table /= scale
-    axes = _axes(table)
-    found = _judged_fit(y[rows], loss, table @ axes, public_output, rng) if axes.size else None
-    if found is None:
+    axes = directions(table)
+    found = judged_fit(y[rows], loss, table @ axes, base, rng) if axes.size else None
+    if found is None or found.share == 0:
         return None
-    refit, share = found
-    weights = axes @ refit.weights / scale[:, None]
-    own = _Linear(weights, refit.intercept - middle @ weights)
-    return _as_numbers(public.towards(own, share), keys, len(fitted), n_outputs)
+    weights = axes @ found.model.weights / scale[:, None]
+    own = Linear(weights, found.model.intercept - middle @ weights)
+    model = public.towards(own, found.share)
+    by_round: list[dict[str, Floats]] = [{} for _ in fitted]
+    for index, (t, name) in enumerate(keys):
+        by_round[t][name] = model.weights[index * n_outputs : (index + 1) * n_outputs].copy()
+    return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))
 
 
-def _learnable(y: Floats, loss: Loss) -> bool:
+def learnable(y: Floats, loss: Loss) -> bool:
     """Whether every part of a cross-validation leaves something to learn."""
     if len(y) < 2 * FOLDS:
         return False
     return isinstance(loss, NUMBERS) or int((np.bincount(y[:, 0].astype(np.intp)) > 1).sum()) > 1
 
 
-def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+def some_rows(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
     """All rows, or so many of them drawn at random, in order."""
     if len(rows) <= most:
         return rows
     return np.sort(rng.choice(rows, max(most, 2 * FOLDS), replace=False))
 
 
-def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
+def middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
     """Means of the columns, and what divides them so that a row has about length 1.
 
     Halfway (the geometric mean of both scales) between columns as they are, whose sizes tell how much
@@ -180,7 +247,7 @@ def _middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
     return middle, scale * rough * np.sqrt(len(spread))
 
 
-def _axes(table: Floats) -> Floats:
+def directions(table: Floats) -> Floats:
     """Orthogonal directions (columns, rank) that hold all of the table: often far fewer than its columns.
 
     With a penalty on squares, fitting in these is the same as fitting the columns themselves.
@@ -194,28 +261,64 @@ def _axes(table: Floats) -> Floats:
     return np.asarray(table.T @ vectors[:, kept] / np.sqrt(squares[kept]))
 
 
-def _judged_fit(
-    y: Floats, loss: Loss, table: Floats, public: Floats, rng: np.random.Generator
-) -> tuple[_Linear, float] | None:
-    """The refit with the best penalty, and how far to follow it from the
-    public output; both cross-validated.
+@dataclass(frozen=True)
+class Judged:
+    """A fit, how far to follow it from the base, and what that is worth."""
+
+    model: Linear
+    share: float
+    base_loss: float
+    loss: float
+    helps: bool
+    """Whether it is better than the base by more than chance explains."""
+
+    @property
+    def gain(self) -> float:
+        """By how much it lowers the loss of the base."""
+        return self.base_loss - self.loss
+
+
+def judged_fit(
+    y: Floats,
+    loss: Loss,
+    table: Floats,
+    base: Floats,
+    rng: np.random.Generator,
+    parts: Rows | None = None,
+) -> Judged | None:
+    """The refit with the best penalty, and how far to follow it from the base
+    output; both cross-validated, in these ``parts`` (n,) where they are given.
     """
-    rows = _some(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
-    if not _learnable(y[rows], loss):
+    rows = some_rows(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
+    if not learnable(y[rows], loss):
         return None
-    folds = _folds(y[rows], loss, rng)
-    best, best_loss, honest = 0.0, np.inf, public[rows]
+    folds = _folds(y[rows], loss, rng) if parts is None else _by_parts(parts[rows])
+    here, there, what = y[rows], table[rows], base[rows]
+    penalty, judgement = best_penalty(
+        here, loss, what, lambda penalty: _left_out(here, loss, there, penalty, folds)
+    )
+    return Judged(fit_linear(y, loss, table, penalty), *judgement)
+
+
+def best_penalty(
+    y: Floats, loss: Loss, base: Floats, left_out: Callable[[float], Floats]
+) -> tuple[float, tuple[float, float, float, bool]]:
+    """The penalty whose outputs (n, K) by models that did not see a row are best; then share, loss of the
+    base, loss so far from it, and whether that is better beyond chance.
+    """
+    best, best_loss, honest = 0.0, np.inf, base
     for penalty in PENALTIES:
-        outputs = _left_out(y[rows], loss, table[rows], penalty, folds)
-        value = mean_loss(loss, y[rows], outputs)
+        outputs = left_out(penalty)
+        value = mean_loss(loss, y, outputs)
         if not value < best_loss:
             break  # weaker ones only overfit more, and take longest
         best, best_loss, honest = penalty, value, outputs
-    line = Line(loss, y[rows], public[rows], honest - public[rows])
+    line = Line(loss, y, base, honest - base)
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    if share == 0:
-        return None
-    return _fit(y, loss, table, best), share
+    gains = loss.value(y, base) - loss.value(y, base + share * (honest - base))
+    by_chance = float(gains.std()) / np.sqrt(len(gains))
+    helps = bool(share > 0 and gains.mean() > SURE * by_chance)
+    return best, (share, line.value(0.0), line.value(share), helps)
 
 
 def _left_out(
@@ -224,7 +327,7 @@ def _left_out(
     """The output of each row by a model that did not see it, (n, K)."""
     outputs = np.empty((len(y), loss.n_outputs))
     for rest, left_out in folds:
-        model = _fit(y[rest], loss, table[rest], penalty, max_iter=100)
+        model = fit_linear(y[rest], loss, table[rest], penalty, max_iter=100)
         outputs[left_out] = model.output(table[left_out])
     return outputs
 
@@ -238,27 +341,24 @@ def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> list[tuple[Rows, 
         return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0]))
 
 
-def _fit(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> _Linear:
+def _by_parts(parts: Rows) -> list[tuple[Rows, Rows]]:
+    return [(np.flatnonzero(parts != one), np.flatnonzero(parts == one)) for one in np.unique(parts)]
+
+
+def fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
     """The linear model with this penalty."""
     if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)
-        return _Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
+        return Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
         model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, y[:, 0].astype(np.intp))
     weights, intercept = model.coef_.T, model.intercept_
     if loss.n_outputs == 1:
-        return _Linear(weights, intercept)
+        return Linear(weights, intercept)
     if weights.shape[1] == 1:
         weights, intercept = np.hstack([-weights / 2, weights / 2]), np.array([-1, 1]) * intercept / 2
     # A class without a row gets a constant that stays below half a row's share.
-    every = _Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
+    every = Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
     every.weights[:, model.classes_], every.intercept[model.classes_] = weights, intercept
     return every
-
-
-def _as_numbers(model: _Linear, keys: Sequence[Key], rounds: int, n_outputs: int) -> PrivateRefit:
-    by_round: list[dict[str, Floats]] = [{} for _ in range(rounds)]
-    for index, (t, name) in enumerate(keys):
-        by_round[t][name] = model.weights[index * n_outputs : (index + 1) * n_outputs].copy()
-    return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))

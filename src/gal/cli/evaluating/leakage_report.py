@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
@@ -9,7 +11,7 @@ from rich.table import Table
 
 from gal.cli.screen.printing import print_table
 from gal.evaluate.rehearsal import Rehearsal
-from gal.privacy.leakage import LeakReport, Share
+from gal.privacy.leakage import LeakReport, Reconstruction, Share
 from gal.privacy.statements import REPEATABLE
 
 FEW = 100
@@ -66,8 +68,8 @@ def _detail(one: Rehearsal, out: Console) -> None:
     _verdict(leak, out)
     out.print(f"{escape(leak.mechanism.removesuffix(REPEATABLE))}\n")
     print_table(_attacks(leak), out)
-    if leak.reconstructions:
-        print_table(_columns(leak), out)
+    for table in _columns(leak, one.label_holder):
+        print_table(table, out)
     out.print(_utility(one))
 
 
@@ -87,17 +89,31 @@ def _attacks(leak: LeakReport) -> Table:
     return table
 
 
-def _columns(leak: LeakReport) -> Table:
-    table = Table(
-        title="Columns of others that their answers give away to the label holder", title_justify="left"
-    )
-    for heading in ("organization", "column"):
+def _columns(leak: LeakReport, holder: str) -> Iterator[Table]:
+    """Both directions: what they can learn of her columns (and of each other's), and she of theirs."""
+    of_hers = [one for one in leak.received if one.organization == holder]
+    of_others = [one for one in leak.received if one.organization != holder]
+    if leak.received:
+        yield _reconstructed(
+            "Your columns: what they can learn of them from the residuals that you send", of_hers
+        )
+    if of_others:
+        yield _reconstructed("Their columns: what they can learn of each other's from the same", of_others)
+    if leak.reconstructions:
+        title = "Their columns: what you can learn of them from their answers"
+        yield _reconstructed(title, leak.reconstructions)
+
+
+def _reconstructed(title: str, found: Sequence[Reconstruction]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in ("who guesses", "whose", "column"):
         table.add_column(heading)
-    for heading in ("R2 with the answers", "without"):
+    for heading in ("R2 with messages", "without"):
         table.add_column(heading, justify="right")
-    ranked = sorted(leak.reconstructions, key=lambda one: one.without.value - one.with_answers.value)
+    ranked = sorted(found, key=lambda one: one.without.value - one.with_messages.value)
     for one in ranked[:8]:
-        table.add_row(escape(one.organization), escape(one.column), str(one.with_answers), str(one.without))
+        texts = map(escape, (one.by, one.organization, one.column))
+        table.add_row(*texts, str(one.with_messages), str(one.without))
     return table
 
 

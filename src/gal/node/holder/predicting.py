@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,8 @@ class Predictor:
         if refit is None:
             output = closed_output(ensemble, answers, final_output(ensemble, answers))
         else:
-            output = _refitted(ensemble, refit, answers)
+            own = _own_output(refit, len(ids), partial(self._ask_own, record, chosen, ids, own_rows))
+            output = _refitted(ensemble, refit, answers, own)
         prediction, classes = _prediction(output, learned.outcome)
         return NodePrediction(
             output,
@@ -255,8 +257,7 @@ class Predictor:
         pendings = self._post(record, version, request, ids, askings, replies)
         until = time.monotonic() + seconds
         if own in request.organizations:  # while the others compute
-            encoded = self._message(record, version, request, ids, own_rows_asked)
-            replies[own] = self._own_values(encoded, own_rows, own_rows_asked, shape)
+            replies |= self._ask_own(record, version, ids, own_rows, request)
 
         def answered_or_gone() -> bool:
             waiting = {name for name, one in pendings.items() if not one.done.is_set()}
@@ -325,6 +326,14 @@ class Predictor:
             )
         )
 
+    def _ask_own(
+        self, record: TaskRecord, version: int, ids: RowIds, own_rows: Path | None, request: PredictRequest
+    ) -> dict[str, Any]:
+        """What her own organization says of these rows; nobody else is asked."""
+        asking, shape = Asking(np.arange(len(ids))), (len(request.rounds), len(ids), record.terms.outputs)
+        encoded = self._message(record, version, request, ids, asking)
+        return {self._node.name: self._own_values(encoded, own_rows, asking, shape)}
+
     def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
         """What the label holder's own organization says."""
         name, home = self._node.name, self._node.configuration.home
@@ -376,9 +385,22 @@ def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
     return spread
 
 
-def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers) -> Floats:
+def _own_output(refit: PrivateRefit, n_rows: int, ask: Callable[[PredictRequest], Any]) -> Floats | None:
+    """What the label holder's own model says, shape (n, K); nobody else is asked, or sees it."""
+    if refit.own is None:
+        return None
+    steps = predict(refit.own.ensemble, n_rows)
+    try:
+        request = next(steps)
+        steps.send(ask(request))
+    except StopIteration as end:
+        said: Answers = end.value
+    return final_output(refit.own.ensemble, said)
+
+
+def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers, own: Floats | None) -> Floats:
     """What the label holder's private refit makes of the same answers, shape (n, K)."""
-    return refit.output(answers_by_round(ensemble, answers))
+    return refit.output(answers_by_round(ensemble, answers), own)
 
 
 def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:

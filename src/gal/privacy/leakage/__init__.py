@@ -8,7 +8,12 @@
 from gal.privacy.leakage.canaries import Canaries, plant_canaries
 from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.meter import measure_leakage
-from gal.privacy.leakage.reconstruction import Explained, Reconstruction
+from gal.privacy.leakage.reconstruction import (
+    Explained,
+    Reconstruction,
+    columns_from_answers,
+    columns_from_residuals,
+)
 from gal.privacy.leakage.report import AttackResult, LeakReport, added_reports
 from gal.privacy.leakage.signs import SignLeak, measure_signs, recovered_signs
 from gal.privacy.leakage.transcript import SentResidual, SentRows, Transcript
@@ -26,6 +31,8 @@ __all__ = [
     "Transcript",
     "added_reports",
     "best_guess",
+    "columns_from_answers",
+    "columns_from_residuals",
     "equivalent_epsilon",
     "measure_leakage",
     "measure_signs",

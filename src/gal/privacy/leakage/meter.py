@@ -24,7 +24,12 @@ from gal.privacy.leakage.attacks import (
 )
 from gal.privacy.leakage.intervals import Share
 from gal.privacy.leakage.likelihood import plain_loss, public_loss
-from gal.privacy.leakage.reconstruction import Reconstruction, numbers_of, reconstruct
+from gal.privacy.leakage.reconstruction import (
+    Reconstruction,
+    columns_from_answers,
+    columns_from_residuals,
+    numbers_of,
+)
 from gal.privacy.leakage.report import AttackResult, LeakReport
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
@@ -36,6 +41,12 @@ Mask = NDArray[np.bool_]
 
 MOST_TAUGHT = 2000
 """Rows from which the label holder learns to reconstruct columns."""
+
+MOST_READING = 500
+"""Rows from which an organization learns to read residuals."""
+
+ATTACKERS = 2
+"""Organizations, those with most columns, that try to read columns from residuals."""
 
 LEAST_KNOWN = 2
 """Labels of each class that the attackers know at least."""
@@ -75,7 +86,7 @@ def measure_leakage(
     most_rows: int = 20_000,
     seed: int = 0,
 ) -> LeakReport:
-    """Attack the labels that went into a task, and the columns of those who assisted.
+    """Attack the labels that went into a task, and everybody's columns.
 
     Parameters
     ----------
@@ -87,12 +98,12 @@ def measure_leakage(
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
     views: the other organizations' columns by name, as far as at hand: for what they guess without any
         message, and to see how much of them their answers reveal. Assistants are taken to collude.
-    own_view: the label holder's columns. features: whether to reconstruct those of ``views`` from answers.
-    known: the share of rows whose labels the attackers know; at least two of each class.
+    own_view: the label holder's columns. features: whether to reconstruct everybody's columns.
+    known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
     loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
-    rng = np.random.default_rng(seed)
+    rng, said = np.random.default_rng(seed), statement(privacy)
     sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
     truth = _read_labels(y, classes, canaries, sent)
     if truth.canary.any() and classes is None and bounds is None:
@@ -100,8 +111,7 @@ def measure_leakage(
     told = _known_rows(truth.codes, truth.classes, known, rng)
     insight = _insight(sent, truth, privacy, loss, task_rounds)
     seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
-    columns = _reconstructions(sent, views if features else None, own_view, truth.labels, told, rng)
-    said = statement(privacy)
+    shown = views if features else None
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -113,7 +123,8 @@ def measure_leakage(
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
-        reconstructions=tuple(columns),
+        reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
+        received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder)),
         secure=said.secure,
     )
 
@@ -283,7 +294,40 @@ def _reconstructions(
         rows = np.setdiff1d(rows, rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
     answers = {name: values[rows] for name, values in sent.answers.items()}
-    return reconstruct(answers, here, own[rows], told[rows], rng)
+    return columns_from_answers(answers, here, own[rows], told[rows], rng)
+
+
+def _received(
+    sent: SentRows,
+    views: Mapping[str, Any] | None,
+    own_view: Any,
+    truth: Truth,
+    told: Mask,
+    rng: np.random.Generator,
+    label_holder: str | None,
+) -> list[Reconstruction]:
+    """What some organizations find in the residuals of the task itself: of the label holder's columns and,
+    where there are three, of each other's.
+    """
+    there = ~np.isnan(sent.residual[:, :, 0]).any(axis=(1, 2))
+    if not views or own_view is None or int(told[there].sum()) < 4 or bool(told[there].all()):
+        return []
+    rows = np.flatnonzero(there)
+    rows = np.setdiff1d(rows, rng.permutation(rows[told[rows]])[MOST_READING:])
+    holder = "the label holder" if label_holder is None else label_holder
+    here = {name: _take(view, sent.rows[rows]) for name, view in ({holder: own_view} | dict(views)).items()}
+    found = []
+    for name in sorted(views, key=lambda one: (-here[one].shape[1], one))[:ATTACKERS]:
+        found += columns_from_residuals(
+            sent.residual[rows, :, 0],
+            numbers_of(here[name]),
+            {other: view for other, view in here.items() if other != name},
+            told[rows],
+            rng,
+            by=name,
+            classes=not truth.numbers,
+        )
+    return found
 
 
 def _take(view: Any, rows: NDArray[np.intp]) -> Any:

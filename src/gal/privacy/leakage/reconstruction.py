@@ -1,13 +1,20 @@
-"""The other side: what the label holder can learn of an assistant's columns from its fitted values."""
+"""Columns: what the label holder can learn of them from answers, and an organization from residuals.
+
+An answer is a function of the row's columns. A residual is one too: it has in it what all organizations said
+in earlier rounds. Between two rounds it moves by what they said, and whatever stays the same in all rounds,
+such as the label and noise that was put on it once, cancels. Whoever knows the columns of some rows learns
+from these how to read the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold, cross_val_predict
@@ -21,6 +28,10 @@ Mask = NDArray[np.bool_]
 
 RESAMPLES = 300
 FOLDS = 5
+ROUNDING = (1e-6, 1e-4, 1e-2)
+"""What is smaller beside a number says nothing of it: of one of 32 bits, and of outputs found from it."""
+SMALLEST = 1e-9
+"""Probabilities are not taken to be smaller."""
 
 
 @dataclass(frozen=True)
@@ -39,51 +50,130 @@ class Explained:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """One column of one organization, guessed at the label holder's side."""
+    """One column of one organization, guessed by another."""
 
     organization: str
     column: str
-    with_answers: Explained
-    """From the organization's answers about the row, and what the label holder has herself."""
+    with_messages: Explained
+    """From what was received about the row, and what the attacker has anyway."""
     without: Explained
-    """From her own columns and labels alone."""
+    """From what the attacker has anyway, alone: its columns; the label holder's labels too."""
+    by: str = "the label holder"
+    """Who guesses: the label holder from answers, an organization from residuals."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
             "organization": self.organization,
             "column": self.column,
-            "with": vars(self.with_answers),
+            "by": self.by,
+            "with": vars(self.with_messages),
             "without": vars(self.without),
         }
 
 
-def reconstruct(
+def columns_from_answers(
     answers: Mapping[str, Floats],
     views: Mapping[str, Any],
     own: Floats,
     known: Mask,
     rng: np.random.Generator,
 ) -> list[Reconstruction]:
-    """How well each column of ``views`` follows from the ``answers`` (n, T, K),
-    where ``known`` rows teach it.
+    """How well the label holder finds each column of ``views`` in the ``answers`` (n, T, K) of who has it.
 
-    ``own`` (n, d) is what the label holder has anyway: her columns and labels as numbers. A straight and a
-    curved ridge are tried; cross-validation on the known rows chooses for each column.
+    ``own`` (n, d) is what she has anyway: her columns and labels as numbers. ``known`` rows (n,), whose
+    columns she knows, teach it.
     """
     found = []
     for name, view in views.items():
-        if name not in answers:
-            continue
-        said = np.nan_to_num(answers[name].reshape(len(own), -1))
-        columns, places, labels = _as_numbers(view)
-        with_them = _guessed(np.hstack([own, said]), columns, known)
-        without = _guessed(own, columns, known)
-        resamples = rng.integers(0, int((~known).sum()), (RESAMPLES, int((~known).sum())))
+        if name in answers:
+            said = np.nan_to_num(answers[name].reshape(len(own), -1))
+            found += _reconstructed([said], own, {name: view}, known, rng, "the label holder")
+    return found
+
+
+def columns_from_residuals(
+    residual: Floats,
+    own: Floats,
+    views: Mapping[str, Any],
+    known: Mask,
+    rng: np.random.Generator,
+    *,
+    by: str,
+    classes: bool = False,
+) -> list[Reconstruction]:
+    """How well the organization ``by`` finds each column of ``views``, the label holder's or a third party's,
+    in the residuals (n, T, K) that it received.
+
+    ``own`` (n, d) are its own columns as numbers. ``known`` rows (n,) teach it: all columns of them are known
+    to it. With ``classes`` the residuals are those of a log loss, from which outputs follow.
+    """
+    sent = np.nan_to_num(residual)
+    messages = [sent.reshape(len(own), -1)]
+    if classes:
+        everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
+        rounds = range(1, sent.shape[1])  # F^0, behind the first, says nothing of a row
+        messages += (
+            [np.hstack([_output_behind(sent[:, t], everybody, known) for t in rounds])] if rounds else []
+        )
+    return _reconstructed(messages, own, views, known, rng, by)
+
+
+def _output_behind(residual: Floats, columns: Floats, known: Mask) -> Floats:
+    """F^{t-1} (n, K) behind a residual (n, K) of the log loss, of which only the scale is not known.
+
+    A positive entry is the class, and one minus its residual the probability. Of all scales the right one
+    makes the outputs of known rows follow their columns best.
+    """
+    entries = residual if residual.shape[1] > 1 else np.hstack([-residual, residual])
+    largest = float(np.abs(entries).max()) or 1.0
+
+    def output(share: float) -> Floats:
+        probability = np.clip((entries > 0) - entries * share / largest, SMALLEST, 1.0)
+        logs = np.log(probability)
+        return np.asarray(logs - logs.mean(axis=1, keepdims=True))[:, 1:]
+
+    table = np.hstack([np.ones((int(known.sum()), 1)), columns[known]])
+
+    def unexplained(share: float) -> float:
+        wanted = output(share)[known]
+        rest = wanted - table @ np.linalg.lstsq(table, wanted, rcond=None)[0]
+        spread = np.square(wanted - wanted.mean(axis=0)).sum()
+        return float(np.square(rest).sum() / spread) if spread > 0 else 1.0
+
+    grid = 1 - np.logspace(-6, -0.01, 60)
+    values = [unexplained(share) for share in grid]
+    best = int(np.argmin(values))
+    low, high = grid[min(best + 1, len(grid) - 1)], grid[max(best - 1, 0)]
+    found = minimize_scalar(unexplained, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
+    return output(float(found.x) if found.fun < values[best] else float(grid[best]))
+
+
+def _reconstructed(
+    messages: Sequence[Floats],
+    own: Floats,
+    views: Mapping[str, Any],
+    known: Mask,
+    rng: np.random.Generator,
+    by: str,
+) -> list[Reconstruction]:
+    """Each column of ``views`` with and without the messages, which may be read in several ways. A straight
+    and a curved ridge are tried; cross-validation on the known rows chooses for each column.
+    """
+    read = {name: _as_numbers(view) for name, view in views.items()}
+    columns = np.hstack([values for values, _, _ in read.values()])
+    readings = [np.hstack([own, one]) for one in messages]
+    made = [_guessed(readings, columns, known), _guessed([own], columns, known)]
+    hidden = int((~known).sum())
+    resamples = rng.integers(0, hidden, (RESAMPLES, hidden))
+    found, start = [], 0
+    for name, (values, places, labels) in read.items():
         for column, place in zip(labels, places, strict=True):
-            truth = columns[~known][:, place]
-            scores = [_explained(truth, made[~known][:, place], resamples) for made in (with_them, without)]
-            found.append(Reconstruction(name, column, *scores))
+            at = slice(start + place.start, start + place.stop)
+            truth = columns[~known][:, at]
+            scores = [_explained(truth, guessed[~known][:, at], resamples) for guessed in made]
+            found.append(Reconstruction(name, column, scores[0], scores[1], by))
+        start += values.shape[1]
     return found
 
 
@@ -117,23 +207,47 @@ def _filled(column: Floats) -> Floats:
     return np.where(known, (column - mean) / (spread or 1.0), 0.0)
 
 
-def _guessed(inputs: Floats, columns: Floats, known: Mask) -> Floats:
-    """All columns from the inputs, each by what is best where it is known: a straight
+def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> Floats:
+    """All columns from some inputs, each by what is best where it is known: a straight
     or a curved ridge, or its mean.
     """
     target = columns[known]
     made = [np.tile(target.mean(axis=0), (len(columns), 1))]
     errors = [np.square(target - target.mean(axis=0)).sum(axis=0)]
     folds = KFold(min(FOLDS, int(known.sum())), shuffle=True, random_state=0)
-    alphas = np.logspace(-3, 4, 15)
+    alphas = np.logspace(-8, 4, 25)
     straight = make_pipeline(StandardScaler(), RidgeCV(alphas, alpha_per_target=target.shape[1] > 1))
     curved = make_pipeline(StandardScaler(), KernelRidge(alpha=0.1, kernel="rbf"))
-    for model in (straight, curved) if inputs.shape[1] else ():
-        left_out = cross_val_predict(model, inputs[known], target, cv=folds).reshape(target.shape)
+    tables = [inputs for inputs in readings if inputs.shape[1]]
+    tries = [(model, inputs) for inputs in tables for model in (straight, curved)]
+    news = [(straight, _what_is_new(inputs, least)) for inputs in tables for least in ROUNDING]
+    for model, table in [*news, *tries]:
+        left_out = cross_val_predict(model, table[known], target, cv=folds).reshape(target.shape)
         errors.append(np.square(left_out - target).sum(axis=0))
-        made.append(np.asarray(model.fit(inputs[known], target).predict(inputs)).reshape(columns.shape))
+        made.append(np.asarray(model.fit(table[known], target).predict(table)).reshape(columns.shape))
     best = np.argmin(errors, axis=0)
-    return np.stack(made)[best, :, np.arange(columns.shape[1])].T
+    guessed = np.stack(made)[best, :, np.arange(columns.shape[1])].T
+    width = np.ptp(target, axis=0)  # far outside of what is known a guess is a slip
+    low, high = target.min(axis=0) - width / 2, target.max(axis=0) + width / 2
+    return np.asarray(np.clip(guessed, low, high))
+
+
+def _what_is_new(inputs: Floats, least: float) -> Floats:
+    """Of each input what does not follow from those before it, all of the same size: what moved from round
+    to round may be small beside what stayed. What is smaller than ``least`` beside it is left out.
+    """
+    centred = inputs - inputs.mean(axis=0)
+    sizes = np.linalg.norm(centred, axis=0)
+    kept: list[Floats] = []
+    for column, size in zip(centred.T, sizes, strict=True):
+        rest = column
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            for one in kept:
+                rest = rest - (rest @ one) * one
+        left = float(np.linalg.norm(rest))
+        if left > least * size:
+            kept.append(rest / left)
+    return np.asarray(np.array(kept).T.reshape(len(inputs), -1) * np.sqrt(len(inputs)))
 
 
 def _explained(truth: Floats, made: Floats, resamples: NDArray[np.integer[Any]]) -> Explained:

@@ -78,6 +78,9 @@ class LeakReport:
     """Residuals about a row, the most that any row had."""
     attacks: tuple[AttackResult, ...]
     reconstructions: tuple[Reconstruction, ...] = ()
+    """Columns of others, guessed by the label holder from their answers."""
+    received: tuple[Reconstruction, ...] = ()
+    """Columns of the label holder and of third parties, guessed by organizations from residuals."""
     runs: int = 1
     """How many fits are added up."""
     secure: bool = True
@@ -191,15 +194,20 @@ class LeakReport:
         return "without limit" if math.isinf(epsilon) else f"{epsilon:.2f}"
 
     def _about_features(self) -> list[str]:
-        if not self.reconstructions:
-            return []
-        most = max(self.reconstructions, key=lambda one: one.with_answers.value - one.without.value)
-        return [
-            f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: "
-            "they and what she has "
-            f"explain {100 * max(most.with_answers.value, 0):.0f} % of it, "
-            f"{100 * max(most.without.value, 0):.0f} % without them."
-        ]
+        said = []
+        if self.received:
+            most = max(self.received, key=_told)
+            said.append(
+                f"At {most.by}, residuals reveal most of {most.column!r} of {most.organization}: they and "
+                f"what it has {_explains(most)}"
+            )
+        if self.reconstructions:
+            most = max(self.reconstructions, key=_told)
+            said.append(
+                f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: "
+                f"they and what she has {_explains(most)}"
+            )
+        return said
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -225,7 +233,18 @@ class LeakReport:
             "verdict": self.verdict(),
             "attacks": [one.to_json() for one in self.attacks],
             "reconstructions": [one.to_json() for one in self.reconstructions],
+            "received": [one.to_json() for one in self.received],
         }
+
+
+def _told(one: Reconstruction) -> float:
+    """How much of a column the messages told."""
+    return max(one.with_messages.value, 0.0) - max(one.without.value, 0.0)
+
+
+def _explains(one: Reconstruction) -> str:
+    with_them, without = (100 * max(made.value, 0) for made in (one.with_messages, one.without))
+    return f"explain {with_them:.0f} % of it, {without:.0f} % without them."
 
 
 def added_reports(reports: Sequence[LeakReport]) -> LeakReport:

@@ -41,8 +41,10 @@ from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, row_keys
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
+from gal.privacy.own_model import OwnModel
 from gal.privacy.protection import Protected, protect
-from gal.privacy.refit import refit_privately
+from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.stack import stack_privately
 
 if TYPE_CHECKING:
     from gal.privacy.leakage import Transcript
@@ -182,29 +184,48 @@ def refit_facts(
     moved: Mapping[str, Any],
     ensemble: Ensemble,
     further: FurtherAnswers,
+    own: OwnModel | None = None,
 ) -> dict[str, Any]:
-    """The private track: what counts, refitted to the true labels (n, 1); for the
-    version's own facts, never sent.
+    """The private track: what counts, refitted to the true labels (n, 1), with the label holder's own model
+    where there is one; for the version's own facts, never sent.
     """
     fitted = fitted_values(reached, moved, ensemble)
     if not any(fitted):
         return {"private_refit": None}
-    try:
-        rounds, weights = further.added(ensemble, fitted)
-        found = refit_privately(labels.y, labels.loss, rounds, weights, task.first_output, seed=task.seed)
-    except (
-        Exception
-    ) as error:  # whatever it is: what others see of the end must not depend on the true labels
-        return {"private_refit": None, "refit_problem": f"{type(error).__name__}: {error}"}
     public = np.broadcast_to(task.first_output, (len(labels.y), ensemble.n_outputs)).copy()
     for counts, values in zip(ensemble.coefficients, fitted, strict=True):
         for name, count in counts.items():
             public += count * values[name]
     losses = {"public_true_loss": _mean_loss(labels, public)}
+    try:
+        rounds, weights = further.added(ensemble, fitted)
+        found = _refit(task, labels, reached, rounds, weights, ensemble, own)
+    except (
+        Exception
+    ) as error:  # whatever it is: what others see of the end must not depend on the true labels
+        return {"private_refit": None, "refit_problem": f"{type(error).__name__}: {error}"}
     if found is None:
         return losses | {"private_refit": None}
-    losses["private_true_loss"] = _mean_loss(labels, found.output(rounds))
-    return losses | {"private_refit": found.to_json()}
+    if found.own is None:
+        losses["private_true_loss"] = _mean_loss(labels, found.output(rounds))
+    else:
+        losses["private_true_loss"] = found.own.predicting_loss
+    return losses | {"private_refit": found.to_json(), "refit_words": found.words}
+
+
+def _refit(
+    task: Task,
+    labels: Labels,
+    reached: Progress | None,
+    fitted: Sequence[Mapping[str, Floats32]],
+    counts: Sequence[Mapping[str, float]],
+    ensemble: Ensemble,
+    own: OwnModel | None,
+) -> PrivateRefit | None:
+    parts, judged = task.rows.parts, ensemble.judged
+    if own is not None and reached is not None and judged is not None and parts is not None:
+        return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
+    return refit_privately(labels.y, labels.loss, fitted, counts, task.first_output, seed=task.seed)
 
 
 def _mean_loss(labels: Labels, output: Floats) -> float:

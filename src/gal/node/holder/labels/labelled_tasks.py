@@ -27,7 +27,7 @@ from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check
 from gal.node.source.data import labels_of, read_source
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
-from gal.privacy.protection import Protected, protect
+from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
 from gal.protocol import check_name
 from gal.transport import CardFolder, Identity
 
@@ -97,6 +97,8 @@ def new_task(
     check_options(options)
     check_allowed(configuration, privacy, name)
     try:
+        if private_options(privacy.made(), Options(**options)) != Options(**options):
+            kept["options"] = options | CROSS_VALIDATED
         names = [*(one.name for one in everybody), configuration.name]
         rows = read_labelled(configuration)
         if privacy.mechanism != "none":

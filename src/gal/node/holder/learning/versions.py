@@ -24,9 +24,11 @@ from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
 from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.own_learning import own_model
 from gal.node.holder.version_facts import version_facts
 from gal.node.store.state import Role, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
+from gal.privacy.own_model import all_rounds
 from gal.protocol import Message, prepare
 
 HOLDER: Role = "label holder"
@@ -143,6 +145,9 @@ class Versions:
         """
         version, state = learning.version, self._node.state
         record, labels = version.record, version.labels
+        private = privacy_of(record.options).mechanism != "none"
+        if private and learning.reached is not None:
+            ensemble = all_rounds(ensemble, learning.reached)
         outcome = LearningOutcome(
             ensemble=plain(ensemble),
             classes=None if labels.classes is None else labels.classes.tolist(),
@@ -154,17 +159,19 @@ class Versions:
             closing=write_closing(state, record.id, version.number, ensemble),
         )
         finished = replace(self._stored(version), status="finished", outcome=outcome)
-        private = privacy_of(record.options).mechanism != "none"
         if private:  # sent first: when it is sent must not depend on the true labels
-            self._send_end(learning, ensemble)
+            self._send_end(learning, ensemble, others=True)
+            own = None if ensemble.crossing is not None else own_model(learning)
             refit = refit_facts(
-                version.task, labels, learning.reached, learning.moved, ensemble, learning.further
+                version.task, labels, learning.reached, learning.moved, ensemble, learning.further, own
             )
             finished = replace(finished, refit=refit)
+            self._send_end(learning, ensemble, others=False, own_rounds=own is not None)
         decided = self._decide(learning, finished, acceptance)
         state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
         if not private:
-            self._send_end(learning, ensemble)
+            self._send_end(learning, ensemble, others=True)
+            self._send_end(learning, ensemble, others=False)
         self.drop_files(record, version.number)
         return version_facts(record, version.number, finished) | decided
 
@@ -207,10 +214,14 @@ class Versions:
         state.put_version(record.id, version.number, replace(self._stored(version), leak=found))
         return {"leak": found}
 
-    def _send_end(self, learning: Learning, ensemble: Ensemble) -> None:
-        """Say which rounds are used; an organization that is not there hears of it with the next version."""
+    def _send_end(
+        self, learning: Learning, ensemble: Ensemble, *, others: bool, own_rounds: bool = False
+    ) -> None:
+        """Say which rounds are used, to the others or to her own organization; an organization that is not
+        there hears of it with the next version. ``own_rounds``: her own are, as a model by itself.
+        """
         version, assistants = learning.version, self._node.assistants
-        asked = ensemble.asked()
+        asked = set(ensemble.asked()) | ({version.own_name} if own_rounds else set())
         messages = {
             name: prepare(
                 Message(
@@ -218,14 +229,16 @@ class Versions:
                     version.record.id,
                     version.number,
                     "end",
-                    {"kept": len(ensemble.asked_rounds) if name in asked else 0},
+                    {"kept": max(len(ensemble.asked_rounds), 1) if name in asked else 0},
                 )
             )
             for name in learning.shared
+            if (name != version.own_name) == others
         }
-        own = messages.pop(version.own_name, None)
-        if own is not None:
-            version.ask_own(own)
+        if not others:
+            for one in messages.values():
+                version.ask_own(one)
+            return
         here = version.gathering.present()
         pendings = [assistants.post(name, one) for name, one in messages.items() if name in here]
         assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)

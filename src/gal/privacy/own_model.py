@@ -1,0 +1,91 @@
+"""The label holder's own model under a privacy guarantee: on her columns and true labels. It never leaves.
+
+It is learned after the last round, by her organization alone (``track="alone"``), cross-validated in the same
+parts as the task: what it says of a row comes from a learning that did not see the row. The private stack
+adds to it what the others' answers are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.algorithm import learn
+from gal.core.line_search import ExactSearch
+from gal.core.replies import Reply
+from gal.core.requests import FitRequest, Request
+from gal.core.state import Ensemble, Progress
+from gal.core.stopping import Stopping
+from gal.core.task import Task
+from gal.engine.labels import Labels
+from gal.errors import InvalidLabelsError, NobodyAnsweredError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModel:
+    """What her organization learned alone."""
+
+    ensemble: Ensemble
+    """Asked of her own organization only."""
+    output: Floats
+    """Of the task's rows in link space, (n, K), by models that did not see them."""
+
+
+OwnLearning = Generator[Sequence[Request], list[Mapping[str, Reply]], OwnModel | None]
+
+
+def learn_own(task: Task, labels: Labels) -> OwnLearning:
+    """Learn from the true labels of a protected task; every request is for her own organization.
+
+    None where she holds labels only, or where the task has no cross-validation, without which nothing says
+    how good her model is; and where there is nothing to learn, or her model fails: what others see of the end
+    must not depend on it.
+    """
+    if task.label_holder is None or task.rows.n_parts == 0:
+        return None
+    try:
+        steps = learn(_alone(task, task.label_holder, labels))
+        requests = next(steps)
+        while True:
+            replies = yield [_to_herself(one) for one in requests]
+            requests = steps.send(replies)
+    except StopIteration as end:
+        ensemble: Ensemble = end.value
+    except (InvalidLabelsError, NobodyAnsweredError):
+        return None
+    if ensemble.judged is None:
+        return None
+    first, last = ensemble.judged.stages[0], ensemble.judged.stages[ensemble.n_rounds]
+    return OwnModel(replace(ensemble, track="alone", judged=None), first + ensemble.trust * (last - first))
+
+
+def _alone(task: Task, holder: str, labels: Labels) -> Task:
+    return replace(
+        task.only(holder),
+        y=labels.y,
+        loss=labels.loss,
+        initial=None,
+        release=None,
+        line_search=ExactSearch(),
+        stopping=Stopping(),
+        keep_fitted=True,
+    )
+
+
+def _to_herself(request: Request) -> FitRequest:
+    assert isinstance(request, FitRequest)  # models that move have no cross-validation
+    return replace(request, track="alone")
+
+
+def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
+    """The ensemble with every round that was learned: what of it counts, the true labels decide, and who is
+    asked must not depend on that. Where only noisy labels judged, fewer would be kept by chance.
+    """
+    if ensemble.judged is None or ensemble.track != "assisted" or ensemble.crossing is not None:
+        return ensemble
+    return replace(ensemble, coefficients=reached.coefficients, trust=1.0)

@@ -1,0 +1,233 @@
+"""The private stack: the label holder's own model on her true labels, and what the others' answers add to it.
+
+A regularised linear model on both, fitted to the true labels, takes from each what it is worth. The others'
+values of a row come from learnings that did not see its noisy label (the parts of the task's
+cross-validation) or, where the local models do not memorise labels, from the task itself; her own model's
+from a learning that did not see the true one. All are judged on parts that they were not fitted on; where the
+best does not beat her own model beyond chance, that one predicts alone. Nothing of it leaves: it costs no
+epsilon, and requests for predictions stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.cross_validation import Judgement
+from gal.core.losses import Loss
+from gal.core.state import Progress
+from gal.engine.labels import Labels
+from gal.privacy.own_model import OwnModel
+from gal.privacy.refit import (
+    CLASSES,
+    FITTED_ENTRIES,
+    NUMBERS,
+    Judged,
+    OwnPart,
+    PrivateRefit,
+    best_penalty,
+    directions,
+    fit_linear,
+    judged_fit,
+    learnable,
+    middle_and_scale,
+    some_rows,
+)
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.intp]
+Counts = Mapping[tuple[int, str], float]
+"""By round (from 0) and organization: how much of its values is in a feature."""
+
+CLEARLY = 1.25
+"""So much more must in-sample values bring than honest ones: where models memorise, they vary more."""
+
+FREE = 10.0
+"""How large her own model's outputs are beside a row of fitted values, which has length 1: a penalty hardly
+holds them back."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One way to read the others' values: features that are sums of fitted values."""
+
+    features: Sequence[Sequence[Counts]]
+    """By feature: what it is made of in each part's learning; last, in the task itself."""
+
+    def table(self, judged: Judgement, parts: Positions, rows: Positions, n_outputs: int) -> Floats:
+        """Every feature of these rows, by learnings that did not see them: (rows, features * K)."""
+        made = np.zeros((len(rows), len(self.features), n_outputs))
+        for part, progress in enumerate(judged.reached):
+            places = np.flatnonzero(parts[rows] == part)
+            for index, counts in enumerate(self.features):
+                for (t, name), count in counts[part].items():
+                    if progress is not None:
+                        made[places, index] += count * progress.fitted[t][name][rows[places]]
+        return made.reshape(len(rows), -1)
+
+    def of_one(self, index: int, learning: Progress | None, here: _Here) -> Floats:
+        """Every feature as one learning has it, of all rows."""
+        made = np.zeros((len(here.rows), len(self.features), here.loss.n_outputs))
+        for place, counts in enumerate(self.features):
+            for (t, name), count in counts[index].items():
+                if learning is not None:
+                    made[:, place] += count * learning.fitted[t][name][here.rows]
+        return made.reshape(len(here.rows), -1)
+
+
+@dataclass(frozen=True)
+class _Here:
+    """The rows that are fitted and judge."""
+
+    y: Floats
+    loss: Loss
+    own: Floats
+    """Her own model's outputs (n, K), by learnings that did not see the row."""
+    parts: Positions
+    rows: Positions
+    """Their places among all rows of the task."""
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """How a table of features and her own outputs become what is fitted."""
+
+    middle: Floats
+    scale: Floats
+    axes: Floats
+    own_middle: Floats
+    own_scale: Floats
+
+    @classmethod
+    def of(cls, table: Floats, own: Floats) -> _Scaled:
+        middle, scale = middle_and_scale(table)
+        spread = own.std(axis=0)
+        own_scale = np.where(spread > 0, spread, np.inf) / FREE
+        return cls(middle, scale, directions((table - middle) / scale), own.mean(axis=0), own_scale)
+
+    def inputs(self, table: Floats, own: Floats) -> Floats:
+        others = (table - self.middle) / self.scale @ self.axes
+        return np.hstack([others, (own - self.own_middle) / self.own_scale])
+
+
+Stack = tuple[Judged, PrivateRefit]
+"""How good it is, and the same as plain numbers."""
+
+
+def stack_privately(
+    labels: Labels,
+    reached: Progress,
+    judged: Judgement,
+    parts: Positions,
+    own: OwnModel,
+    *,
+    seed: int = 0,
+) -> PrivateRefit | None:
+    """What predicts: the others' fitted values and her own model, or this one alone.
+
+    ``labels`` are the true ones, of a usual loss. ``reached`` is the task itself, all rounds of which are
+    asked for predictions; ``judged`` its cross-validation, and ``parts`` (n,) the part of each row. None
+    where nothing can be learned: another loss, or too few rows.
+    """
+    y, loss = labels.y, labels.loss
+    if not isinstance(loss, NUMBERS + CLASSES):
+        return None
+    sums, values = _readings(reached, judged)
+    rng = np.random.default_rng(seed)
+    width = max(len(values.features), 1) * loss.n_outputs
+    rows = some_rows(np.arange(len(y)), FITTED_ENTRIES // (width * (len(judged.reached) + 1)), rng)
+    if not learnable(y[rows], loss):
+        return None
+    here = _Here(y[rows], loss, own.output[rows], parts[rows], rows)
+    rounds = len(reached.rounds)
+    found = [_honest(here, reading, judged, own, rounds, rng) for reading in (sums, values)]
+    honest = min((one for one in found if one is not None), key=lambda one: one[0].loss, default=None)
+    other = _in_sample(here, values, [*judged.reached, reached], own, rounds)
+    better = honest is None or other[0].gain > CLEARLY * honest[0].gain
+    return other[1] if better or honest is None else honest[1]
+
+
+def _readings(reached: Progress, judged: Judgement) -> list[_Reading]:
+    """Sums of the first 1, 2, 4, ... rounds of each organization, as the public model counts them; and every
+    fitted value by itself, which linear models need: what they say in a round is alike in all parts.
+    """
+    learnings = [*judged.reached, reached]
+    names = sorted({name for counts in reached.coefficients for name in counts})
+    rounds = len(reached.rounds)
+    stages = sorted({2**power for power in range(rounds.bit_length())} & set(range(1, rounds)) | {rounds})
+
+    def summed(learning: Progress | None, name: str, stage: int) -> Counts:
+        counts = () if learning is None else learning.coefficients[:stage]
+        return {(t, name): one[name] for t, one in enumerate(counts) if name in one}
+
+    def single(learning: Progress | None, name: str, t: int) -> Counts:
+        there = learning is not None and t < len(learning.fitted) and name in learning.fitted[t]
+        return {(t, name): 1.0} if there else {}
+
+    sums = [[summed(one, name, stage) for one in learnings] for stage in stages for name in names]
+    values = [[single(one, name, t) for one in learnings] for t in range(rounds) for name in names]
+    return [_Reading(sums), _Reading(values)]
+
+
+def _honest(
+    here: _Here,
+    reading: _Reading,
+    judged: Judgement,
+    own: OwnModel,
+    rounds: int,
+    rng: np.random.Generator,
+) -> Stack | None:
+    """Fitted to values of learnings that did not see the row: for models that memorise labels."""
+    table = reading.table(judged, here.parts, here.rows, here.loss.n_outputs)
+    scaled = _Scaled.of(table, here.own)
+    found = judged_fit(here.y, here.loss, scaled.inputs(table, here.own), here.own, rng, here.parts)
+    return None if found is None else (found, _as_numbers(found, scaled, reading, own, rounds))
+
+
+def _in_sample(
+    here: _Here, reading: _Reading, learnings: Sequence[Progress | None], own: OwnModel, rounds: int
+) -> Stack:
+    """Fitted to the values of the task itself, which have seen the row: for models that do not memorise, such
+    as linear ones, whose rounds differ from part to part. What that is worth is judged in every part with
+    the values of the learning without it, of which the others' rows are in-sample as well.
+    """
+    tables = [reading.of_one(index, one, here) for index, one in enumerate(learnings)]
+    *left, last = tables
+    masks = [here.parts == part for part in range(len(left))]
+    scaled = [_Scaled.of(table[~mask], here.own[~mask]) for table, mask in zip(left, masks, strict=True)]
+    inputs = [one.inputs(table, here.own) for one, table in zip(scaled, left, strict=True)]
+
+    def left_out(penalty: float) -> Floats:
+        outputs = np.empty_like(here.own)
+        for table, mask in zip(inputs, masks, strict=True):
+            model = fit_linear(here.y[~mask], here.loss, table[~mask], penalty, max_iter=100)
+            outputs[mask] = model.output(table[mask])
+        return outputs
+
+    penalty, judgement = best_penalty(here.y, here.loss, here.own, left_out)
+    whole = _Scaled.of(last, here.own)
+    model = fit_linear(here.y, here.loss, whole.inputs(last, here.own), penalty)
+    found = Judged(model, *judgement)
+    return found, _as_numbers(found, whole, reading, own, rounds)
+
+
+def _as_numbers(
+    found: Judged, scaled: _Scaled, reading: _Reading, own: OwnModel, rounds: int
+) -> PrivateRefit:
+    """How much each fitted value adds, and her own model; only that where the others' answers do not help."""
+    n_outputs, share = own.output.shape[1], found.share if found.helps else 0.0
+    width = scaled.axes.shape[1]
+    weights = share * (scaled.axes @ found.model.weights[:width]) / scaled.scale[:, None]
+    own_weights = share * found.model.weights[width:] / scaled.own_scale[:, None]
+    intercept = share * found.model.intercept - scaled.middle @ weights - scaled.own_middle @ own_weights
+    by_round: list[dict[str, Floats]] = [{} for _ in range(rounds)]
+    for index, counts in enumerate(reading.features):
+        matrix = weights[index * n_outputs : (index + 1) * n_outputs]
+        for (t, name), count in counts[-1].items():
+            by_round[t][name] = by_round[t].get(name, 0.0) + count * matrix
+    matrix = (1 - share) * np.eye(n_outputs) + own_weights
+    part = OwnPart(own.ensemble, matrix, found.base_loss, found.loss, found.helps)
+    return PrivateRefit(tuple(map(float, intercept)), tuple(by_round), part)

@@ -1,0 +1,101 @@
+"""What residuals and answers tell of columns: attacks that succeed where nothing stops them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
+
+from gal import GALClassifier, GALRegressor
+from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
+from gal.privacy.leakage import Reconstruction, Transcript, columns_from_answers, columns_from_residuals
+from gal.privacy.leakage.reconstruction import numbers_of
+from gal.privacy.noise import SeededNoise
+
+X, y = load_diabetes(return_X_y=True, as_frame=True)
+TWO = {"clinic": ["age", "sex", "bmi", "bp"], "lab": ["s1", "s2", "s3", "s4", "s5", "s6"]}
+THREE = {"clinic": ["age", "sex", "bmi"], "lab": ["bp", "s1", "s2"], "shop": ["s3", "s4", "s6"]}
+
+
+def learned(organizations: Any, labels: Any = y, make: Any = GALRegressor, **options: Any) -> Any:
+    """The transcript of a learning with linear models, and all views of its rows."""
+    transcript = Transcript()
+    given: dict[str, Any] = {"local_models": Ridge(), "patience": None, "random_state": 0} | options
+    model = make(organizations, on_message=transcript, **given).fit(X, labels)
+    sent = transcript.sent(model.task_rows_, "clinic")
+    known = np.zeros(len(sent.rows), dtype=np.bool_)
+    known[np.random.default_rng(1).choice(len(known), 50, replace=False)] = True
+    return sent, {name: X[columns].iloc[sent.rows] for name, columns in organizations.items()}, known
+
+
+def from_residuals(by: str, sent: Any, views: Any, known: Any, **options: Any) -> list[Reconstruction]:
+    targets = {name: view for name, view in views.items() if name != by}
+    rng = np.random.default_rng(0)
+    return columns_from_residuals(
+        sent.residual[:, :, 0], numbers_of(views[by]), targets, known, rng, by=by, **options
+    )
+
+
+def values(found: Sequence[Reconstruction], of: str) -> list[float]:
+    return [one.with_messages.value for one in found if one.organization == of]
+
+
+class TestAnOrganizationReadsResiduals:
+    @pytest.mark.parametrize("noise", [None, 0.1])
+    def test_the_label_holders_columns_are_rebuilt_noise_on_labels_or_not(self, noise: float | None) -> None:
+        privacy = None if noise is None else LaplaceLabels(noise, 0, 400, source=SeededNoise(0))
+        options = {"cross_validation": 0, "rounds": 10}
+        found = from_residuals("lab", *learned(TWO, privacy=privacy, **options))
+        assert min(values(found, "clinic")) > 0.99
+        assert max(one.without.value for one in found) < 0.5
+        assert {one.by for one in found} == {"lab"}
+
+    def test_a_third_partys_columns_are_rebuilt(self) -> None:
+        found = from_residuals("lab", *learned(THREE, cross_validation=0, rounds=20))
+        assert min(values(found, "shop")) > 0.99
+        assert min(values(found, "clinic")) > 0.99
+
+    def test_fresh_noise_on_every_residual_blocks_it(self) -> None:
+        privacy = GaussianResiduals(1.0, 1e-5, clip=200, source=SeededNoise(0))
+        found = from_residuals("lab", *learned(TWO, privacy=privacy, rounds=10))
+        assert max(values(found, "clinic")) < 0.3
+
+    def test_residuals_of_classes_give_outputs_and_with_them_columns(self) -> None:
+        learning = learned(TWO, y > 140, GALClassifier, cross_validation=0, rounds=10)
+        found = from_residuals("lab", *learning, classes=True)
+        assert min(values(found, "clinic")) > 0.95
+        straight = from_residuals("lab", *learning)  # who does not look for the outputs sees less
+        assert min(values(straight, "clinic")) < 0.9
+
+    def test_nothing_is_found_where_the_messages_say_nothing(self) -> None:
+        rng = np.random.default_rng(0)
+        views = {"clinic": pd.DataFrame({"secret": rng.normal(size=300)})}
+        known = rng.random(300) < 0.2
+        noise, own = rng.normal(size=(300, 5, 1)), rng.normal(size=(300, 2))
+        for classes in (False, True):
+            [found] = columns_from_residuals(noise, own, views, known, rng, by="lab", classes=classes)
+            assert found.with_messages.value < 0.15
+
+
+class TestTheLabelHolderReadsAnswers:
+    @pytest.mark.parametrize("privacy", [None, RandomisedResponse(0.5, [False, True], source=SeededNoise(0))])
+    def test_columns_behind_linear_models_are_rebuilt(self, privacy: Any) -> None:
+        sent, views, known = learned(TWO, y > 140, GALClassifier, privacy=privacy, rounds=10)
+        others = {"lab": views["lab"]}
+        own = numbers_of(views["clinic"])
+        found = columns_from_answers(sent.answers, others, own, known, np.random.default_rng(0))
+        assert min(values(found, "lab")) > 0.99
+        assert {one.by for one in found} == {"the label holder"}
+
+    def test_noise_on_answers_blocks_it(self) -> None:
+        sent, views, known = learned(TWO, rounds=10)
+        rng = np.random.default_rng(0)
+        noised = {"lab": sent.answers["lab"] + rng.laplace(scale=1.0, size=sent.answers["lab"].shape)}
+        own = numbers_of(views["clinic"])
+        found = columns_from_answers(noised, {"lab": views["lab"]}, own, known, rng)
+        assert max(one.with_messages.value - max(one.without.value, 0) for one in found) < 0.3

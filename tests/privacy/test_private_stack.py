@@ -1,0 +1,147 @@
+"""The private stack: never worse than alone beyond chance, and nothing that is sent shows what it chose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+from sklearn.metrics import log_loss
+from sklearn.tree import DecisionTreeRegressor
+
+from gal import GALClassifier
+from gal.privacy import LaplaceResiduals, RandomisedResponse, SeededNoise
+from gal.privacy.refit import PrivateRefit
+
+OWN, BOTH = {"bank": [0, 1]}, {"bank": [0, 1], "shop": [2, 3]}
+
+
+class Fixed(SeededNoise):
+    """The same noisy labels, whatever the true ones are."""
+
+    def __init__(self, noisy: NDArray[Any]) -> None:
+        super().__init__(0)
+        self._noisy = noisy
+
+    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
+        return self._noisy
+
+
+def table(n: int = 500, *, others: float = 1.5, seed: int = 0) -> tuple[Any, Any]:
+    """The label follows the bank's columns, and the shop's as far as ``others`` says."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    signal = X @ np.array([1.0, -1.0, others, others])
+    return X, (rng.logistic(size=n) < signal).astype(int)
+
+
+def fitted(X: Any, y: Any, noisy: Any = None, epsilon: float = 1.0, **options: Any) -> GALClassifier:
+    source = SeededNoise(3) if noisy is None else Fixed(noisy)
+    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 4, "random_state": 0} | options
+    return GALClassifier(BOTH, privacy=RandomisedResponse(epsilon, [0, 1], source), **given).fit(X, y)
+
+
+def part(model: GALClassifier) -> Any:
+    assert model.private_refit_ is not None
+    assert model.private_refit_.own is not None
+    return model.private_refit_.own
+
+
+def loss(model: Any, X: Any, y: Any) -> float:
+    return float(log_loss(y, model.predict_proba(X)))
+
+
+def test_where_the_others_help_both_predict() -> None:
+    X, y = table(1000)
+    model = fitted(X[:500], y[:500])
+    alone = GALClassifier(OWN, local_models=Ridge(), rounds=4, random_state=0).fit(X[:500], y[:500])
+    assert part(model).used
+    assert "answers of this task help" in part(model).words
+    assert loss(model, X[500:], y[500:]) < 0.9 * loss(alone, X[500:], y[500:])
+
+
+def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:
+    X, y = table()
+    chance = np.random.default_rng(5).integers(0, 2, len(y))
+    model = fitted(X, chance, y)  # what the others learn is about other labels than hers
+    own = part(model)
+    assert not own.used
+    assert own.predicting_loss == own.alone_loss <= own.stacked_loss + 0.01
+    assert "your own model predicts alone" in own.words
+    changed = X.copy()
+    changed[:, 2:] += 5.0
+    np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(changed))
+    assert "shop" in model.ensemble_.asked()  # the others are asked all the same
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_models_that_memorise_noisy_labels_do_not_mislead(epsilon: float) -> None:
+    X, y = table(1600, others=0.5, seed=1)
+    options: dict[str, Any] = {"local_models": DecisionTreeRegressor(min_samples_leaf=3), "rounds": 3}
+    train, test = (X[:600], y[:600]), (X[600:], y[600:])
+    alone = loss(GALClassifier(OWN, random_state=0, **options).fit(*train), *test)
+    stacked = fitted(*train, epsilon=epsilon, **options)
+    before = fitted(*train, epsilon=epsilon, fitted="in-sample", **options)
+    assert loss(stacked, *test) < alone + 0.02
+    assert loss(before, *test) > alone + 0.05  # what the refit of values that saw the label made of it
+    assert part(stacked).stacked_loss == pytest.approx(loss(stacked, *test), abs=0.08)
+
+
+def test_what_is_sent_does_not_show_which_one_predicts() -> None:
+    X, y = table()
+    other = np.random.default_rng(5).integers(0, 2, len(y))  # about which nobody knows anything
+    drawn = np.where(np.random.default_rng(0).random(len(y)) < 0.3, 1 - y, y)
+    heard: list[list[Any]] = []
+    models = []
+    for labels in (y, other):
+        messages: list[Any] = []
+        heard.append(messages)
+        models.append(fitted(X, labels, drawn, on_message=_note(messages)))
+    assert part(models[0]).used
+    assert not part(models[1]).used
+    assert heard[0] == heard[1]
+    assert models[0].traffic_ == models[1].traffic_
+    first, second = (model.ensemble_ for model in models)
+    assert first.asked() == second.asked()
+    assert first.coefficients == second.coefficients
+    assert models[0].contributions_ == models[1].contributions_
+
+
+def _note(messages: list[Any]) -> Any:
+    def note(requests: Any, replies: Any) -> None:
+        for request, answers in zip(requests, replies, strict=True):
+            said: Mapping[str, Any] = answers
+            messages.append((request.round, request.part, request.track, request.residual.tobytes()))
+            messages.append({name: np.asarray(values).tobytes() for name, values in said.items()})
+
+    return note
+
+
+def test_stored_it_predicts_the_same(tmp_path: Path) -> None:
+    X, y = table()
+    model = fitted(X, y)
+    assert model.private_refit_ is not None
+    again = PrivateRefit.from_json(json.loads(json.dumps(model.private_refit_.to_json())))
+    assert again.words == model.private_refit_.words
+    model.set_params(privacy=None)
+    model.save(tmp_path / "model.gal")
+    loaded = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+def test_noise_on_every_residual_is_never_cross_validated() -> None:
+    X, y = table()
+    privacy = LaplaceResiduals(20.0, classes=[0, 1], source=SeededNoise(0))
+    model = GALClassifier(BOTH, local_models=Ridge(), rounds=2, random_state=0, privacy=privacy).fit(X, y)
+    assert model.private_refit_ is None or model.private_refit_.own is None
+
+
+def test_true_labels_of_one_class_are_no_error() -> None:
+    X, y = table()
+    model = fitted(X, np.zeros_like(y), y)
+    assert model.private_refit_ is None or model.private_refit_.own is None
