@@ -124,6 +124,7 @@ def private_options(privacy: Any, options: Options) -> Options:
     Fixed where a task is made: what was agreed with others does not change with a later release.
     """
     free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
+    free = free and isinstance(options.interactions, str)  # crossed residuals have folds of their own
     if not isinstance(privacy, LabelMechanism) or options.paper or not free:
         return options
     return replace(options, **CROSS_VALIDATED)

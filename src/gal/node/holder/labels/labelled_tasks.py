@@ -91,9 +91,8 @@ def new_task(
     if configuration.listen is None:
         raise TaskError(_NOT_LISTENING.format(configuration.name))
     everybody = invited(configuration.name, cards, organizations)
-    kept = {"kind": kind, "seed": seed, "options": dict(options)}
-    if privacy.mechanism != "none":
-        kept["privacy"] = privacy.to_json()
+    hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
+    kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden}
     check_options(options)
     check_allowed(configuration, privacy, name)
     try:
