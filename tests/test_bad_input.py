@@ -249,7 +249,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"validation_fraction": 1.5}, r"validation_fraction must be at least 0 and below 1, got 1.5"),
     ({"validation_fraction": -0.1}, r"validation_fraction must be at least 0 and below 1, got -0.1"),
     ({"validation_fraction": "some"}, r"validation_fraction must be 'auto' or a number, got 'some'"),
-    ({"cross_validation": 1}, r"cross_validation must be 'auto', 0 \(off\) or at least 2 parts, got 1"),
+    (
+        {"cross_validation": 1},
+        r"cross_validation must be 'auto', 'always', 0 \(off\) or at least 2 parts, got 1",
+    ),
     ({"cross_validation": 500}, r"500 parts needs .* 2 to 120 parts"),
     ({"cross_validation": 3, "validation_fraction": 0.2}, r"no validation rows"),
     (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,8 +17,25 @@ from gal.evaluate.quality import Quality, quality_of
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
 from gal.evaluate.wording import bytes_in_words, number
 
-if TYPE_CHECKING:
-    from gal.node.store.audit import Total
+
+class Exchanged(Protocol):
+    """Messages of one kind with one peer in one direction, as the audit log adds them up."""
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def direction(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def n_bytes(self) -> int: ...
+
 
 MESSAGES = {
     "begin": "which rows: ids, or tokens for them",
@@ -41,7 +58,7 @@ COLUMNS_TELL = (
 def facts_of_version(
     facts: Mapping[str, Any],
     *,
-    moved: Iterable[Total] = (),
+    moved: Iterable[Exchanged] = (),
     privacy: Sequence[str] = (),
     versions: Cells | None = None,
     worth: Mapping[str, float] | None = None,
@@ -100,7 +117,7 @@ def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
     )
 
 
-def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
+def left_cells(moved: Iterable[Exchanged], holder: str) -> Cells | None:
     """What left and what entered, by peer, of the audit log's totals; None where nothing did."""
     rows = [
         [
