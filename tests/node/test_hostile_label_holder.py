@@ -306,7 +306,7 @@ class Flood:
 
     def __init__(self, request: Message) -> None:
         self.taken, self._request, self._closed = 0, request, threading.Event()
-        self.peer = "mallory"
+        self.peer, self.software, self.version = "mallory", "", 2
 
     def receive(self) -> Received:
         if self._closed.is_set():

@@ -24,7 +24,7 @@ from live_nodes import LARGEST, SMALL, House, eventually, house
 from patience import LONGEST, patient
 from real_nodes import HOLDER, Network
 
-DATABASES = 24
+DATABASES = 56
 """Descriptors that a learning needs, flood or not: each of its threads has the database open."""
 
 OWN = 12

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.protocol import FRAME, Message
+from gal.protocol import FRAME, VERSIONS, Message
 from gal.protocol.frames import FIRST, MORE, SIZE
 from gal.transport import CardFolder, Stream, card_of, save_identity
 from gal.transport.stream import Outgoing
@@ -58,7 +58,7 @@ def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: Hou
     with listening(bank) as live:
         stream = dialed(hospital, live.card())
         assert (stream.peer, stream.fingerprint) == ("bank", bank.fingerprint)
-        assert (stream.version, stream.software) == (1, "gal-learn of the bank")
+        assert (stream.version, stream.software) == (VERSIONS[-1], "gal-learn of the bank")
         for n_rows in (0, 1, FRAME // 4, 5_000_000):
             message = residual_message(n_rows, 0.0)
             values = rng.normal(size=(n_rows, 1)).astype(np.float32)

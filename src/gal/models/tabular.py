@@ -55,6 +55,9 @@ NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
 
 TIMES = {"datetime64", "datetime", "date"}
 
+WEIGHED_ROWS = 2000
+"""With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
+
 
 class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge, then trees on its errors; takes missing values, categories, text, dates and booleans.
@@ -91,8 +94,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TabularModel:
         """Fit residuals ``y`` of shape (n,) or (n, K).
 
-        A prepared table is encoded with every row counting the same, whatever its weight: weights change
-        from round to round, and the columns do not.
+        A large prepared table is encoded with every row counting the same, whatever its weight: weights
+        change from round to round, and the columns do not. In a small one a row of weight 2 is two rows.
         """
         known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=True))
         target = _target(y, known.shape[0])
@@ -101,6 +104,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         if known is X:
             validate_data(self, known.named, reset=True, skip_check_array=True)
+        if known is X and weight is not None and len(target) < WEIGHED_ROWS:
+            known = KnownTable(known.table)
+        if known is X:
             self.encoder_ = known.encoder
         else:
             self.encoder_ = TableEncoder().fit(known.table, weight)

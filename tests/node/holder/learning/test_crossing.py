@@ -67,7 +67,10 @@ def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
 def outputs(network: Network, record: TaskRecord) -> Any:
     ids = row_ids(network.tables["clinic"][ROW_ID].to_numpy(), "clinic", "ids")
     fresh = network.nodes["clinic"].state.find_task(record.name)
-    return network.holder.predictor.predict(fresh, ids, seconds=LONGEST)
+    network.wait_until_joined(fresh)  # a busy process may have lost a link meanwhile
+    found = network.holder.predictor.predict(fresh, ids, seconds=LONGEST)
+    assert not found.missing, found.missing
+    return found
 
 
 def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any) -> None:
