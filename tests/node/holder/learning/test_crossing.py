@@ -64,12 +64,16 @@ def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     return network.in_process(rounds=ROUNDS)
 
 
-def outputs(network: Network, record: TaskRecord) -> Any:
+def outputs(network: Network, record: TaskRecord, *, whole: bool = True) -> Any:
+    """What is predicted; for a ``whole`` answer, links that a busy machine lost come back first."""
     ids = row_ids(network.tables["clinic"][ROW_ID].to_numpy(), "clinic", "ids")
     fresh = network.nodes["clinic"].state.find_task(record.name)
-    network.wait_until_joined(fresh)  # a busy process may have lost a link meanwhile
     found = network.holder.predictor.predict(fresh, ids, seconds=LONGEST)
-    assert not found.missing, found.missing
+    for _ in range(5 if whole else 0):
+        if not found.degraded.any():
+            break
+        network.wait_until_joined(fresh)
+        found = network.holder.predictor.predict(fresh, ids, seconds=LONGEST)
     return found
 
 
@@ -136,8 +140,10 @@ def test_interrupted_before_residuals_are_crossed_it_goes_on(
         patch.setattr("gal.engine.crossed.Interactions.__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             network.learn("again", resume=True)
-    network.learn("again", resume=True)
+    facts = network.learn("again", resume=True)
+    assert facts["missed"] == {}
     ensemble, members = here
+    assert exact(network.ensemble(record)) == exact(ensemble)
     assert outputs(network, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
 
 
@@ -148,7 +154,7 @@ def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
     ensemble, members = here
     network.stop("shop")
     try:
-        found = outputs(network, record)
+        found = outputs(network, record, whole=False)
     finally:
         network.start("shop")
         network.wait_until_joined(record)
