@@ -62,7 +62,8 @@ def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: Hou
         for n_rows in (0, 1, FRAME // 4, 5_000_000):
             message = residual_message(n_rows, 0.0)
             values = rng.normal(size=(n_rows, 1)).astype(np.float32)
-            sent = stream.send(Message("fit", message.task, 1, "q", message.fields, {"residual": values}))
+            fields = {**message.fields, "target": "residual"}
+            sent = stream.send(Message("fit", message.task, 1, "q", fields, {"residual": values}))
             back = stream.receive()
             assert (back.digest, back.n_bytes) == (sent.digest, sent.n_bytes)
             np.testing.assert_array_equal(back.message.arrays["residual"], values)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -73,6 +74,7 @@ def outputs(network: Network, record: TaskRecord, *, whole: bool = True) -> Any:
         if not found.degraded.any():
             break
         network.wait_until_joined(fresh)
+        time.sleep(1)
         found = network.holder.predictor.predict(fresh, ids, seconds=LONGEST)
     return found
 
