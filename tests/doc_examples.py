@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import socket
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from gal.cli.app import app
+from ports import free_port
 from terminals import replayed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,10 +105,7 @@ TUTORIAL = ROOT / "docs/tutorial-nodes.md"
 
 def tutorial_text(folder: Path) -> str:
     """The tutorial of the nodes with what its commands print, run in this folder on a free port."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    return replayed(TUTORIAL.read_text(encoding="utf-8"), folder, port)
+    return replayed(TUTORIAL.read_text(encoding="utf-8"), folder, free_port())
 
 
 def write_nodes() -> None:

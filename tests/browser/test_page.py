@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from patience import LONGEST
-from real_nodes import HOLDER, TASK, Network, free_port, until
+from ports import free_port
+from real_nodes import HOLDER, TASK, Network, until
 
 if not os.environ.get("GAL_BROWSER"):
     pytest.skip("browsers are started by make test-browser only", allow_module_level=True)

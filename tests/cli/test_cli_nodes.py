@@ -29,6 +29,7 @@ from gal.models import LinearModel
 from gal.node.runtime.control import LONGEST_PATH
 from gal.node.store.state import State
 from patience import LONGEST, patient
+from ports import free_port
 from report_pages import ReadPage, check_harmless
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]
@@ -88,14 +89,6 @@ def wait(ready: Callable[[], bool], seconds: float = LONGEST) -> None:
     while not ready():
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Town:

@@ -24,8 +24,8 @@ from live_nodes import LARGEST, SMALL, House, eventually, house
 from patience import LONGEST, patient
 from real_nodes import HOLDER, Network
 
-DATABASES = 120
-"""Descriptors that a learning needs, flood or not: each of its threads has the database open."""
+DATABASES = 24
+"""Descriptors that a learning needs, flood or not: the connections to its databases."""
 
 OWN = 12
 """Sockets of the two organizations that learn, should they have dialed late, and of

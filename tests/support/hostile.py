@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +52,7 @@ from gal.transport import (
     save_identity,
 )
 from patience import LONGEST, patient
+from ports import free_port
 
 N_ROWS = 60
 LARGEST = 4_000_000
@@ -552,10 +552,3 @@ def quiet() -> Log:
     logger = logging.Logger("quiet")
     logger.addHandler(logging.NullHandler())
     return Log(logger)
-
-
-def free_port() -> int:
-    """A port that nobody uses at this moment."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

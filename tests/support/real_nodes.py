@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +40,7 @@ from gal.node.store.audit import AuditLog
 from gal.node.store.state import State
 from gal.transport import CardFolder, read_card
 from patience import LONGEST, patient
+from ports import free_port
 
 HOLDER, TASK = "clinic", "risk"
 PROGRAM = [sys.executable, "-c", "from gal.cli import main; main()"]
@@ -97,13 +97,6 @@ def until(ready: Callable[[], bool], what: str, seconds: float = LONGEST) -> Non
     while not ready():
         assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @dataclass

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from gal.node.work.worker import Result, WorkFailedError
 from gal.node.work.worker_process import ONE_AT_A_TIME, Commands
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 from patience import LONGEST, patient
+from ports import free_port
 
 ROW_ID, LABEL = "id", "y"
 LINEAR = 'use = "linear"'
@@ -242,13 +242,6 @@ def exact(ensemble: Ensemble) -> str:
     return json.dumps(plain(ensemble), sort_keys=True)
 
 
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextmanager
 def running(network: Network, *, own_processes: bool = False) -> Iterator[Network]:
     """All nodes of a network, until the end of the block."""
@@ -279,4 +272,4 @@ def numbers(
     return tables
 
 
-__all__ = ["LABEL", "QUICKLY", "ROW_ID", "Network", "exact", "free_port", "numbers", "quiet", "running"]
+__all__ = ["LABEL", "QUICKLY", "ROW_ID", "Network", "exact", "numbers", "quiet", "running"]

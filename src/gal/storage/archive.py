@@ -17,6 +17,7 @@ from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import StoredModelError
+from gal.storage.rereading import reread
 
 FORMAT = 2
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
@@ -78,8 +79,6 @@ def read_archive(
     """Read back facts, ensemble (None where there is none) and objects; types outside
     ``TRUSTED`` must be named in ``trusted``.
     """
-    import skops.io
-
     try:
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read("gal.json"))
@@ -102,9 +101,9 @@ def read_archive(
         found = content["ensemble"]
         ensemble = None if found is None else ensemble_of(found)
         if ensemble is not None:
-            models_of_hers = {name: skops.io.loads(own[name], trusted=needed[name]) for name in own}
+            models_of_hers = {name: _build(own[name], needed[name]) for name in own}
             ensemble = replace(ensemble, **models_of_hers)
-        return content["facts"], ensemble, skops.io.loads(models, trusted=wanted)
+        return content["facts"], ensemble, _build(models, wanted)
     except Exception as error:
         raise StoredModelError(
             f"{str(path)!r} cannot be read: {type(error).__name__}: {error}. It may be damaged, or written "
@@ -112,12 +111,19 @@ def read_archive(
         ) from error
 
 
+def _build(data: bytes, trusted: list[str]) -> Any:
+    """The objects in what skops has written."""
+    import skops.io
+
+    return reread(lambda: skops.io.loads(data, trusted=trusted))
+
+
 def _types_in(path: str | Path, data: bytes, trusted: Sequence[str]) -> list[str]:
     """Types that skops must be told to build; an error where one of them is not trusted."""
     import skops.io
 
     try:
-        needed: list[str] = skops.io.get_untrusted_types(data=data)
+        needed: list[str] = reread(lambda: skops.io.get_untrusted_types(data=data))
     except Exception as error:
         raise StoredModelError(f"the models in {str(path)!r} cannot be read: {error}") from error
     unknown = sorted(name for name in needed if name not in trusted and not _is_trusted(name))

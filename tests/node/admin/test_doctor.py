@@ -27,6 +27,7 @@ from gal.node.runtime.control import ControlServer
 from gal.node.store.views import load_view
 from gal.node.work.sandbox import landlock_version
 from gal.transport import CardFolder, Identity, Listener, card_of, make_identity, read_card
+from ports import free_port
 
 ROWS = "id,age,town,y\n" + "".join(f"{row},{row % 7},{'ab'[row % 2]},{row % 2}\n" for row in range(30))
 
@@ -68,12 +69,6 @@ def by_what(home: Path) -> dict[str, Finding]:
 def add_line(home: Path, section: str, line: str) -> None:
     path = home / "node.toml"
     path.write_text(path.read_text().replace(f"[{section}]\n", f"[{section}]\n{line}\n", 1))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

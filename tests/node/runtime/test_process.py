@@ -23,7 +23,8 @@ from gal.node.runtime.control import ask_node, running_node
 from gal.node.runtime.node import Node
 from gal.node.runtime.process import CRASH_LOG, MARK
 from patience import LONGEST
-from real_nodes import free_port, until
+from ports import free_port
+from real_nodes import until
 
 pytestmark = pytest.mark.timeout(240)
 

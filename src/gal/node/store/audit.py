@@ -138,7 +138,7 @@ class AuditLog:
         self._clock = clock
         self._lock = threading.Lock()
         try:
-            self._connection = connect(path, timeout=10, any_thread=True)
+            self._connection = connect(path, timeout=10)
             self._connection.executescript(_SCHEMA)
             self._connection.execute(_NO_DELETING)
         except sqlite3.Error as error:

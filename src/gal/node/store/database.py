@@ -13,11 +13,9 @@ from pathlib import Path
 from gal.errors import NodeError
 
 
-def connect(path: Path, *, timeout: float, any_thread: bool = False) -> sqlite3.Connection:
-    """A connection that begins no transaction by itself: `whole_transaction` does."""
-    connection = sqlite3.connect(
-        path, timeout=timeout, isolation_level=None, check_same_thread=not any_thread
-    )
+def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
+    """A connection for one thread at a time; it begins no transaction by itself: `whole_transaction` does."""
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -43,26 +41,44 @@ def whole_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connec
         raise
 
 
+CONNECTIONS = 8
+"""At once: a node has dozens of threads, and SQLite lets one write at a time anyway."""
+
+
 class Database:
-    """One SQLite file, from any thread or process: each thread has a connection of its own."""
+    """One SQLite file, from any thread or process: who uses it borrows a connection for as long."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._local = threading.local()
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._idle: list[sqlite3.Connection] = []
+        self._borrowed = threading.local()
 
-    def _connection(self) -> sqlite3.Connection:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            db = connect(self.path, timeout=30)
-            db.row_factory = sqlite3.Row
-            self._local.db = db
-        return db
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection for this thread alone; nested, the same one: it sees what is not written yet."""
+        db: sqlite3.Connection | None = getattr(self._borrowed, "db", None)
+        if db is not None:
+            yield db
+            return
+        with self._free:
+            try:
+                db = self._idle.pop()
+            except IndexError:
+                db = connect(self.path, timeout=30)
+                db.row_factory = sqlite3.Row
+            self._borrowed.db = db
+            try:
+                yield db
+            finally:
+                self._borrowed.db = None
+                self._idle.append(db)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing; what the disk refuses is an error that says so."""
         try:
-            with whole_transaction(self._connection()) as db:
+            with self._connection() as connection, whole_transaction(connection) as db:
                 yield db
         except sqlite3.Error as error:
             raise NodeError(
@@ -73,13 +89,12 @@ class Database:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A look at what is there, which no writer has to wait for."""
         try:
-            yield self._connection()
+            with self._connection() as db:
+                yield db
         except sqlite3.Error as error:
             raise NodeError(f"{self.path} cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        db = getattr(self._local, "db", None)
-        if db is not None:
-            db.close()
-            self._local.db = None
+        """Close the connections that nobody uses."""
+        while self._idle:
+            self._idle.pop().close()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError
 from gal.node.store.files import whole_file
+from gal.storage.rereading import reread
 
 NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
@@ -43,7 +44,7 @@ def load_view(path: Path) -> Any:
         with path.open("rb") as file:
             start = file.read(len(NUMPY))
         if start == NUMPY:
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+            return reread(lambda: np.load(path, mmap_mode="r", allow_pickle=False))
         if start == ARROW:
             return _read_frame(path)
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors, too

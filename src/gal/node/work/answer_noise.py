@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gal.errors import MissingExtraError, PrivacyError
 from gal.node.config.configuration import NodeConfiguration
+from gal.storage.rereading import reread
 
 if TYPE_CHECKING:
     from gal.privacy.mechanisms.answers import AnswerNoise
@@ -69,5 +70,5 @@ def key_bytes(ids: NDArray[Any]) -> bytes:
 
 def keys_of(file: bytes) -> Keys:
     """The keys in such a file."""
-    found: Keys = np.load(io.BytesIO(file), allow_pickle=False)
+    found: Keys = reread(lambda: np.load(io.BytesIO(file), allow_pickle=False))
     return found
