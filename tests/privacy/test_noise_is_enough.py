@@ -70,6 +70,23 @@ def check_laplace(l1: float, scale: float, rounds: int, epsilon: float) -> None:
     assert rounds * l1 / scale >= epsilon / LOOSE
 
 
+def laplace_delta(shift: float, releases: int, epsilon: float) -> float:
+    """delta at epsilon of so many releases with unit Laplace noise on values that lie ``shift`` apart.
+
+    The privacy loss of one is +-shift at its ends, with probability 1/2 and exp(-shift)/2, and in between
+    has density exp(-(shift - loss)/2)/4; on a fine grid, rounded up, it is added up over all of them.
+    """
+    steps = 400
+    ends = np.arange(-steps, steps + 1)
+    below = 0.5 * np.exp(-shift * (1 - ends / steps) / 2)  # P(loss <= end), without what lies on the last
+    mass = np.diff(below, prepend=0.0) + 0.5 * (ends == steps)
+    losses = np.ones(1)
+    for _ in range(releases):
+        losses = np.convolve(losses, mass)
+    at = (np.arange(losses.size) - releases * steps) * shift / steps
+    return float((losses * np.maximum(0, -np.expm1(epsilon - at))).sum())
+
+
 def check_gaussian(l2: float, scale: float, rounds: int, epsilon: float, delta: float) -> None:
     """All rounds together cost (epsilon, delta), no more and hardly less."""
     distance = math.sqrt(rounds) * l2 / scale
@@ -138,6 +155,23 @@ class TestResiduals:
     def test_gaussian(self, loss: Loss, rounds: int, epsilon: float) -> None:
         (_, l2), scale = residual_distance(GaussianResiduals(epsilon, 1e-5), loss, rounds)
         check_gaussian(l2, scale, rounds, epsilon, 1e-5)
+
+
+@with_accounting
+@pytest.mark.parametrize("loss", LOSSES, ids=IDS)
+def test_laplace_with_a_delta_uses_it(loss: Loss) -> None:
+    """All of delta: entries of a row are composed as the releases that they are."""
+    source, rounds, epsilon, delta = Recording(), 24, 1.0, 1e-5
+    release, output = LaplaceResiduals(epsilon, delta).release, np.zeros((1, loss.n_outputs))
+    sent = [
+        release(loss, rounds, source)(loss.pseudo_residual(y, output), 1, "t", None) for y in possible(loss)
+    ]
+    # At output 0 a log loss moves each changed entry by 1, as far as it ever does.
+    apart = max((np.abs(one - other).ravel() for one in sent for other in sent), key=lambda one: one.sum())
+    shift, entries = apart.max() / source.scale, int((apart > 0).sum())
+    assert set(apart) <= {0.0, apart.max()}
+    assert laplace_delta(shift, rounds * entries, epsilon) <= delta * 1.05
+    assert laplace_delta(1.03 * shift, rounds * entries, epsilon) >= delta
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.4, 3.0])

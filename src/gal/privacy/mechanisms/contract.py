@@ -118,8 +118,8 @@ class ResidualMechanism(_Drawing):
         """What all rounds cost together."""
 
     @abstractmethod
-    def event(self, rounds: int) -> Event:
-        """The same for the ledger."""
+    def event(self, rounds: int, loss: Loss | None = None) -> Event:
+        """The same for the ledger; without a ``loss``, as if a row had one number in each round."""
 
     @abstractmethod
     def release(self, loss: Loss, rounds: int, source: NoiseSource) -> Release:

@@ -75,8 +75,8 @@ class _NoiseOnResiduals(ResidualMechanism):
 
     def release(self, loss: Loss, rounds: int, source: NoiseSource) -> NoisyResiduals:
         """What is sent instead of the residuals of this loss."""
-        total, length = sensitivities(loss, self.clip)
-        scale = self.event(rounds).parameter * (total if self.noise == "laplace" else length)
+        each, length = sensitivities(loss, self.clip)
+        scale = self.event(rounds, loss).parameter * (each if self.noise == "laplace" else length)
         return NoisyResiduals(self.noise, scale, self.clip, rounds, source)
 
     def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
@@ -114,8 +114,8 @@ class GaussianResiduals(_NoiseOnResiduals):
         check_delta(self.delta)
         check_clip(self.clip)
 
-    def event(self, rounds: int) -> Event:
-        """The same for the ledger."""
+    def event(self, rounds: int, loss: Loss | None = None) -> Event:  # noqa: ARG002
+        """The same for the ledger: a round's entries lie on one length, however many they are."""
         return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, rounds), count=rounds)
 
 
@@ -140,26 +140,34 @@ class LaplaceResiduals(_NoiseOnResiduals):
             check_delta(self.delta)
         check_clip(self.clip)
 
-    def event(self, rounds: int) -> Event:
-        """The same for the ledger."""
-        return Event("laplace", laplace_multiplier(self.epsilon, self.delta, rounds), count=rounds)
+    def event(self, rounds: int, loss: Loss | None = None) -> Event:
+        """The same for the ledger: every entry that a label can change is a release of its own.
+
+        Taken together as one, they would cost the same epsilon at delta 0 and more at any other.
+        """
+        releases = rounds * (1 if loss is None else changed_entries(loss))
+        return Event("laplace", laplace_multiplier(self.epsilon, self.delta, releases), count=releases)
 
 
 def sensitivities(loss: Loss, clip: float) -> tuple[float, float]:
-    """By how much another label can change a row's clipped residual: sum of changes, and Euclidean length.
+    """By how much another label can change a row's clipped residual: each entry, and Euclidean length.
 
     >>> sensitivities(MultinomialLogLoss(3), 1.0)
-    (2.0, 1.4142135623730951)
+    (1.0, 1.4142135623730951)
     """
+    entries = changed_entries(loss)
+    each = 2 * clip if type(loss) is SquaredError else min(1.0, 2 * clip)
+    return each, math.sqrt(entries) * each
+
+
+def changed_entries(loss: Loss) -> int:
+    """How many entries of a row's residual another label can change."""
     if type(loss) is BinaryLogLoss:  # not a subclass, whose residuals may be larger
-        change = min(1.0, 2 * clip)
-        return change, change
-    if type(loss) is MultinomialLogLoss:  # one entry falls by at most 1, another rises
-        change = min(1.0, 2 * clip)
-        return 2 * change, math.sqrt(2) * change
+        return 1
+    if type(loss) is MultinomialLogLoss:  # one falls by at most 1, another rises
+        return 2
     if type(loss) is SquaredError:
-        outputs = loss.n_outputs
-        return 2 * clip * outputs, 2 * clip * math.sqrt(outputs)
+        return int(loss.n_outputs)
     raise InvalidOptionError(
         f"noise on every residual is known for squared error and log loss, not for {loss.name}"
     )

@@ -322,9 +322,8 @@ class LabelGuard:
                 disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
                 return protect(None, labels, options, seed=0)
             seen = protect(made.drawing_from(self._source()), labels, options, seed=0)
-            disclosure.charge(
-                version, disclosure.releases(), made.event(int(options.rounds)), disclosure.keys
-            )
+            event = made.event(int(options.rounds), labels.loss)
+            disclosure.charge(version, disclosure.releases(), event, disclosure.keys)
             assert seen.release is not None
             return replace(seen, release=KeptRelease(disclosure.folder, seen.release))
         except PrivacyError as error:
