@@ -164,7 +164,8 @@ def test_laplace_with_a_delta_uses_it(loss: Loss) -> None:
     source, rounds, epsilon, delta = Recording(), 24, 1.0, 1e-5
     release, output = LaplaceResiduals(epsilon, delta).release, np.zeros((1, loss.n_outputs))
     sent = [
-        release(loss, rounds, source)(loss.pseudo_residual(y, output), 1, "t", None) for y in possible(loss)
+        release(loss, rounds, source)(loss.pseudo_residual(y, output), 1, "assisted", None)
+        for y in possible(loss)
     ]
     # At output 0 a log loss moves each changed entry by 1, as far as it ever does.
     apart = max((np.abs(one - other).ravel() for one in sent for other in sent), key=lambda one: one.sum())
