@@ -1,7 +1,8 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do they
 cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns] [--seeds 20]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns | answers]
+    [--seeds 20]
     [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
@@ -27,6 +28,9 @@ stack, and the refit of in-sample values that came before it (fitted="in-sample"
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
+
+*answers*: the same from answers to residuals that the label holder has chosen to find them, as `gal join`
+tries it; median and best of six columns.
 """
 
 from __future__ import annotations
@@ -47,8 +51,10 @@ from sklearn.metrics import log_loss
 
 from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError
+from gal.engine.organization import Organization
 from gal.errors import MissingDataError
 from gal.evaluate.rehearsal import canary_leak
+from gal.models.registry import make_model
 from gal.privacy import GaussianResiduals, LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
 from gal.privacy.accounting.costs import LARGEST_EPSILON
 from gal.privacy.leakage import (
@@ -60,6 +66,7 @@ from gal.privacy.leakage import (
     columns_from_residuals,
     equivalent_epsilon,
 )
+from gal.privacy.leakage.own_columns import columns_told
 from gal.privacy.leakage.reconstruction import numbers_of
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
@@ -67,7 +74,7 @@ from gal_bench.data.splits import Split, per_seed
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack", "columns")
+PARTS, LATER = ("canaries", "paper"), ("stack", "columns", "answers")
 MODELS: dict[str, Any] = {
     "default": None,
     "ridge": Ridge(),
@@ -391,8 +398,47 @@ def judge_columns(run: Parallel) -> None:
         print(f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells))
 
 
+def answers(model: str, min_rows: int, noise: float) -> list[list[float]]:
+    """R2 of Diabetes' first six columns in the answers of who has them: honest, and chosen residuals."""
+    data, rng = find("Diabetes").X, np.random.default_rng(0)
+    organization = Organization("lab", data.iloc[:, :6], make_model("lab", model, {}))
+    found = columns_told(
+        organization,
+        10,
+        1,
+        fewest_weighted=min_rows,
+        as_sent=lambda sent: sent + rng.normal(scale=noise, size=sent.shape),
+    )
+    return [[one.honest.value for one in found.columns], [one.curious.value for one in found.columns]]
+
+
+def judge_answers(run: Parallel) -> None:
+    """What answers tell, by local model, where rows can be weighed away and where not, and with noise."""
+    models = ("linear", "tabular", "random_forest", "gradient_boosting")
+    settings = ((20, 0.0), (200, 0.0), (20, 1.0))
+    found = run(delayed(answers)(model, *one) for model in models for one in settings)
+    print(
+        "| local model | ordinary residuals | chosen | chosen, `min_rows = 200` | chosen, noise of size 1 |"
+    )
+    print("|---|---|---|---|---|")
+    for place, model in enumerate(models):
+        free, held, noisy = found[3 * place : 3 * place + 3]
+        scores = [f"{max(0, np.median(one)):.2f}, {max(0, *one):.2f}" for one in (*free, held[1], noisy[1])]
+        print(f"| {model} | {' | '.join(scores)} |")
+
+
 def _score(scores: Sequence[float]) -> str:
     return f"{np.mean(scores):.2f}({np.std(scores):.2f})"
+
+
+def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
+    """The parts that are only run when they are named."""
+    if chosen.part == "stack":
+        judge_stack(chosen, run)
+    elif chosen.part == "columns":
+        judge_columns(run)
+    else:
+        judge_answers(run)
 
 
 def main() -> None:
@@ -417,7 +463,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.part in LATER:
         with Parallel(n_jobs=chosen.jobs) as run:
-            judge_stack(chosen, run) if chosen.part == "stack" else judge_columns(run)
+            judge_later(chosen, run)
         return
     seeds, started = range(3 if chosen.quick else chosen.seeds), time.perf_counter()
     found: dict[str, list[dict[str, Any]]] = {"canaries": [], "paper": []}

@@ -6,16 +6,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table as RichTable
 
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import command_line
+from gal.cli.screen.printing import command_line, print_table
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
+
+if TYPE_CHECKING:
+    from gal.node.agreement.invitations import TaskTerms
+    from gal.privacy.leakage.own_columns import ToldByAnswers
 
 
 @dataclass(frozen=True)
@@ -241,10 +246,17 @@ def _option(text: str) -> tuple[str, Any]:
 def join_command(
     invitation: Annotated[Path, typer.Argument(help="The file that the label holder sent.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept the terms without being asked.")] = False,
+    measure: Annotated[
+        bool | None,
+        typer.Option(
+            help="Try on your own rows what your answers would tell of your columns.",
+            show_default="unless --yes",
+        ),
+    ] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the terms of a task, and take part if you accept them."""
+    """Read the terms of a task and what it would tell of your columns, and take part if you accept them."""
     from gal.node.admin.membership import join as register
     from gal.node.admin.membership import read_terms
     from gal.node.config.configuration import home_of
@@ -254,17 +266,49 @@ def join_command(
     screen = Console(soft_wrap=True, highlight=False, stderr=as_json)
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
+    told = _measured(folder, terms, screen) if measure or (measure is None and not yes) else None
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
         screen.print("Not joined.")
         raise typer.Exit(1)
     register(folder, terms, peer)
     if as_json:
-        typer.echo(json.dumps({"task": terms.task, "name": terms.name, "label_holder": peer}))
+        said = {"task": terms.task, "name": terms.name, "label_holder": peer}
+        typer.echo(json.dumps(said | ({} if told is None else {"told": told.to_json()})))
         return
     screen.print(
         f"Joined [bold]{escape(terms.name)}[/] of {escape(peer)}. A running node takes part at once; "
         "otherwise: gal serve"
     )
+
+
+def _measured(home: Path, terms: TaskTerms, screen: Console) -> ToldByAnswers | None:
+    """What answers would tell, tried and printed; None where there are too few rows to try it on."""
+    from gal.node.admin.answers_preview import preview_answers
+
+    try:
+        with screen.status("Trying on your own rows what your answers would tell of your columns ..."):
+            told = preview_answers(home, terms)
+    except InvalidInputError as error:
+        screen.print(f"[yellow]Not measured: {escape(str(error))}[/]")
+        return None
+    table = RichTable("column", "ordinary residuals", "chosen residuals")
+    for one in told.columns:
+        table.add_row(escape(one.column), *(_share(each.value) for each in (one.honest, one.curious)))
+    screen.print(
+        f"What your answers would tell her of your columns, tried on {told.n_rows} of your rows, "
+        f"{told.n_known} of which she knows, in {told.rounds} rounds with your model, policy and noise (0: "
+        "nothing, 1: all of it). Chosen: she sends what she knows of those rows as their residuals."
+    )
+    print_table(table, screen)
+    screen.print(
+        "Less is told with privacy.answer_noise, and with a policy.min_rows above the number of rows that "
+        "she can know; policy.rounds_per_label_holder ends it."
+    )
+    return told
+
+
+def _share(value: float) -> str:
+    return f"{max(0.0, value):.2f}"
 
 
 def leave_command(task: TaskName, home: Home = None, as_json: AsJson = False) -> None:

@@ -223,6 +223,11 @@ class RequestChecks:
             folded = version.fewest_crossed if beyond else version.fewest
             self._limits.check_fit(min(counted, folded) if part is None else counted, round)
             self._limits.check_residual(_narrowest(arrays["residual"], weight) / SHARE_BY_RESIDUAL, round)
+            if part is None:
+                limit = self._policy.rounds_per_label_holder
+                self._limits.check_rounds_left(
+                    self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
+                )
 
     def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""

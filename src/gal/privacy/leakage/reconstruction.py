@@ -160,7 +160,7 @@ def _reconstructed(
     """Each column of ``views`` with and without the messages, which may be read in several ways. A straight
     and a curved ridge are tried; cross-validation on the known rows chooses for each column.
     """
-    read = {name: _as_numbers(view) for name, view in views.items()}
+    read = {name: columns_as_numbers(view) for name, view in views.items()}
     columns = np.hstack([values for values, _, _ in read.values()])
     readings = [np.hstack([own, one]) for one in messages]
     made = [_guessed(readings, columns, known), _guessed([own], columns, known)]
@@ -177,13 +177,21 @@ def _reconstructed(
     return found
 
 
+def explained_columns(view: Any, guessed: Floats, known: Mask, rng: np.random.Generator) -> list[Explained]:
+    """How much of each column of a view a guess has that is in the form of `columns_as_numbers`."""
+    truth, places, _ = columns_as_numbers(view)
+    hidden = int((~known).sum())
+    resamples = rng.integers(0, hidden, (RESAMPLES, hidden))
+    return [_explained(truth[~known][:, at], guessed[~known][:, at], resamples) for at in places]
+
+
 def numbers_of(table: Any) -> Floats:
     """A table of any columns as standardised numbers and one-hot categories, without missing values."""
     encoder = TableEncoder().fit(as_table(table))
     return encoder.wide(encoder.codes(as_table(table)))
 
 
-def _as_numbers(view: Any) -> tuple[Floats, list[slice], list[str]]:
+def columns_as_numbers(view: Any) -> tuple[Floats, list[slice], list[str]]:
     """Columns as numbers (categories one-hot), where each of the view's columns is in
     them, and what they are called.
     """
@@ -221,7 +229,7 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> Floats
     tables = [inputs for inputs in readings if inputs.shape[1]]
     tries = [(model, inputs) for inputs in tables for model in (straight, curved)]
     news = [(straight, _what_is_new(inputs, least)) for inputs in tables for least in ROUNDING]
-    for model, table in [*news, *tries]:
+    for model, table in [*((model, new) for model, new in news if new.shape[1]), *tries]:
         left_out = cross_val_predict(model, table[known], target, cv=folds).reshape(target.shape)
         errors.append(np.square(left_out - target).sum(axis=0))
         made.append(np.asarray(model.fit(table[known], target).predict(table)).reshape(columns.shape))

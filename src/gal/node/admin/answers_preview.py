@@ -1,0 +1,59 @@
+"""What a task would tell of this organization's columns, tried on its own rows before it joins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gal.engine.organization import Organization
+from gal.errors import InvalidInputError
+from gal.models.registry import make_model
+from gal.node.agreement.invitations import TaskTerms
+from gal.node.config.configuration import NodeConfiguration, read_configuration
+from gal.node.config.policy import PolicyLimits
+from gal.node.source.data import read_source, view_of_table
+from gal.node.work.answer_noise import answer_noise, noise_facts
+from gal.privacy.leakage.own_columns import ToldByAnswers, columns_told
+
+ROWS = 500
+"""Of the source are tried: with more of them answers tell a little more, and it takes longer."""
+
+KNOWN = 50
+"""Rows whose columns the label holder is taken to know."""
+
+LONGEST = 20
+"""Rounds that are tried, at most."""
+
+
+def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: int = 0) -> ToldByAnswers:
+    """Both label holders of `columns_told`, at these terms and with this node's model, policy and noise."""
+    configuration = read_configuration(home)
+    organization = _on_some_rows(configuration, seed)
+    limits, noise = PolicyLimits(configuration.name, configuration.policy), noise_facts(configuration)
+    added = None if noise is None else answer_noise(noise)
+    return columns_told(
+        organization,
+        min(terms.rounds, LONGEST),
+        terms.outputs,
+        n_known=known,
+        fewest_weighted=configuration.policy.min_rows,
+        as_sent=lambda values: limits.rounded(values if added is None else added(values)),
+        seed=seed,
+    )
+
+
+def _on_some_rows(configuration: NodeConfiguration, seed: int) -> Organization:
+    """This organization with at most so many rows of its source, drawn by chance."""
+    table, chosen = read_source(configuration), configuration.model
+    if len(table) < 2 * KNOWN:
+        raise InvalidInputError(
+            f"organization {configuration.name!r} has {len(table)} rows: what answers tell is measured on "
+            f"{2 * KNOWN} or more"
+        )
+    taken = np.random.default_rng(seed).permutation(len(table))[:ROWS]
+    view = view_of_table(table, taken)
+    named = view if isinstance(view, pd.DataFrame) else pd.DataFrame(view, columns=list(table.features))
+    model = make_model(configuration.name, chosen.use, chosen.options)
+    return Organization(configuration.name, named, model, local_loss=chosen.local_loss)

@@ -1,0 +1,44 @@
+"""How many rounds an organization answers for one label holder, over all its tasks and versions."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from gal.errors import RefusedError
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.request_checks import RequestChecks
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.policy import Policy
+from gal.node.store.audit import utc_now
+from gal.node.store.state import State
+from gal.protocol import Message
+
+VERSION = {"rounds": 9, "without": (30,), "n_fit": 30, "n_outputs": 1, "fewest": 30}
+
+
+def asked(task: str, peer: str = "clinic", part: int | None = None) -> IncomingRequest:
+    residual = np.ones((30, 1), dtype=np.float32)
+    fields = {"round": 1, "part": part}
+    return IncomingRequest(peer, Message("fit", task * 32, 1, "x", fields, {"residual": residual}), b"", "")
+
+
+def test_they_are_counted_over_tasks_and_restarts(tmp_path: Path) -> None:
+    version = cast(Any, type("V", (), VERSION))
+    configuration = NodeConfiguration(name="lab", policy=Policy(rounds_per_label_holder=3), home=tmp_path)
+    with closing(State(tmp_path)) as state:
+        checks = RequestChecks(configuration, state, utc_now)
+        for task in ("a", "b"):
+            checks.fit(asked(task), version)
+            checks.fit(asked(task, part=0), version)  # says nothing new of a row
+    with closing(State(tmp_path)) as state:
+        checks = RequestChecks(configuration, state, utc_now)
+        checks.fit(asked("c"), version)
+        with pytest.raises(RefusedError, match=r"answers 3 rounds.*'rounds_per_label_holder'") as refused:
+            checks.fit(asked("c"), version)
+        assert refused.value.code == "rounds-spent"
+        checks.fit(asked("d", peer="shop"), version)

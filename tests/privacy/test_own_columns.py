@@ -1,0 +1,71 @@
+"""What answers tell of columns, to an honest and to a curious label holder, with models that differ in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeRegressor
+
+from gal.engine.organization import Organization
+from gal.errors import InvalidInputError
+from gal.privacy.leakage.own_columns import ToldByAnswers, columns_told
+
+N = 300
+
+
+def view() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"age": rng.normal(size=N), "town": pd.Categorical(rng.choice(list("ab"), N))})
+
+
+def told(model: Any, **how: Any) -> ToldByAnswers:
+    encoded = view().assign(town=lambda one: one["town"].cat.codes.astype(float))
+    return columns_told(Organization("lab", encoded, model), 4, 1, n_known=40, **how)
+
+
+def values(found: ToldByAnswers) -> dict[str, tuple[float, float]]:
+    return {one.column: (one.honest.value, one.curious.value) for one in found.columns}
+
+
+def test_linear_answers_tell_everything() -> None:
+    found = values(told(Ridge(1e-3)))
+    assert min(min(each) for each in found.values()) > 0.99
+
+
+def test_a_tree_tells_little_until_residuals_are_chosen() -> None:
+    found = values(told(DecisionTreeRegressor(min_samples_leaf=2, random_state=0)))
+    assert found["age"][0] < 0.5
+    assert found["age"][1] > 0.9
+
+
+def test_where_rows_cannot_be_weighed_away_it_tells_less() -> None:
+    model = DecisionTreeRegressor(min_samples_leaf=2, random_state=0)
+    free, held = values(told(model)), values(told(model, fewest_weighted=100))
+    assert held["age"][1] < free["age"][1] - 0.3
+
+
+def test_a_constant_tells_nothing() -> None:
+    found = values(told(DummyRegressor()))
+    assert max(max(each) for each in found.values()) < 0.05
+
+
+def test_what_leaves_counts() -> None:
+    noise = np.random.default_rng(1)
+    found = values(told(Ridge(1e-3), as_sent=lambda sent: sent + noise.normal(scale=20, size=sent.shape)))
+    assert max(max(each) for each in found.values()) < 0.2
+
+
+def test_in_plain_values() -> None:
+    found = told(DummyRegressor()).to_json()
+    assert (found["n_rows"], found["n_known"], found["rounds"], found["outputs"]) == (N, 40, 4, 1)
+    assert [one["column"] for one in found["columns"]] == ["age", "town"]
+
+
+def test_some_rows_are_known_and_others_are_not() -> None:
+    with pytest.raises(InvalidInputError, match="between 10 and 290"):
+        columns_told(Organization("lab", view(), None), 4, 1, n_known=295)
