@@ -17,6 +17,7 @@ from gal.core.line_search import (
     BoundedSearch,
     ConstantRate,
     ExactSearch,
+    HalfSearch,
     LBFGSSearch,
     Line,
     ReleasedStep,
@@ -142,6 +143,14 @@ def test_a_slope_that_is_nowhere_finite_leaves_the_output_alone() -> None:
     assert ExactSearch()(Line(broken, np.ones((3, 1)), np.zeros((3, 1)), np.ones((3, 1)))) == 0
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_steps_are_half_of_the_exact_one_and_still_lower_the_loss(name: str) -> None:
+    line = line_of(LOSSES[name], 3)
+    rate = line_search("half")(line, round=2, scale=3.0)
+    assert rate == ExactSearch()(line) / 2
+    assert rate == 0 or line.value(rate) < line.value(0.0)
+
+
 @given(seed=st.integers(0, 1000), round=st.integers(1, 500), scale=st.sampled_from([1e-3, 1.0, 1e3]))
 @settings(max_examples=40, deadline=None)
 def test_bounded_rates_obey_theorem_1(seed: int, round: int, scale: float) -> None:
@@ -246,10 +255,11 @@ def test_methods_by_name() -> None:
     assert line_search("exact") == ExactSearch()
     assert line_search("lbfgs") == LBFGSSearch()
     assert line_search("bounded") == BoundedSearch()
+    assert line_search("half") == HalfSearch()
     assert line_search(0.5) == ConstantRate(0.5)
     own = ExactSearch(tolerance=1e-3)
     assert line_search(own) is own
-    with pytest.raises(InvalidOptionError, match="exact, bounded, constant, lbfgs, got 'newton'"):
+    with pytest.raises(InvalidOptionError, match="exact, half, bounded, constant, lbfgs, got 'newton'"):
         line_search("newton")
     with pytest.raises(InvalidOptionError, match="a name or a rate, got True"):
         line_search(True)

@@ -204,7 +204,7 @@ def test_blank_cells_say_so_beside_the_papers_figure() -> None:
 def test_blank_cells_are_empty_in_csv() -> None:
     run = some_of_images()
     lines = lines_of(run)
-    assert len(lines) == len(every_figure(run)) == 76
+    assert len(lines) == len(every_figure(run)) == 78
     done = [line for line in lines if line["seeds"] != "0"]
     assert {(line["row"], line["organizations"], line["seeds"]) for line in done} == {
         ("GAL", "8", "2"),
@@ -336,12 +336,12 @@ def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest
     assert seen == []
     assert figures_of(blank) == []
     [full] = run_tables([small()], cache, Sources(), deep_sets=["MNIST"])
-    assert len(seen) == len(figures_of(full)) == 16
+    assert len(seen) == len(figures_of(full)) == 17
     assert seen[0].method == "gal"
     counts: list[tuple[int, int]] = []
     run_tables([small()], cache, Sources(), on_run=lambda done, total, _: counts.append((done, total)))
-    assert counts == [(16, 16)]
-    assert len(seen) == 16
+    assert counts == [(17, 17)]
+    assert len(seen) == 17
 
 
 def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_is_left_to_run(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     left = left_to_run([small(), read_tables()["scale"]], cache, DEEP_SETS)
-    assert len(left) == 16
+    assert len(left) == 17
     cache.put(left[0], made_up(left[0]))
     assert left_to_run([small()], cache, DEEP_SETS) == left[1:]
     assert left_to_run([small()], cache, ["CIFAR10"]) == []
@@ -405,7 +405,7 @@ def test_a_blank_table_from_the_command(tmp_path: Path) -> None:
     assert "Nothing here was run yet" in " ".join(result.output.split())
     assert "not run" in (tmp_path / "images.md").read_text(encoding="utf-8")
     [facts] = json.loads(bench("images", "--results", str(tmp_path), "--json").stdout)
-    assert len(facts["figures"]) == 76
+    assert len(facts["figures"]) == 78
     assert all(one["final"] == [] and one["verdict"] == "" for one in facts["figures"])
     assert {one["seeds"] for one in facts["figures"]} == {1, 4}
 

@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 
 import torch
 
+from gal.engine import task_making
 from gal.models.deep import (
     SharedBodyModel,
     ShiftAndFlip,
@@ -146,6 +147,26 @@ FACTS = {
     "sent",
     "received",
 }
+
+
+# --- the task
+
+
+def test_images_are_neither_bent_nor_crossed_however_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on by default in large tables would train dozens of networks more."""
+    made = []
+
+    def noted(*given: Any, **options: Any) -> Any:
+        made.append(real(*given, **options))
+        return made[-1]
+
+    real = task_making.make_task
+    monkeypatch.setattr(task_making, "LARGE", 50)
+    monkeypatch.setattr(deep_cells, "make_task", noted)
+    run(options=WITHOUT, rounds=1)
+    assert len(made[0].rows.validation) > 0
+    assert made[0].crossing is None
+    assert not made[0].curved
 
 
 # --- every method

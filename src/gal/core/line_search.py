@@ -107,6 +107,18 @@ class ExactSearch:
 
 
 @dataclass(frozen=True)
+class HalfSearch:
+    """Half of the exact rate: more is left to fit for the rounds that follow.
+
+    Networks fit their residual almost exactly, so that after a whole step the next residual is what
+    chance left of it. Shrinkage is what boosting calls this.
+    """
+
+    def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:
+        return ExactSearch()(line, round=round, scale=scale) / 2
+
+
+@dataclass(frozen=True)
 class BoundedSearch:
     """Theorem 1's rates: the exact one, cut to ``|eta| <= first / round**power``.
 
@@ -207,6 +219,7 @@ def line_search(method: str | float | LineSearch) -> LineSearch:
     if isinstance(method, str):
         names: dict[str, LineSearch] = {
             "exact": ExactSearch(),
+            "half": HalfSearch(),
             "bounded": BoundedSearch(),
             "constant": ConstantRate(),
             "lbfgs": LBFGSSearch(),

@@ -84,7 +84,7 @@ def make_task(
     protected = private or release is not None
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
     members = () if release is not None else sorted(set(organizations) - set(moving))
-    crossing = _crossing(options, labels, rows, members, n_jobs, private=private)
+    crossing = _crossing(options, labels, rows, members, n_jobs, private=private, tables=tables)
     return Task(
         y=labels.y,
         loss=labels.loss,
@@ -141,11 +141,13 @@ def _crossing(
     n_jobs: int | None,
     *,
     private: bool,
+    tables: bool,
 ) -> Interactions | None:
     """How residuals are crossed after the rounds; None where they are not, as with noise on residuals.
 
     It needs validation rows to say whether it helps, two organizations whose models stand still, and a loss
-    that the label holder's own model knows. With noisy labels nothing judges: it is done on request.
+    that the label holder's own model knows. With noisy labels nothing judges: it is done on request. So it is
+    with images and series, where each of the many fits trains a network.
     """
     wanted = options.interactions
     judged = private or (len(rows.validation) > 0 and closes(labels.loss))
@@ -159,7 +161,7 @@ def _crossing(
         return Interactions(int(wanted), n_jobs, private=private)
     size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * SIGNS
     tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
-    possible = judged and not private and len(members) > 1
+    possible = judged and tables and not private and len(members) > 1
     return Interactions(SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
 
 

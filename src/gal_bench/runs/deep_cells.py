@@ -228,6 +228,7 @@ class _Run:
             else next(iter(members)),
             label_holder_loss=None,
             moving=[name for name, one in members.items() if one.moves],
+            tables=all(one.is_table for one in members.values()),
             seed=self.cell.seed,
         )
         if self.cell.method == "assisted_learning":
