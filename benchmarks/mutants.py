@@ -23,7 +23,7 @@ import tempfile
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -134,9 +134,10 @@ def mutants(source: str) -> Iterator[Mutant]:
     places = {
         node: (part, place) for part, one in enumerate(tree.body) for place, node in enumerate(ast.walk(one))
     }
+    written = [_written(one, source.splitlines()) for one in tree.body]
     for original in _nodes(tree):
         part, place = places[original]
-        changed = ast.parse(source).body[part]  # sooner done than a copy
+        changed = ast.parse(written[part]).body[0]  # sooner done than a copy
         node: Any = next(islice(ast.walk(changed), place, None))
         before = ast.unparse(node).split("\n")[0]
         _change(node)
@@ -145,8 +146,14 @@ def mutants(source: str) -> Iterator[Mutant]:
         lines = zip(text.splitlines(), parts[part].splitlines(), strict=True)
         (line,) = [new for new, old in lines if new != old]
         line = change if line.strip() in {"if False:", "elif False:"} else line.strip()
-        statement = min((one for one in statements if node.lineno in one), key=len)
+        statement = min((one for one in statements if original.lineno in one), key=len)
         yield Mutant(statement, change, line, "\n".join([*parts[:part], text, *parts[part + 1 :]]))
+
+
+def _written(statement: ast.stmt, lines: Sequence[str]) -> str:
+    """The lines of a statement at the top of a file, with its decorators."""
+    first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    return "\n".join(lines[first - 1 : statement.end_lineno])
 
 
 def _statements(tree: ast.AST) -> list[range]:

@@ -62,6 +62,16 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
 
 
+@pytest.fixture(scope="module")
+def weak_attackers() -> Iterator[None]:
+    """Few trees, folds and readings for attackers, where not how good these are is looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
+        patch.setattr("gal.privacy.leakage.reconstruction.FOLDS", 2)
+        patch.setattr("gal.privacy.leakage.reconstruction.ROUNDING", (1e-4,))
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--no-skips",

@@ -30,6 +30,8 @@ ROUNDS = 3
 SEED = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
 """What the estimators draw from random_state=0."""
 PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"]}
+MANY = 600
+"""Rows that are many here: how many are many is a number of its own, and all ways must read the same one."""
 Columns = dict[str, Any]
 
 
@@ -118,10 +120,10 @@ TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "dates": (dates, number, 150),
     "dates and times": (moments, three, 200),
     "truths and a constant": (truths, number, 150),
-    "many rows, closed": (numbers, number, 2100),
-    "many rows with dates, three classes, closed": (dates, three, 2100),
-    "many rows with gaps, yes and no, closed": (gaps, yes_no, 2100),
-    "many rows, crossed and closed": (numbers, product, 2100),
+    "many rows, closed": (numbers, number, MANY),
+    "many rows with dates, three classes, closed": (dates, three, MANY),
+    "many rows with gaps, yes and no, closed": (gaps, yes_no, MANY),
+    "many rows, crossed and closed": (numbers, product, MANY),
 }
 
 
@@ -192,6 +194,7 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = 4 if "crossed" in name else 1  # enough to compare, and less time
     monkeypatch.setattr("gal.engine.task_making.SIGNS", signs)
+    monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
     table, y = made(name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

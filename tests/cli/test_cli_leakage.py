@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,7 @@ bank = { columns = ["income"], model = "ridge" }
 shop = { columns = ["basket", "age"], model = "ridge" }
 """
 
-
-@pytest.fixture(autouse=True, scope="module")
-def few_trees() -> Iterator[None]:
-    """A forest of an attacker takes most of the time, and is as good as others here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
-        yield
+pytestmark = pytest.mark.usefixtures("weak_attackers")
 
 
 @pytest.fixture

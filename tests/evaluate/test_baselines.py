@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -25,8 +24,6 @@ from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionErro
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.late import LateAverageRegressor
 from gal.evaluate.baselines.late_paper import Layer
-from gal.evaluate.baselines.pooled import BOOSTERS, MOST, NAMES
-from gal.extras import is_installed
 from gal.models import PaperLinear
 from small_tables import PARTS, Counter, Raising, Spoiled, health, ill, stages
 
@@ -173,109 +170,6 @@ def test_the_papers_layers_start_as_wide_as_the_whole_table() -> None:
     for name in ("alone", "gal", "assisted_learning"):
         model = make(name, local_models=None, preset="paper").fit(X, y)
         assert model._organizations["bank"].model.init_features == 4, name
-
-
-# --- pooled
-
-
-def test_pooled_takes_the_linear_model_for_a_line() -> None:
-    X, y = health(200)
-    model = make("pooled").fit(X, y)
-    assert model.chosen_ == "linear model"
-    assert set(model.losses_) == set(NAMES) - set(BOOSTERS)
-    assert min(model.losses_, key=lambda name: model.losses_[name]) == model.chosen_
-
-
-def xor(seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    rng = np.random.default_rng(seed)
-    X = pd.DataFrame(rng.uniform(-1, 1, size=(300, 4)), columns=COLUMNS)
-    return X, ((X["income"] > 0) != (X["sugar"] > 0)).to_numpy()
-
-
-def test_pooled_takes_trees_for_a_chessboard() -> None:
-    X, y = xor()
-    trees = {"histogram gradient boosting", "random forest"}
-    assert make("pooled").fit(X, 10.0 * y).chosen_ in trees
-    model = make("pooled", classes=True).fit(X, y)
-    assert model.chosen_ in trees
-    fresh, truth = xor(seed=1)
-    assert (model.predict(fresh) == truth).mean() > 0.9
-
-
-def test_pooled_losses_are_what_they_say() -> None:
-    X, y = health(200)
-    halves = make("pooled").fit(X, y).losses_
-    absolute = make("pooled", loss="absolute_error").fit(X, y).losses_
-    # Gaussian errors of size s: half a square is s^2 / 2, an absolute error s * sqrt(2 / pi).
-    spread = np.sqrt(2 * halves["linear model"])
-    assert absolute["linear model"] == pytest.approx(spread * np.sqrt(2 / np.pi), rel=0.1)
-    assert spread == pytest.approx(0.3, rel=0.2)
-    by_paper = make("pooled", preset="paper").fit(X, y).losses_
-    assert by_paper == absolute
-
-
-def test_pooled_log_loss_of_a_class_that_a_part_lacks() -> None:
-    X, y = stages(60)
-    y = y.copy()
-    y[7] = "rare"
-    model = make("pooled", classes=True).fit(X, y)
-    assert np.isfinite(list(model.losses_.values())).all()
-    assert "support vector machine" not in model.losses_  # it could not tell the probability of one row
-    assert model.predict_proba(X).shape == (60, 4)
-
-
-def test_pooled_mixed_table_with_gaps() -> None:
-    X, y = health(200)
-    mixed = X.assign(debt=np.where(X["debt"] > 0, "much", "little"), sugar=X["sugar"].where(X["sugar"] < 1.5))
-    mixed.loc[3, "debt"] = None
-    for only in set(NAMES) - set(BOOSTERS):
-        model = make("pooled", candidates=[only]).fit(mixed, y)
-        assert (model.chosen_, model.losses_) == (only, {})
-        assert model.score(mixed, y) > 0.6
-    changed = mixed.assign(debt="unheard of")
-    assert np.isfinite(model.predict(changed)).all()
-
-
-def test_pooled_large_table_holds_a_fifth_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["gal.evaluate.baselines.pooled"]  # its name also is the method's
-    monkeypatch.setattr(module, "SMALL", 100)
-    monkeypatch.setattr(module, "ENOUGH", 200)
-    X, y = health(300)
-    model = make("pooled").fit(X, y)
-    assert model.chosen_ == "linear model"
-    assert "support vector machine" not in model.losses_
-    assert model.model_.n_features_in_ == model.encoder_.width
-
-
-@pytest.mark.parametrize("name", [name for name, package in BOOSTERS.items() if is_installed(package)])
-@pytest.mark.parametrize("classes", [False, True])
-def test_pooled_boosters_stop_early_and_take_mixed_tables(name: str, classes: bool) -> None:
-    X, y = ill(2000) if classes else health(2000)
-    mixed = X.assign(debt=np.where(X["debt"] > 0, "much", "little"), sugar=X["sugar"].where(X["sugar"] < 1.5))
-    model = make("pooled", classes=classes, candidates=[name]).fit(mixed, y)
-    assert model.chosen_ == name
-    assert model.score(mixed, y) > 0.6
-    inner = model.model_.model_
-    assert 0 < (inner.best_iteration_ if name == "LightGBM" else inner.best_iteration) < MOST - 1
-    with pytest.raises(InvalidOptionError, match="tables of at least 2000 rows"):
-        make("pooled", classes=classes, candidates=[name]).fit(mixed[:300], y[:300])
-
-
-def test_pooled_tries_boosters_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["gal.evaluate.baselines.pooled"]
-    monkeypatch.setattr(module, "is_installed", lambda package: False)
-    X, y = health(2000)
-    few = make("pooled").fit(X, y)
-    assert not set(BOOSTERS) & set(few.losses_)
-
-
-def test_pooled_several_outputs_and_unknown_candidates() -> None:
-    X, y = health()
-    both = np.column_stack([y, X["debt"]])
-    model = make("pooled").fit(X, both)
-    assert model.predict(X).shape == both.shape
-    with pytest.raises(InvalidOptionError, match="candidates must be some of linear model"):
-        make("pooled", candidates=["magic"]).fit(X, y)
 
 
 # --- late fusion

@@ -71,7 +71,7 @@ LONG = {"improvements", "uci", "local-losses", "noise", "rates"}
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in SMALL]
 )
-def test_a_tiny_version_of_every_table(name: str, tmp_path: Path) -> None:
+def test_a_tiny_version_of_every_table(name: str, tmp_path: Path, weak_attackers: None) -> None:
     table = tiny(name)
     [run] = run_tables([table], Cache(tmp_path / "cache"), sources(), n_jobs=1)
     figures = figures_of(run)
@@ -120,7 +120,7 @@ def test_a_tiny_version_of_the_scale_table(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_same_cell_gives_the_same_outcome() -> None:
-    cell = Cell("Wine", 4, "per seed", 1, models=("GB", "SVM"), rounds=2, disturbance="answers", sigma=1.0)
+    cell = Cell("Wine", 2, "per seed", 1, models=("GB", "SVM"), rounds=2, disturbance="answers", sigma=1.0)
     one, other = run_cell(cell, Sources()), run_cell(cell, Sources())
     assert one.scores == other.scores
     assert one.weights == other.weights
@@ -214,15 +214,22 @@ def test_two_models_go_to_half_of_the_organizations_each() -> None:
 # --- the cache
 
 
-def test_an_interrupted_bench_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_bench_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
     cache = Cache(tmp_path)
-    seen: list[str] = []
+    ran: list[str] = []
+
+    def noted(cell: Cell, sources: Sources) -> Outcome:
+        ran.append(repr(cell))
+        return Outcome("accuracy", [1.0], [], [], None, "a", "")
 
     def stop_after_three(done: int, total: int, what: str) -> None:
-        seen.append(what)
         if done == 3:
             raise KeyboardInterrupt
+
+    monkeypatch.setattr(running_module, "run_cell", noted)
 
     with pytest.raises(KeyboardInterrupt):
         run_tables([table], cache, Sources(), n_jobs=1, on_run=stop_after_three)
@@ -233,6 +240,7 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert counts[0][0] == 3
     assert counts[-1] == (counts[-1][1], counts[-1][1])
     assert len(counts) == 1 + counts[-1][1] - 3
+    assert len(ran) == len(set(ran)) == counts[-1][1]
 
 
 def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,8 @@ from gal.privacy import Cost, LaplaceLabels, PaperLaplace, RandomisedResponse
 from gal.privacy.leakage import best_guess
 
 PARTS = {"clinic": ["a"], "lab": ["b", "c"]}
+pytestmark = pytest.mark.usefixtures("weak_attackers")
 QUICK: dict[str, Any] = {"local_models": Ridge(), "rounds": 2, "cross_validation": 0}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_trees() -> Iterator[None]:
-    """A forest of an attacker takes most of the time, and is as good as others here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
-        yield
 
 
 def table(n: int = 160) -> tuple[pd.DataFrame, Any]:
@@ -43,7 +35,7 @@ def small(mechanisms: dict[str, Any], **options: Any) -> list[Rehearsal]:
 
 
 @pytest.fixture(scope="module")
-def compared() -> list[Rehearsal]:
+def compared(weak_attackers: None) -> list[Rehearsal]:
     return small(
         {"none": None, "randomised-response epsilon 1": RandomisedResponse(1.0, ["no", "yes"])}, seeds=(0, 1)
     )

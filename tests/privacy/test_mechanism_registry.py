@@ -110,8 +110,9 @@ class TestMadeUp:
         assert f"{NAME} (epsilon 1, once" in again.sentence()
         assert "the weather changed some labels" in again.sentence()
 
-    def test_in_a_rehearsal_by_name_and_in_a_comparison(self, table: str, monkeypatch: Any) -> None:
-        monkeypatch.setattr("gal.privacy.leakage.attacks.TREES", 5)
+    def test_in_a_rehearsal_by_name_and_in_a_comparison(
+        self, table: str, weak_attackers: None, monkeypatch: Any
+    ) -> None:
         common = ("leakage", table, "--target", "bought", "--rounds", "1", "--json")
         result = gal(*common, "--privacy", NAME, "--epsilon", "1")
         assert result.exit_code == 0, result.output

@@ -108,7 +108,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"validation_fraction": 0.2},
     {"cross_validation": 3},
     {"preset": "paper"},
-    {"fully_corrective": True, "plateau": 0.01},
+    {"fully_corrective": True, "plateau": 0.01, "rounds": 4},
 ]
 
 
@@ -121,7 +121,8 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
     heard = []
     for labels in (y, other, np.zeros_like(y)):
         sent = Sent()
-        model = classifier(RandomisedResponse(1.0, CLASSES, Fixed()), on_message=sent, **options)
+        how = {"rounds": 2} | options
+        model = classifier(RandomisedResponse(1.0, CLASSES, Fixed()), on_message=sent, **how)
         model.fit(X, labels)
         told = plain(model.shares_), model.contributions_  # a partner may be told what it earned
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, model.traffic_, told))
@@ -183,12 +184,13 @@ def test_a_tasks_seed_does_not_fix_production_noise() -> None:
     pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
     X, y = table()
     first, second = Sent(), Sent()
+    once: dict[str, Any] = {"random_state": 7, "rounds": 1, "cross_validation": 0}
     for sent in (first, second):
-        classifier(RandomisedResponse(1.0, CLASSES), on_message=sent, random_state=7).fit(X, y)
+        classifier(RandomisedResponse(1.0, CLASSES), on_message=sent, **once).fit(X, y)
     assert first.traffic[0] != second.traffic[0]
     again = [Sent(), Sent()]
     for sent in again:
-        classifier(GaussianResiduals(2.0, 1e-5, classes=CLASSES), on_message=sent, random_state=7).fit(X, y)
+        classifier(GaussianResiduals(2.0, 1e-5, classes=CLASSES), on_message=sent, **once).fit(X, y)
     assert again[0].traffic[0] != again[1].traffic[0]
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from gal.node.work.local_work import LocalWork
+from patience import LONGEST, patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
 OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.0}
@@ -52,11 +53,13 @@ def ward_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return make
 
 
-def predict(network: Network, folder: Path, rows: slice = slice(None)) -> dict[str, Any]:
+def predict(
+    network: Network, folder: Path, rows: slice = slice(None), *, join: float = patient(20.0)
+) -> dict[str, Any]:
     table = network.tables["clinic"][[ROW_ID]].iloc[rows]
     table.to_csv(folder / "new.csv", index=False)
     network.holder.predictor.close()  # each test begins with no bad name
-    return network.holder.predict_file("risk", folder / "new.csv", join=20.0)
+    return network.holder.predict_file("risk", folder / "new.csv", join=join)
 
 
 def rmse(network: Network, found: dict[str, Any]) -> float:
@@ -69,10 +72,14 @@ def rmse(network: Network, found: dict[str, Any]) -> float:
 def test_no_more_harm_than_missing(
     network: Network, tmp_path: Path, ward_says: Callable[[float], None], factor: float
 ) -> None:
+    record = network.nodes["clinic"].state.find_task("risk")
+    assistants = network.nodes["clinic"].assistants
     network.stop("ward")
-    missing = predict(network, tmp_path)
+    assert assistants.wait_for(lambda: "ward" not in assistants.present(record.id), LONGEST)
+    missing = predict(network, tmp_path, join=0.0)
+    assert set(missing["missing"]) == {"ward"}
     network.start("ward")
-    network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
+    network.wait_until_joined(record)
     ward_says(factor)
     found = predict(network, tmp_path)
     assert rmse(network, found) == rmse(network, missing)

@@ -33,63 +33,26 @@ from gal.node.config.configuration import Privacy as NodePrivacy
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
-from gal.node.store.stored_versions import LearnedVersion
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import row_keys
 from gal.protocol import decode
-from small_network import LABEL, ROW_ID, Network, exact, numbers, running
-
-N = 60
-EPSILON = 1.0
-SUBJECT = f"labels: {LABEL}"
-
-RESPONSE = LabelPrivacy("randomised-response", EPSILON, classes=("no", "yes"))
-LAPLACE = LabelPrivacy("laplace-labels", EPSILON, lower=-10.0, upper=10.0)
-RESIDUALS = LabelPrivacy("laplace-residuals", 20.0, classes=("no", "yes"))
-NUMBERS = LabelPrivacy("laplace-residuals", 20.0)
-MECHANISMS = {
-    "randomised-response": RESPONSE,
-    "laplace-labels": LAPLACE,
-    "laplace-residuals": RESIDUALS,
-    "laplace-residuals of numbers": NUMBERS,
-}
-
-
-class FixedNoise:
-    """Looks secure, and gives the same noisy values whatever the labels are;
-    counts the values that it gave.
-    """
-
-    secure = True
-
-    def __init__(self, seed: int = 0) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.drawn: list[int] = []
-
-    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
-        """Codes (n,) from nowhere."""
-        self.drawn.append(len(codes))
-        return self.rng.integers(0, n_classes, len(codes))
-
-    def laplace(self, values: Any, scale: float) -> Any:
-        """Numbers from nowhere, same shape."""
-        self.drawn.append(len(values))
-        return self.rng.normal(size=values.shape)
-
-    gaussian = laplace
-
-
-def labelled(classes: bool = True, seed: int = 0) -> dict[str, pd.DataFrame]:
-    """Tables of which the first has labels that follow from all columns; another ``seed``:
-    other labels, all else the same.
-    """
-    tables = numbers(N, organizations=("clinic", "lab"))
-    y = tables["clinic"][LABEL].to_numpy().copy()
-    if seed:
-        np.random.default_rng(seed).shuffle(y)
-    tables["clinic"][LABEL] = np.where(y > 0, "yes", "no") if classes else y
-    return tables
+from noisy_labels import (
+    EPSILON,
+    LAPLACE,
+    MECHANISMS,
+    RESIDUALS,
+    RESPONSE,
+    SUBJECT,
+    FixedNoise,
+    N,
+    audited,
+    charged,
+    labelled,
+    spied,
+    versions,
+)
+from small_network import LABEL, ROW_ID, Network, exact, running
 
 
 @pytest.fixture(scope="module")
@@ -117,32 +80,6 @@ def net(running_net: Network, request: pytest.FixtureRequest, monkeypatch: pytes
 def sent(net: Network, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
     """Grows by all that is sent to others: to whom, what kind, and the bytes."""
     return spied(net, monkeypatch)
-
-
-def spied(network: Network, patch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
-    sent: list[tuple[str, str, bytes]] = []
-    assistants = network.nodes["clinic"].assistants
-    post = assistants.post
-
-    def note(name: str, encoded: Any, *more: Any) -> Any:
-        sent.append((name, encoded.message.kind, bytes(encoded.data)))
-        return post(name, encoded, *more)
-
-    patch.setattr(assistants, "post", note)
-    return sent
-
-
-def versions(network: Network, task: str) -> dict[int, LearnedVersion]:
-    state = network.nodes["clinic"].state
-    return state.learned_versions(state.find_task(task).id)
-
-
-def audited(network: Network, kind: str) -> list[str]:
-    return [one.note for one in network.nodes["clinic"].records.audit.entries() if one.kind == kind]
-
-
-def charged(network: Network, task: str) -> list[Any]:
-    return [one for one in network.nodes["clinic"].ledger.entries() if one.task == task]
 
 
 # What leaves

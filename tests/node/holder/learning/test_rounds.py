@@ -61,7 +61,9 @@ def same_as_in_process(network: Network, task: str, alignment: str = "plain", **
     must be the same, to the last bit.
     """
     record = network.invite(task, alignment=alignment, **options)
+    network.wait_until_joined(record)  # longer than learning does: on a busy machine nobody may be missed
     facts = network.learn(task)
+    assert facts["missed"] == {}
     expected, members = network.in_process(**options)
     assert exact(network.ensemble(record)) == exact(expected)
     assert facts["status"] == "finished"
