@@ -66,7 +66,9 @@ def test_what_she_gets_is_noise_without_help() -> None:
     same = {name: np.ones((4000, 1)) for name in NAMES}
     asked = one.collector.ask("a residual", (4000, 1), 1.0)
     for name, said in same.items():
-        masked = one.members[name].answer(asked, one.collector.boxes_for(name), said, content="a residual")
+        masked = one.members[name].answer(
+            asked, one.collector.boxes_for(name), said, content="a residual", unit=1.0
+        )
         counts = np.bincount((masked.values >> np.uint64(61)).astype(int).ravel(), minlength=8)
         assert (np.abs(counts - 500) < 5 * np.sqrt(500)).all()
 

@@ -68,12 +68,38 @@ def test_both_secrets_of_one_never_come_together(told_that_it_is_in: int) -> Non
     assert min(seeds, keys) < one.circle.threshold
 
 
+@pytest.mark.parametrize(("colluding", "broken"), [(("shop",), False), (("lab", "shop"), True)])
+def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], broken: bool) -> None:
+    """With m members of which d may drop out: m - 2d, as the page says, and not one less."""
+    one, said = started(drop_outs=1).keys(), answers()
+    one.ask(said)
+    assert broken == (len(colluding) >= len(NAMES) - 2)
+    held = {name: one.members[name]._pending[1].shares["bank"] for name in colluding}
+    keys = {one.circle.place(name): shares[0] for name, shares in held.items()}
+    seeds = {one.circle.place(name): shares[1] for name, shares in held.items()}
+    honest = [name for name in NAMES[1:] if name not in colluding]
+    seeds[one.circle.place("bank")] = one.members["bank"].open(1, NAMES).seeds["bank"]
+    for name in honest:  # each is told what brings the most
+        if len(seeds) < one.circle.threshold:
+            seeds[one.circle.place(name)] = one.members[name].open(1, NAMES).seeds["bank"]
+        else:
+            keys[one.circle.place(name)] = one.members[name].open(1, NAMES[1:]).keys["bank"]
+    found = []
+    for shares in (seeds, keys):
+        try:
+            found.append(join_shares(shares))
+        except InvalidMessageError:
+            found.append(b"")
+    secrets = one.members["bank"]._pending[1].secrets
+    assert ([secrets.seed, secrets.mask_key] == found) == broken
+
+
 def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
     """She opens the sum without the bank, whose answer she has: its mask key is then hers, not its seed."""
     one, said = started().keys(), answers()
     asked = one.collector.ask("a residual", (20, 2), 1.0)
     held_back = one.members["bank"].answer(
-        asked, one.collector.boxes_for("bank"), said["bank"], content="a residual"
+        asked, one.collector.boxes_for("bank"), said["bank"], content="a residual", unit=1.0
     )
     del said["bank"]
     one.ask(said)
@@ -121,7 +147,7 @@ def test_a_member_asked_directly_counts_for_itself() -> None:
     one.members["lab"].share(1, offers)
     asked = replace(_ask(one), members=("lab", "shop"))
     with pytest.raises(RefusedError, match="a sum needs 3 of the 4 members"):
-        one.members["lab"].answer(asked, {}, answers()["lab"], content="a residual")
+        one.members["lab"].answer(asked, {}, answers()["lab"], content="a residual", unit=1.0)
 
 
 def _ask(one: Round, content: str = "a residual") -> Ask:
@@ -281,7 +307,7 @@ def test_shares_of_another_sum_do_not_open() -> None:
     asked = two.collector.ask("a residual", (20, 2), 1.0)
     with pytest.raises(InvalidMessageError, match="they were altered, or are of another sum"):
         two.members["lab"].answer(
-            asked, one.collector.boxes_for("lab"), answers()["lab"], content="a residual"
+            asked, one.collector.boxes_for("lab"), answers()["lab"], content="a residual", unit=1.0
         )
 
 
@@ -290,7 +316,9 @@ def test_no_mask_is_used_twice() -> None:
     one, said = started().keys(), answers()
     asked = one.ask(said)
     with pytest.raises(RefusedError, match="cannot answer in sum 1 now, or not again"):
-        one.members["lab"].answer(asked, one.collector.boxes_for("lab"), said["bank"], content="a residual")
+        one.members["lab"].answer(
+            asked, one.collector.boxes_for("lab"), said["bank"], content="a residual", unit=1.0
+        )
     with pytest.raises(RefusedError, match="has given its shares"):
         one.members["lab"].share(1, one.collector.offers())
     with pytest.raises(RefusedError, match="has answered in sum 1: take a new number"):
@@ -304,12 +332,12 @@ def test_weights_told_to_one_alone_give_noise() -> None:
     """She asks the lab for its answer and all others for 0: without the same words masks do not cancel."""
     one, said = started(0).keys(), answers()
     asked = {name: replace(one.collector.ask("rate 0", (20, 2), 1.0)) for name in NAMES}
-    asked["lab"] = replace(asked["lab"], content="rate 1")
+    asked["lab"] = replace(asked["lab"], content="rate 1", unit=1.0)
     for name in NAMES:
         values = said[name] if name == "lab" else np.zeros((20, 2))
         boxes = one.collector.boxes_for(name)
         one.collector.take_masked(
-            one.members[name].answer(asked[name], boxes, values, content=asked[name].content)
+            one.members[name].answer(asked[name], boxes, values, content=asked[name].content, unit=1.0)
         )
     assert np.abs(one.open() - said["lab"]).min() > 1.0
 
@@ -319,14 +347,26 @@ def test_what_a_sum_is_said_to_be_of_is_what_was_asked() -> None:
     one, said = started(0).keys(), answers()
     asked = one.collector.ask("rate 0", (20, 2), 1.0)
     with pytest.raises(RefusedError, match="said to be of other things"):
-        one.members["lab"].answer(asked, one.collector.boxes_for("lab"), said["lab"], content="rate 1")
+        one.members["lab"].answer(
+            asked, one.collector.boxes_for("lab"), said["lab"], content="rate 1", unit=1.0
+        )
+
+
+def test_how_large_an_answer_is_does_not_show() -> None:
+    """In tiny units it could not be written, and no answer would be one, as often as she asks."""
+    one, said = started(0).keys(), answers()
+    asked = one.collector.ask("a residual", (20, 2), 2.0**-40)
+    boxes = one.collector.boxes_for("lab")
+    for values in (said["lab"], np.zeros((20, 2))):
+        with pytest.raises(RefusedError, match="in units of"):
+            one.members["lab"].answer(asked, boxes, values, content="a residual", unit=1.0)
 
 
 def test_a_list_without_those_who_offered_is_refused() -> None:
     one, said = started().keys(NAMES[1:]), answers()
     asked = _ask(one)
     with pytest.raises(RefusedError, match="has members without keys"):
-        one.members["lab"].answer(asked, {}, said["lab"], content="a residual")
+        one.members["lab"].answer(asked, {}, said["lab"], content="a residual", unit=1.0)
 
 
 def test_she_cannot_join_as_an_organization_that_she_is_not() -> None:

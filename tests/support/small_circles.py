@@ -68,7 +68,9 @@ class Round:
         asked = self.collector.ask(content, next(iter(values.values())).shape, 1.0)
         for name in sorted(values):
             boxes = self.collector.boxes_for(name)
-            masked = self.members[name].answer(asked, boxes, values[name], content=content, rows=rows)
+            masked = self.members[name].answer(
+                asked, boxes, values[name], content=content, unit=1.0, rows=rows
+            )
             if arriving is None or name in arriving:
                 self.collector.take_masked(masked)
         return asked

@@ -105,21 +105,23 @@ class CircleMember:
         values: NDArray[np.floating],
         *,
         content: str,
+        unit: float,
         rows: Sequence[str] = (),
     ) -> Masked:
         """Its values under its masks; ``boxes`` are the others' shares for it.
 
-        ``content`` is the digest of what it has itself seen of the question, ``rows`` keys of the rows, where
-        they are rows to predict.
+        ``content`` is the digest of what it has itself seen of the question, ``unit`` follows from the same:
+        in a smaller one large answers could not be written, and that it does not answer would tell how large
+        they are. ``rows`` are keys of the rows, where they are rows to predict.
         """
         one = self._sum(ask.number)
         if one.ask is not None or not one.offers:
             raise RefusedError("order", f"{self.name} cannot answer in sum {ask.number} now, or not again")
-        if ask.content != content or tuple(values.shape) != tuple(ask.shape):
+        if (ask.content, ask.unit, tuple(ask.shape)) != (content, unit, tuple(values.shape)):
             raise RefusedError(
                 "content",
-                f"sum {ask.number} is said to be of other things, or of shape {tuple(ask.shape)}, than "
-                f"{self.name} was asked (shape {values.shape}): nothing was sent",
+                f"sum {ask.number} is said to be of other things, of shape {tuple(ask.shape)} or in units of "
+                f"{ask.unit}, than {self.name} was asked ({values.shape}, {unit}): nothing was sent",
             )
         if set(ask.members) - set(one.offers):
             raise RefusedError("members", f"sum {ask.number} has members without keys: nothing was sent")

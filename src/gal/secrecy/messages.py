@@ -1,8 +1,8 @@
 """What travels between the members of a circle and the label holder, who carries all of it.
 
 1. every member sends an ``Offer`` (keys for one sum, signed), 2. and, when it has everybody's,
-``SealedShares`` of its secrets, for each of the others; 3. an ``Ask`` fixes who is in the sum and of what it is, and is
-answered with ``Masked`` numbers; 4. told who answered, every member sends its ``Opening``.
+``SealedShares`` of its secrets, for each of the others; 3. an ``Ask`` fixes who is in the sum and of what it
+is, and is answered with ``Masked`` numbers; 4. told who answered, every member sends its ``Opening``.
 """
 
 from __future__ import annotations

@@ -82,7 +82,9 @@ class LocalCircle:
             boxes = collector.boxes_for(name)
             moved(True, (asked, boxes))
             try:
-                masked = self.members[name].answer(asked, boxes, values[name], content=content, rows=rows)
+                masked = self.members[name].answer(
+                    asked, boxes, values[name], content=content, unit=unit, rows=rows
+                )
             except InvalidReplyError:  # it cannot be written on the ring: nothing is sent
                 continue
             moved(False, masked)
