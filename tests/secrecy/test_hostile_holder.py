@@ -301,6 +301,18 @@ def test_offers_and_lists_of_another_sum_are_refused() -> None:
         two.members["lab"].share(2, [of_smaller, *(new[name] for name in NAMES[1:])])
 
 
+def test_a_member_finds_its_own_keys_among_the_offers() -> None:
+    """Left out, or with keys that it made before a restart, it would give shares of secrets that it lacks."""
+    one = started()
+    offers = [one.members[name].offer(1) for name in NAMES]
+    others = [offer for offer in offers if offer.name != "lab"]
+    before = member_of(one.circle, "lab").offer(1)
+    for wrong in (others, [*others, before]):
+        with pytest.raises(RefusedError, match="have not the one that lab made"):
+            one.members["lab"].share(1, wrong)
+    assert set(one.members["lab"].share(1, offers).boxes) == set(NAMES) - {"lab"}
+
+
 def test_shares_of_another_sum_do_not_open() -> None:
     one = started().keys()
     two = again(one).keys()
