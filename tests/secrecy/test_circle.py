@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
 from gal.secrecy.messages import Masked
 from gal.secrecy.ring import from_ring
+from gal.secrecy.shamir import split_secret
 from small_circles import NAMES, Round, answers, circle_of, member_of
 
 EXACT = 4 * 2.0**-33
@@ -85,6 +89,39 @@ def test_wrong_shares_are_noticed() -> None:
         one.collector.take_opening(opening)
     with pytest.raises(InvalidMessageError, match="a secret of 'bank' do not fit what it promised"):
         one.collector.total()
+
+
+@pytest.mark.parametrize("secret", ["seeds", "keys"])
+def test_shares_of_another_secret_than_promised_are_noticed(secret: str) -> None:
+    """They fit each other, and would give a sum that is not the sum."""
+    one, said = started(drop_outs=1).keys(), answers()
+    if secret == "keys":
+        del said["bank"]
+    one.ask(said)
+    there = one.collector.survivors()
+    others = split_secret(b"x" * 32, one.circle.threshold, len(NAMES))
+    for name in there:
+        opening = one.members[name].open(1, there)
+        changed: Any = {secret: {**getattr(opening, secret), "bank": others[one.circle.place(name) - 1]}}
+        one.collector.take_opening(replace(opening, **changed))
+    with pytest.raises(InvalidMessageError, match="a secret of 'bank' do not fit what it promised"):
+        one.collector.total()
+
+
+def test_an_opening_of_something_else_is_not_taken() -> None:
+    one, said = started(drop_outs=1).keys(), answers()
+    one.ask(said, arriving=NAMES[1:])
+    there = one.collector.survivors()
+    right = one.members["lab"].open(1, there)
+    for wrong in (
+        replace(right, number=2),
+        replace(right, name="bank"),
+        replace(right, keys={}),
+        replace(right, seeds=dict.fromkeys(NAMES, b"")),
+    ):
+        with pytest.raises(InvalidReplyError, match="opened something else than sum 1"):
+            one.collector.take_opening(wrong)
+    one.collector.take_opening(right)
 
 
 def test_answers_of_another_shape_or_twice_are_not_added() -> None:

@@ -78,6 +78,15 @@ def test_too_few_or_altered_shares_give_no_secret() -> None:
     assert found != b"s" * 32, "who joins compares with the promise: a small change can look like a secret"
 
 
+def test_a_secret_has_32_bytes_and_a_share_as_many_as_the_field_needs() -> None:
+    assert -(-PRIME.bit_length() // 8) == SHARE_BYTES
+    largest = 2**256 - 1
+    assert join_shares({1: largest.to_bytes(SHARE_BYTES, "big")}) == b"\xff" * 32
+    for beyond in (largest + 1, 2 * largest + 2):
+        with pytest.raises(InvalidMessageError, match="1 shares do not give a secret"):
+            join_shares({1: beyond.to_bytes(SHARE_BYTES, "big")})
+
+
 def test_two_agree_and_nobody_else() -> None:
     a, b, c = (bytes([byte]) * 32 for byte in (1, 2, 3))
     purpose = b"a purpose"
