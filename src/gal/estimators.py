@@ -347,8 +347,8 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
         options = _options(self)
-        check_privacy(self.privacy)
         check_apart(self.secrecy, self.privacy)
+        check_privacy(self.privacy)
         table = self._check_table(X, reset=True)
         target = check_regression_labels(y, int(table.shape[0]))
         self._single_output = target.ndim == 1
@@ -384,8 +384,8 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
         options = _options(self)
-        check_privacy(self.privacy)
         check_apart(self.secrecy, self.privacy)
+        check_privacy(self.privacy)
         table = self._check_table(X, reset=True)
         target = check_class_labels(y, int(table.shape[0]))
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
