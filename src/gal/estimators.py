@@ -53,6 +53,7 @@ from gal.privacy.protection import (
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
+from gal.secrecy.asking import WayOfAsking, asking_for, check_apart, predicting_model
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
 
@@ -93,6 +94,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         plateau: float | None = None,
         preset: str = "default",
         privacy: Any = None,
+        secrecy: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         on_round: Any = None,
@@ -112,7 +114,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.fully_corrective, self.closing = fully_corrective, closing
         self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
         self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
-        self.preset, self.privacy = preset, privacy
+        self.preset, self.privacy, self.secrecy = preset, privacy, secrecy
         self.n_jobs, self.random_state = n_jobs, random_state
         self.on_round, self.on_message, self.verbose = on_round, on_message, verbose
 
@@ -129,27 +131,28 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_constant(self.privacy, self._initial)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        options = private_options(self.privacy, options)
+        self.traffic_ = Traffic()
+        asking = asking_for(self.secrecy, members, self.label_holder_, self.traffic_)
+        options = private_options(self.privacy, asking.options(options))
         seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
             seen.labels,
-            list(members),
+            asking.names,
             seen.options,
             label_holder=self.label_holder_,
             label_holder_loss=members[self.label_holder_].local_loss,
             initial=self._initial.learn(X, columns.own_view(X), seen.labels, weight),
             sample_weight=weight,
-            moving=[name for name, one in members.items() if one.moves],
+            moving=[name for name in asking.names if name in members and members[name].moves],
             release=seen.release,
             private=seen.private,
             tables=all(one.is_table for one in members.values()),
             seed=seed,
             n_jobs=self.n_jobs,
         )
-        self.traffic_ = Traffic()
         if self.on_message is not None:
             self.task_rows_ = task.rows  # without them nobody could tell which rows a residual is of
-        self.ensemble_, self._seconds = self._learn(task, members, labels if seen.private else None)
+        self.ensemble_, self._seconds = self._learn(task, members, asking, labels if seen.private else None)
         self._organizations = members
         self._describe()
         warn_of(self.ensemble_, stacklevel=4)
@@ -158,7 +161,11 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
 
     def _learn(
-        self, task: Task, members: Mapping[str, Organization], true_labels: Labels | None = None
+        self,
+        task: Task,
+        members: Mapping[str, Organization],
+        asking: WayOfAsking,
+        true_labels: Labels | None = None,
     ) -> tuple[Ensemble, list[float]]:
         """Algorithm 1: the ensemble, and the seconds of its rounds; fitted models stay with the members.
 
@@ -170,15 +177,14 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
-            ensemble = drive_learning(
-                task, members, run, on_round=observer, traffic=self.traffic_, on_message=further
-            )
+            told: dict[str, Any] = {"on_round": observer, "on_message": further, "traffic": asking.traffic}
+            ensemble = drive_learning(task, members, run, asking=asking, **told)
             if true_labels is not None and clock.reached is not None:
                 ensemble = all_rounds(ensemble, clock.reached)
                 self.private_refit_ = _private_refit(
                     task, members, run, ensemble, clock.reached, true_labels, further
                 )
-        return replace(ensemble, judged=None), clock.seconds
+        return replace(asking.concluded(ensemble), judged=None), clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))
@@ -223,10 +229,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     def _ask(self, X: Any, missing: Any = None) -> tuple[AssistedModel, Any, Answers]:
         """What was learned, the table as it was checked, and what the organizations say of its rows."""
         check_is_fitted(self, "ensemble_")
-        unasked = read_missing(missing, self.ensemble_.organizations, X)
+        unasked = read_missing(missing, tuple(self._organizations), X)
         table = self._check_table(X, reset=False, lenient=missing is not None)
         own = (self._loss, self._initial, self.private_refit_)
-        model = AssistedModel(self.ensemble_, self._organizations, self._columns(), *own, self.n_jobs)
+        model = predicting_model(self.ensemble_, self._organizations, self._columns(), *own, self.n_jobs)
         return model, table, model.ask(table, unasked)
 
     def _output(self, X: Any, missing: Any = None) -> Floats:
@@ -341,6 +347,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
         options = _options(self)
+        check_apart(self.secrecy, self.privacy)
         check_privacy(self.privacy)
         table = self._check_table(X, reset=True)
         target = check_regression_labels(y, int(table.shape[0]))
@@ -377,6 +384,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
         options = _options(self)
+        check_apart(self.secrecy, self.privacy)
         check_privacy(self.privacy)
         table = self._check_table(X, reset=True)
         target = check_class_labels(y, int(table.shape[0]))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gal.core.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
+from gal.core.task import Task
 from gal.engine.drivers import (
     Driver,
     Traffic,
@@ -27,6 +28,8 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError
+from gal.secrecy.asking import WayOfAsking, asking_for, predict_summed
+from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +61,7 @@ def learn(
     on_round: Callable[[Progress], None] | None = None,
     show: bool = False,
     traffic: Traffic | None = None,
+    secrecy: Any = None,
     **options: Any,
 ) -> Ensemble:
     """Learn ``y`` with the assistance of these organizations; options as in ``gal.engine.options.Options``.
@@ -70,7 +74,7 @@ def learn(
     ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
     invite`` follow. ``driver``: ``auto`` (side by side where several networks share a GPU, else one
     organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a
-    function that runs a list of jobs.
+    function that runs a list of jobs. ``secrecy="sums"``: all answers but hers come as one masked sum.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -79,29 +83,50 @@ def learn(
     >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
     True
     """
-    chosen = Options(**options)
     members = by_name(organizations)
-    labels = read_labels(y, kind, chosen)
     holder = organizations[0].name if label_holder is None else label_holder
+    asking = asking_for(secrecy, members, holder, traffic)
+    chosen = asking.options(Options(**options))
+    labels = read_labels(y, kind, chosen)
     _check_rows(members, len(labels.y))
     task = make_task(
         labels,
-        list(members),
+        asking.names,
         chosen,
         label_holder=holder,
         label_holder_loss=members[holder].local_loss if holder in members else None,
         initial=initial,
         sample_weight=sample_weight,
-        moving=[name for name, one in members.items() if one.moves],
+        moving=[name for name in asking.names if name in members and members[name].moves],
         tables=all(one.is_table for one in members.values()),
         seed=seed,
         n_jobs=n_jobs,
     )
-    with (
-        open_driver(choose_driver(driver, members), n_jobs) as run,
-        show_progress(task.rounds, on_round, show=show) as observer,
-    ):
-        return drive_learning(task, members, run, progress=progress, on_round=observer, traffic=traffic)
+    with open_driver(choose_driver(driver, members), n_jobs) as run:
+        return _driven(task, members, run, asking, progress, on_round, show=show)
+
+
+def _driven(
+    task: Task,
+    members: Mapping[str, Organization],
+    run: Driver,
+    asking: WayOfAsking,
+    progress: Progress | None,
+    on_round: Callable[[Progress], None] | None,
+    *,
+    show: bool,
+) -> Ensemble:
+    with show_progress(task.rounds, on_round, show=show) as observer:
+        learned = drive_learning(
+            task,
+            members,
+            run,
+            progress=progress,
+            on_round=observer,
+            traffic=asking.traffic,
+            asking=asking,
+        )
+    return asking.concluded(learned)
 
 
 def _check_rows(members: Mapping[str, Organization], n_labels: int) -> None:
@@ -128,7 +153,8 @@ def predict(
     Without ``views`` the organizations answer for the rows they hold. One that has no view here
     does not answer: its mean contribution stands in, and the rows are marked ``degraded``. ``outside``
     is what becomes of answers that are far outside of what an organization other than the label
-    holder's said in learning: ``keep``, ``clip`` at the bounds, or ``missing``, as nodes have it.
+    holder's said in learning: ``keep``, ``clip`` at the bounds, or ``missing``, as nodes have it. What was
+    learned from sums is predicted from one, with everybody there and ``outside="keep"``.
     """
     members = by_name(organizations)
     given = {name: one.view for name, one in members.items()} if views is None else dict(views)
@@ -141,7 +167,10 @@ def predict(
     n_rows = next(iter(sizes.values()))
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
     with open_driver(choose_driver(driver, members), n_jobs) as run:
-        answers = drive_prediction(ensemble, members, checked, n_rows, run, outside=outside)
+        if SUM in ensemble.asked():
+            ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run, outside)
+        else:
+            answers = drive_prediction(ensemble, members, checked, n_rows, run, outside=outside)
     output = closed_output(ensemble, answers, final_output(ensemble, answers, first))
     return Prediction(output, answers.missing, answers.degraded)
 

@@ -114,6 +114,8 @@ class Ensemble:
     """What it makes of answers to crossed residuals; None: there are none, or they do not help."""
     judged: Judgement | None = field(default=None, compare=False, metadata={"plain": False})
     """The cross-validation, where the task keeps its replies; never stored."""
+    summed: tuple[str, ...] = ()
+    """Whose answers came as one sum, under one name (see ``gal.secrecy``); nobody's where all came apart."""
 
     @property
     def earned(self) -> Mapping[str, float]:
@@ -206,12 +208,14 @@ def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     initial = plain.pop("initial")
     organizations = tuple(plain.pop("organizations"))
     shares = shares_of(plain.pop("shares", None))
+    summed = tuple(plain.pop("summed", ()))
     return Ensemble(
         organizations=organizations,
         initial=None if initial is None else tuple(initial),
         coefficients=coefficients,
         rounds=rounds,
         shares=shares,
+        summed=summed,
         **plain,
     )
 

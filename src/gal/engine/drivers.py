@@ -40,6 +40,9 @@ UNCLOSED = f"{ENDED} in the label holder's own work: without a closing model"
 MessageObserver = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
 """Told what was asked in a round trip, and every organization's answer to each request."""
 
+Asks = Callable[[Task, Mapping[str, Organization], "Driver", Sequence[Request]], "list[Mapping[str, Any]]"]
+"""One round trip, as ``ask`` makes it."""
+
 
 @dataclass
 class Traffic:
@@ -148,17 +151,21 @@ def drive_learning(
     on_round: Observer | None = None,
     traffic: Traffic | None = None,
     on_message: MessageObserver | None = None,
+    asking: Asks | None = None,
 ) -> Ensemble:
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds.
 
-    Models of an earlier task are forgotten, unless this one resumes from ``progress``.
+    Models of an earlier task are forgotten, unless this one resumes from ``progress``. ``asking`` makes the
+    round trips, where not ``ask`` does: it may know more organizations than the task.
     """
-    members = {name: organizations[name] for name in task.organizations}
+    asked = task.organizations if asking is None else tuple(organizations)
+    members = {name: organizations[name] for name in asked}
     if progress is None:
         for one in members.values():
             one.models.clear()
     try:
-        return _drive(task, members, driver, progress, on_round, _listeners(task, traffic, on_message))
+        listeners = _listeners(task, traffic, on_message)
+        return _drive(task, members, driver, progress, on_round, listeners, asking or ask)
     finally:
         for one in members.values():
             one.release()
@@ -171,6 +178,7 @@ def _drive(
     progress: Progress | None,
     on_round: Observer | None,
     listeners: Sequence[MessageObserver],
+    asking: Asks,
 ) -> Ensemble:
     reached, unclosed = progress, False
 
@@ -185,7 +193,7 @@ def _drive(
         requests = next(steps)
         while True:
             try:
-                replies = ask(task, organizations, driver, requests)
+                replies = asking(task, organizations, driver, requests)
                 for listen in listeners:
                     listen(requests, replies)
             except KeyboardInterrupt:

@@ -23,6 +23,7 @@ from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
+from gal.secrecy.asking import WayOfAsking
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -212,8 +213,14 @@ class _AssistedLearning(_GAL):
         super()._fit(X, labels, every_row, sample_weight)
 
     def _learn(
-        self, task: Task, members: Mapping[str, Organization], true_labels: Labels | None = None
+        self,
+        task: Task,
+        members: Mapping[str, Organization],
+        asking: WayOfAsking,  # noqa: ARG002
+        true_labels: Labels | None = None,
     ) -> tuple[Ensemble, list[float]]:
+        if self.secrecy is not None:
+            raise InvalidOptionError(f"{type(self).__name__} knows no secrecy: use GAL")
         if self.privacy is not None or true_labels is not None:
             raise InvalidOptionError(f"{type(self).__name__} knows no privacy mechanism: use GAL")
         order = [self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)]

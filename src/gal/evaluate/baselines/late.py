@@ -29,6 +29,7 @@ from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, 
 from gal.evaluate.baselines.late_paper import learn_layers
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
 from gal.models import PaperLinear
+from gal.secrecy.asking import WayOfAsking
 
 Floats = NDArray[np.float64]
 
@@ -163,8 +164,14 @@ class _Late(_GAL):
     _average = False
 
     def _learn(
-        self, task: Task, members: Mapping[str, Organization], true_labels: Labels | None = None
+        self,
+        task: Task,
+        members: Mapping[str, Organization],
+        asking: WayOfAsking,  # noqa: ARG002
+        true_labels: Labels | None = None,
     ) -> tuple[Ensemble, list[float]]:
+        if self.secrecy is not None:
+            raise InvalidOptionError(f"{type(self).__name__} knows no secrecy: use GAL")
         if self.privacy is not None or true_labels is not None:
             raise InvalidOptionError(f"{type(self).__name__} knows no privacy mechanism: use GAL")
         if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):

@@ -1,0 +1,127 @@
+"""How a learning in one process asks: every organization for its answer, or all others for their sum.
+
+Algorithm 1 does not know the difference. To it the others are one organization, whose fitted values are the
+mean of theirs and whose weight is theirs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from gal.core.plausible import Outside
+from gal.core.replies import Answers
+from gal.core.requests import Request
+from gal.core.state import Ensemble
+from gal.core.task import Task
+from gal.engine.assisted_model import AssistedModel
+from gal.engine.drivers import Driver, Traffic, ask
+from gal.engine.options import Options
+from gal.engine.organization import Organization
+from gal.errors import InvalidOptionError
+from gal.extras import require
+from gal.secrecy.terms import SUM, read_secrecy
+
+WHAT = "secrecy='sums'"
+
+
+class WayOfAsking(Protocol):
+    """Who is asked, and how."""
+
+    names: list[str]
+    """The organizations that the task knows."""
+    traffic: Traffic | None
+    """What the driver counts; None where this counts by itself."""
+
+    def options(self, options: Options) -> Options:
+        """The task's options, as far as this asking leaves them."""
+
+    def __call__(
+        self,
+        task: Task,
+        organizations: Mapping[str, Organization],
+        driver: Driver,
+        requests: Sequence[Request],
+    ) -> list[Mapping[str, Any]]:
+        """One round trip: the replies to each request."""
+
+    def concluded(self, ensemble: Ensemble) -> Ensemble:
+        """What was learned, with what only this asking knows of it."""
+
+
+class EachApart:
+    """Every organization answers by itself."""
+
+    def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
+        self.names, self.traffic = list(names), traffic
+
+    def options(self, options: Options) -> Options:
+        """As they are."""
+        return options
+
+    def __call__(
+        self,
+        task: Task,
+        organizations: Mapping[str, Organization],
+        driver: Driver,
+        requests: Sequence[Request],
+    ) -> list[Mapping[str, Any]]:
+        """As the driver asks."""
+        return ask(task, organizations, driver, requests)
+
+    def concluded(self, ensemble: Ensemble) -> Ensemble:
+        """As it is."""
+        return ensemble
+
+
+def asking_for(
+    secrecy: Any, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
+) -> WayOfAsking:
+    """The asking that the option ``secrecy`` stands for."""
+    sums = read_secrecy(secrecy)
+    if sums is None:
+        return EachApart(list(organizations), traffic)
+    sums.check(len(set(organizations) - {holder}))
+    require("node", WHAT)
+    from gal.secrecy.summing import Summing
+
+    return Summing(sums, organizations, holder, traffic)
+
+
+def check_apart(secrecy: Any, privacy: Any) -> None:
+    """An error where both sums and a privacy mechanism for labels are asked for."""
+    if read_secrecy(secrecy) is not None and privacy is not None:
+        raise InvalidOptionError(
+            "secrecy='sums' and privacy do not go together yet: under a mechanism the label holder's own "
+            "model learns from single answers after the last round. Leave one of them away"
+        )
+
+
+def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
+    """What predicts, with what :class:`AssistedModel` takes: from a sum where it was learned from sums."""
+    if SUM not in ensemble.asked():
+        return AssistedModel(ensemble, *rest)
+    require("node", WHAT)
+    from gal.secrecy.predicting import SummedModel, added_up
+
+    return SummedModel(added_up(ensemble), *rest, learned=ensemble)
+
+
+def predict_summed(
+    ensemble: Ensemble,
+    members: Mapping[str, Organization],
+    views: Mapping[str, Any],
+    n_rows: int,
+    run: Driver,
+    outside: Outside,
+) -> tuple[Ensemble, Answers]:
+    """The model with each organization's rounds added up, and what is answered to that."""
+    if outside != "keep":
+        raise InvalidOptionError(
+            f"outside={outside!r} looks at single answers, which secrecy='sums' keeps away: pass "
+            "outside='keep'"
+        )
+    require("node", WHAT)
+    from gal.secrecy.predicting import added_up, predict_sums
+
+    return added_up(ensemble), predict_sums(ensemble, members, views, n_rows, run)

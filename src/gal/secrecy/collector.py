@@ -1,0 +1,141 @@
+"""What the label holder does in a sum, without input or output: she carries messages, and adds up.
+
+She never has a single answer: masked ones are added as they come, and what the members open for her takes
+away the masks of the sum, not those of one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
+from gal.secrecy.masks import agreed, derived, mask, public_key, sha256_of
+from gal.secrecy.member import add_pair, check_present
+from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
+from gal.secrecy.offers import check_offer
+from gal.secrecy.ring import Ring, from_ring
+from gal.secrecy.shamir import join_shares
+
+
+class Collector:
+    """One sum of a circle. Who has not delivered when she goes on is left out, if so many may be."""
+
+    def __init__(self, circle: Circle, number: int) -> None:
+        self.circle, self.number = circle, number
+        self._offers: dict[str, Offer] = {}
+        self._shares: dict[str, SealedShares] = {}
+        self._ask: Ask | None = None
+        self._total: Ring | None = None
+        self._answered: set[str] = set()
+        self._closed = False
+        self._openings: dict[str, Opening] = {}
+
+    # --- 1 and 2: keys and shares
+
+    def take_offer(self, offer: Offer) -> None:
+        """A member's keys."""
+        check_offer(self.circle, self.number, offer)
+        self._offers[offer.name] = offer
+
+    def offers(self) -> tuple[Offer, ...]:
+        """All keys, for all who sent theirs."""
+        check_present(self.circle, tuple(self._offers))
+        return tuple(self._offers[name] for name in sorted(self._offers))
+
+    def take_shares(self, shares: SealedShares) -> None:
+        """A member's sealed shares."""
+        if shares.name not in self._offers or shares.number != self.number:
+            raise RefusedError("order", f"shares of {shares.name!r}, sum {shares.number}, were not expected")
+        self._shares[shares.name] = shares
+
+    # --- 3: answers
+
+    def ask(self, content: str, shape: tuple[int, ...], unit: float) -> Ask:
+        """Fix who is in the sum: all who gave shares. From here on nobody comes in."""
+        if self._ask is None:
+            members = tuple(sorted(self._shares))
+            check_present(self.circle, members)
+            self._ask = Ask(self.number, members, content, tuple(shape), unit)
+            self._total = np.zeros(shape, dtype=np.uint64)
+        return self._ask
+
+    def boxes_for(self, name: str) -> dict[str, bytes]:
+        """The others' shares for a member."""
+        return {one: shares.boxes[name] for one, shares in self._shares.items() if one != name}
+
+    def take_masked(self, masked: Masked) -> None:
+        """A member's answer under its masks: added, and not kept."""
+        ask = self._asked()
+        if self._closed or masked.name not in ask.members or masked.name in self._answered:
+            raise RefusedError("order", f"an answer of {masked.name!r} was not expected in sum {self.number}")
+        if masked.values.shape != ask.shape or masked.values.dtype != np.uint64 or self._total is None:
+            raise InvalidReplyError(
+                f"{masked.name} answered with {masked.values.dtype} of shape {masked.values.shape}, expected "
+                f"uint64 of {ask.shape}"
+            )
+        self._total += masked.values
+        self._answered.add(masked.name)
+
+    def survivors(self) -> tuple[str, ...]:
+        """Who is in the sum: all who have answered. Later answers are not taken."""
+        there = tuple(sorted(self._answered))
+        check_present(self.circle, there)
+        self._closed = True
+        return there
+
+    # --- 4: opening
+
+    def take_opening(self, opening: Opening) -> None:
+        """A member's help."""
+        expected = set(self.survivors())
+        dropped = set(self._asked().members) - expected
+        fits = set(opening.seeds) == expected and set(opening.keys) == dropped
+        if opening.number != self.number or opening.name not in expected or not fits:
+            raise InvalidReplyError(f"{opening.name} opened something else than sum {self.number}")
+        self._openings[opening.name] = opening
+
+    def total(self) -> NDArray[np.float64]:
+        """The sum of the answers; an error where too few have helped, or one with wrong shares."""
+        ask, there = self._asked(), self.survivors()
+        if len(self._openings) < self.circle.threshold or self._total is None:
+            raise RefusedError(
+                "too-few",
+                f"sum {self.number}: {len(self._openings)} members have helped to open it, "
+                f"{self.circle.threshold} are needed. Ask the others again",
+            )
+        words, total = ask.digest.encode(), self._total.copy()
+        for name in there:
+            seed = self._joined(name, {one: held.seeds[name] for one, held in self._openings.items()})
+            if sha256_of(seed) != self._offers[name].promise:
+                raise InvalidMessageError(_wrong(self.number, name))
+            total -= mask(derived(seed, b"own " + words), ask.shape)
+        for gone in sorted(set(ask.members) - set(there)):
+            key = self._joined(gone, {one: held.keys[gone] for one, held in self._openings.items()})
+            if public_key(key) != self._offers[gone].mask_key:
+                raise InvalidMessageError(_wrong(self.number, gone))
+            for name in there:  # what they added for who dropped out has nothing to cancel it
+                pair = agreed(key, self._offers[name].mask_key, b"pair " + words)
+                total = add_pair(total, gone, name, mask(pair, ask.shape))
+        return from_ring(total, ask.unit)
+
+    def _joined(self, name: str, shares: Mapping[str, bytes]) -> bytes:
+        chosen = sorted(shares)[: self.circle.threshold]
+        try:
+            return join_shares({self.circle.place(one): shares[one] for one in chosen})
+        except InvalidMessageError as error:
+            raise InvalidMessageError(f"{_wrong(self.number, name)} ({error})") from error
+
+    def _asked(self) -> Ask:
+        if self._ask is None:
+            raise RefusedError("order", f"sum {self.number}: nobody has been asked yet")
+        return self._ask
+
+
+def _wrong(number: int, name: str) -> str:
+    return (
+        f"sum {number}: the shares of a secret of {name!r} do not fit what it promised: it, or one who "
+        "helped, sent wrong ones. Ask for the sum again"
+    )

@@ -1,0 +1,263 @@
+"""What an organization does in sums, without input or output: it offers, shares, answers, and opens once.
+
+The label holder carries all messages and may lie in each of them. What protects a member:
+
+- keys count only if they are signed by fingerprints that its operator has checked with the others;
+- members are fixed before it answers, and its masks follow from everything that all were told;
+- it gives, of each other member, one share of one secret: of the seed of who is in the sum, or of the mask
+  key of who dropped out, never both; and it claims that on its record before the shares leave;
+- of one residual, and of one row to predict, it helps to open one sum, never a second with other members;
+- who dropped out once stays out, and no more may drop out than was agreed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import RefusedError
+from gal.secrecy.masks import agreed, derived, mask, seal, unseal
+from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
+from gal.secrecy.offers import Secrets, Signs, check_offer
+from gal.secrecy.record import Claim, Claims
+from gal.secrecy.ring import Ring, to_ring
+from gal.secrecy.shamir import SHARE_BYTES, split_secret
+from gal.secrecy.terms import FEWEST, Sums
+from gal.transport.identity import fingerprint_of
+
+
+@dataclass
+class _Sum:
+    """One sum, as far as this member has come."""
+
+    secrets: Secrets
+    offers: dict[str, Offer] = field(default_factory=dict)
+    own_shares: tuple[bytes, bytes] = (b"", b"")
+    ask: Ask | None = None
+    rows: tuple[str, ...] = ()
+    shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """By member: what it gave us, a share of its mask key and one of its seed."""
+
+
+class CircleMember:
+    """An organization in a circle."""
+
+    def __init__(self, identity: Signs, circle: Circle, known: Collection[str], record: Claims) -> None:
+        """Join a circle; ``known`` are the fingerprints that the operator has checked with their owners."""
+        self.name, self.circle = identity.name, circle
+        self._identity, self._record = identity, record
+        self._pending: dict[int, _Sum] = {}
+        own = fingerprint_of(identity.certificate)
+        if circle.members.get(self.name) != own:
+            raise RefusedError("circle", f"this circle does not have {self.name!r} with its key {own}")
+        check_circle(circle, {own, *known})
+        claim = Claim(circle.holder, "circle", circle.digest)
+        self._settle("circle", [claim], "it has joined another circle of this label holder")
+
+    # --- 1 and 2: keys and shares
+
+    def offer(self, number: int) -> Offer:
+        """Fresh keys for a sum; asked again before it answers, the same ones."""
+        if str(number) in self._record.found(self._scope("number")):
+            raise RefusedError("number", f"{self.name} has answered in sum {number}: take a new number")
+        one = self._pending.setdefault(number, _Sum(Secrets()))
+        return one.secrets.offer(self.circle, number, self._identity)
+
+    def share(self, number: int, offers: Collection[Offer]) -> SealedShares:
+        """Shares of both secrets for each of the others, sealed."""
+        one = self._sum(number)
+        if one.offers:
+            raise RefusedError("order", f"{self.name} has given its shares of sum {number}")
+        by_name = {offer.name: offer for offer in offers}
+        for offer in offers:
+            check_offer(self.circle, number, offer)
+        own = by_name.get(self.name)
+        if own is None or own.mask_key != one.secrets.offer(self.circle, number, self._identity).mask_key:
+            raise RefusedError("offer", f"the offers of sum {number} have not the one that {self.name} made")
+        self._check_present(tuple(by_name))
+        n = len(self.circle.members)
+        keys = split_secret(one.secrets.mask_key, self.circle.threshold, n)
+        seeds = split_secret(one.secrets.seed, self.circle.threshold, n)
+        boxes = {}
+        for name in by_name:
+            place = self.circle.place(name) - 1
+            if name == self.name:
+                one.own_shares = keys[place], seeds[place]
+            else:
+                boxes[name] = seal(self._box_key(one, by_name[name], number), keys[place] + seeds[place])
+        one.offers = by_name
+        return SealedShares(self.name, number, boxes)
+
+    def _box_key(self, one: _Sum, peer: Offer, number: int, *, sent: bool = True) -> bytes:
+        way = f"{self.name}>{peer.name}" if sent else f"{peer.name}>{self.name}"
+        purpose = f"box {self.circle.digest} {number} {way}".encode()
+        return agreed(one.secrets.box_key, peer.box_key, purpose)
+
+    # --- 3: the answer
+
+    def answer(
+        self,
+        ask: Ask,
+        boxes: Mapping[str, bytes],
+        values: NDArray[np.floating],
+        *,
+        content: str,
+        unit: float,
+        rows: Sequence[str] = (),
+    ) -> Masked:
+        """Its values under its masks; ``boxes`` are the others' shares for it.
+
+        ``content`` is the digest of what it has itself seen of the question, ``unit`` follows from the same:
+        in a smaller one large answers could not be written, and that it does not answer would tell how large
+        they are. ``rows`` are keys of the rows, where they are rows to predict.
+        """
+        one = self._sum(ask.number)
+        if one.ask is not None or not one.offers:
+            raise RefusedError("order", f"{self.name} cannot answer in sum {ask.number} now, or not again")
+        if (ask.content, ask.unit, tuple(ask.shape)) != (content, unit, tuple(values.shape)):
+            raise RefusedError(
+                "content",
+                f"sum {ask.number} is said to be of other things, of shape {tuple(ask.shape)} or in units of "
+                f"{ask.unit}, than {self.name} was asked ({values.shape}, {unit}): nothing was sent",
+            )
+        if set(ask.members) - set(one.offers):
+            raise RefusedError("members", f"sum {ask.number} has members without keys: nothing was sent")
+        self._check_present(ask.members)
+        self._check_content(ask)
+        encoded = to_ring(values, ask.unit, len(self.circle.members))
+        one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
+        claim = Claim(self._scope("number"), str(ask.number), ask.digest)
+        self._settle("number", [claim], f"it has answered in sum {ask.number} before")
+        one.ask, one.rows = ask, tuple(rows)
+        return Masked(self.name, ask.number, encoded + self._masks(one, ask))
+
+    def _opened_box(
+        self, one: _Sum, number: int, sender: str, boxes: Mapping[str, bytes]
+    ) -> tuple[bytes, bytes]:
+        if sender == self.name:
+            return one.own_shares
+        key = self._box_key(one, one.offers[sender], number, sent=False)
+        data = unseal(key, boxes.get(sender, b""), sender)
+        return data[:SHARE_BYTES], data[SHARE_BYTES:]
+
+    def _masks(self, one: _Sum, ask: Ask) -> Ring:
+        shape, words = tuple(ask.shape), ask.digest.encode()
+        total = mask(derived(one.secrets.seed, b"own " + words), shape)
+        for name in ask.members:
+            if name != self.name:
+                pair = agreed(one.secrets.mask_key, one.offers[name].mask_key, b"pair " + words)
+                total = add_pair(total, self.name, name, mask(pair, shape))
+        return total
+
+    # --- 4: help to open
+
+    def open(self, number: int, survivors: Sequence[str]) -> Opening:
+        """Shares that open the sum of these members' answers; once, and on record first."""
+        one = self._sum(number)
+        if one.ask is None:
+            raise RefusedError("order", f"{self.name} has not answered in sum {number}: nothing to open")
+        there = tuple(sorted(set(survivors)))
+        if self.name not in there or set(there) - set(one.ask.members):
+            raise RefusedError(
+                "members",
+                f"sum {number} is to be opened for {', '.join(there)}: {self.name}, which answered, must be "
+                f"among them, and nobody but {', '.join(one.ask.members)}",
+            )
+        self._check_present(there)
+        together = " ".join(there)
+        gone = sorted(set(self.circle.members) - set(there))
+        claims = [
+            Claim(self._scope("opened"), str(number), together),
+            Claim(self._scope("content"), one.ask.content, together),
+            *(Claim(self._scope("row"), row, together) for row in one.rows),
+            *(Claim(self._scope("lost"), name, "lost") for name in gone),
+        ]
+        self._settle(
+            "opened", claims, "it has helped to open a sum of the same with other members, and does so once"
+        )
+        dropped = set(one.ask.members) - set(there)
+        return Opening(
+            self.name,
+            number,
+            seeds={name: one.shares[name][1] for name in there},
+            keys={name: one.shares[name][0] for name in sorted(dropped)},
+        )
+
+    def forget(self, number: int) -> None:
+        """Let go of the secrets of a sum: it is over, or was given up."""
+        self._pending.pop(number, None)
+
+    # --- checks
+
+    def _sum(self, number: int) -> _Sum:
+        if number not in self._pending:
+            raise RefusedError(
+                "number",
+                f"{self.name} has no keys for sum {number} (they are gone after a restart): begin a new sum",
+            )
+        return self._pending[number]
+
+    def _scope(self, what: str) -> str:
+        return f"{self.circle.holder} {what}"
+
+    def _check_present(self, names: Sequence[str]) -> None:
+        """Whether a sum of these members may be: enough of them, and nobody who dropped out before."""
+        lost = set(self._record.found(self._scope("lost")))
+        back = sorted(lost & set(names))
+        if back:
+            raise RefusedError(
+                "members", f"{', '.join(back)} dropped out of an earlier sum, and cannot be in another"
+            )
+        check_present(self.circle, names)
+
+    def _check_content(self, ask: Ask) -> None:
+        opened = self._record.found(self._scope("content")).get(ask.content)
+        if opened is not None and opened != " ".join(ask.members):
+            raise RefusedError(
+                "content",
+                f"{self.name} has helped to open a sum of the same for {opened}: not again for "
+                f"{' '.join(ask.members)}",
+            )
+
+    def _settle(self, code: str, claims: Sequence[Claim], why: str) -> None:
+        differing = self._record.settle(claims)
+        if differing:
+            raise RefusedError(code, f"{self.name} refuses: {why} (on record: {differing[0].value})")
+
+
+def check_circle(circle: Circle, known: Collection[str]) -> None:
+    """An error where a circle is too small, or has members that nobody has checked."""
+    prints = list(circle.members.values())
+    unknown = sorted(name for name, one in circle.members.items() if one not in known)
+    if unknown:
+        raise RefusedError(
+            "circle",
+            f"the members {', '.join(unknown)} have keys that are not known here: ask these organizations "
+            "for their fingerprints, not the label holder, who could have invented them",
+        )
+    if len(set(prints)) < len(prints) or circle.holder in prints:
+        raise RefusedError("circle", "one key is twice among the members, or is the label holder's")
+    Sums(circle.drop_outs).check(len(prints))
+
+
+def check_present(circle: Circle, names: Sequence[str]) -> None:
+    """An error where a sum of these members' answers is not to be opened."""
+    there = set(names)
+    if len(there) < len(names) or there - set(circle.members):
+        raise RefusedError("members", f"members are {', '.join(circle.names)}, got {', '.join(names)}")
+    least = max(circle.threshold, FEWEST)
+    if len(there) < least:
+        missing = sorted(set(circle.members) - there)
+        raise RefusedError(
+            "too-few",
+            f"{', '.join(missing)} not there: a sum needs {least} of the {len(circle.members)} members. Wait "
+            "for them, and ask again",
+        )
+
+
+def add_pair(total: Ring, name: str, other: str, pair: Ring) -> Ring:
+    """A member's total with the mask that it shares with another: one of both adds it, the other takes it."""
+    return total + pair if name < other else total - pair

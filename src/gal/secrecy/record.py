@@ -1,0 +1,91 @@
+"""What an organization has helped with: on the disk before its help leaves, and for good.
+
+A claim is said once: (scope, key) has one value for ever. What an organization must not do twice it claims
+first, with what it is about to do as the value.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class Claim(NamedTuple):
+    """One thing that is said once."""
+
+    scope: str
+    key: str
+    value: str
+
+
+class Claims(Protocol):
+    """Keeps claims."""
+
+    def settle(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Keep all claims, durably; or none, where some say otherwise than what is on record.
+
+        Returns those on record that differ: nothing where all are kept.
+        """
+
+    def found(self, scope: str) -> dict[str, str]:
+        """All claims of a scope: value by key."""
+
+
+class MemoryRecord:
+    """Claims for as long as the process lives: for one process that plays all organizations."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], str] = {}
+
+    def settle(self, claims: Sequence[Claim]) -> list[Claim]:
+        """See :class:`Claims`."""
+        kept = self._kept
+        found = [Claim(one.scope, one.key, kept.get((one.scope, one.key), one.value)) for one in claims]
+        differing = [there for one, there in zip(claims, found, strict=True) if there != one]
+        if not differing:
+            kept.update({(one.scope, one.key): one.value for one in claims})
+        return differing
+
+    def found(self, scope: str) -> dict[str, str]:
+        """See :class:`Claims`."""
+        return {key: value for (of, key), value in self._kept.items() if of == scope}
+
+
+class DiskRecord:
+    """Claims in a SQLite file; written and synchronised before ``settle`` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with closing(self._open()) as database, database:
+            database.execute(
+                "create table if not exists claims (scope text not null, key text not null, "
+                "value text not null, primary key (scope, key)) without rowid"
+            )
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path)
+        database.execute("pragma synchronous = full")
+        return database
+
+    def settle(self, claims: Sequence[Claim]) -> list[Claim]:
+        """See :class:`Claims`."""
+        with closing(self._open()) as database, database:
+            database.execute("begin immediate")
+            differing = []
+            for one in claims:
+                row = database.execute(
+                    "select value from claims where scope = ? and key = ?", (one.scope, one.key)
+                ).fetchone()
+                if row is not None and row[0] != one.value:
+                    differing.append(one._replace(value=row[0]))
+            if not differing:
+                database.executemany("insert or ignore into claims values (?, ?, ?)", claims)
+        return differing
+
+    def found(self, scope: str) -> dict[str, str]:
+        """See :class:`Claims`."""
+        with closing(self._open()) as database:
+            return dict(database.execute("select key, value from claims where scope = ?", (scope,)))

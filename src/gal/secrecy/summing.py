@@ -1,0 +1,220 @@
+"""Learning from sums in one process: every organization's part and the label holder's, one after another.
+
+What is computed is what separate organizations would compute: keys, shares, masks, openings. What is not
+there is a second computer, so that this shows what secrecy costs and changes, and keeps nothing secret from
+whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.requests import FitRequest, Request
+from gal.core.state import ByName, Ensemble
+from gal.core.task import Task
+from gal.engine.drivers import Driver, Traffic, ask
+from gal.engine.options import Options
+from gal.engine.organization import Organization
+from gal.errors import InvalidReplyError, LocalModelError, RefusedError
+from gal.secrecy.collector import Collector
+from gal.secrecy.masks import sha256_of
+from gal.secrecy.member import CircleMember
+from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
+from gal.secrecy.record import MemoryRecord
+from gal.secrecy.ring import unit_of
+from gal.secrecy.terms import SUM, Sums, summed_options
+from gal.transport.identity import make_identity
+
+Floats = NDArray[np.float64]
+Values = Mapping[str, NDArray[np.floating]]
+Moved = Callable[[bool, Any], None]
+"""Told what moves: whether it goes to a member, and the message."""
+
+
+@dataclass
+class LocalCircle:
+    """A circle whose members are all here; every sum has the next number."""
+
+    circle: Circle
+    members: Mapping[str, CircleMember]
+    number: int = 0
+    lost: frozenset[str] = frozenset()
+    """Who has dropped out of a sum so far."""
+
+    @staticmethod
+    def of(names: Sequence[str], sums: Sums) -> LocalCircle:
+        """A circle of organizations with keys of their own, made for it."""
+        identities = {name: make_identity(f"member-{place}") for place, name in enumerate(names)}
+        named = {name: replace(one, name=name) for name, one in identities.items()}
+        prints = {name: one.fingerprint for name, one in named.items()}
+        circle = Circle("the label holder", prints, sums.drop_outs)
+        known = set(prints.values())
+        return LocalCircle(
+            circle, {name: CircleMember(one, circle, known, MemoryRecord()) for name, one in named.items()}
+        )
+
+    def add_up(
+        self, values: Values, content: str, unit: float, moved: Moved, rows: Sequence[str] = ()
+    ) -> tuple[Floats, tuple[str, ...]]:
+        """The sum of these members' values, and whose are in it; the others have dropped out."""
+        self.number += 1
+        collector = Collector(self.circle, self.number)
+        present = [name for name in self.members if name not in self.lost]
+        for name in present:
+            offer = self.members[name].offer(self.number)
+            moved(False, offer)
+            collector.take_offer(offer)
+        offers = collector.offers()
+        for name in present:
+            moved(True, offers)
+            shares = self.members[name].share(self.number, offers)
+            moved(False, shares)
+            collector.take_shares(shares)
+        shape = next(iter(values.values())).shape if values else (0,)
+        asked = collector.ask(content, shape, unit)
+        for name in sorted(set(values) & set(present)):
+            boxes = collector.boxes_for(name)
+            moved(True, (asked, boxes))
+            try:
+                masked = self.members[name].answer(
+                    asked, boxes, values[name], content=content, unit=unit, rows=rows
+                )
+            except InvalidReplyError:  # it cannot be written on the ring: nothing is sent
+                continue
+            moved(False, masked)
+            collector.take_masked(masked)
+        there = collector.survivors()
+        for name in there:
+            moved(True, there)
+            opening = self.members[name].open(self.number, there)
+            moved(False, opening)
+            collector.take_opening(opening)
+        for name in present:
+            self.members[name].forget(self.number)
+        self.lost = frozenset(set(self.members) - set(there))
+        return collector.total(), there
+
+
+class Summing:
+    """Asks all but the label holder's own organization for the sum of their answers."""
+
+    traffic: Traffic | None = None
+    """Counted here, since the driver sees one organization only."""
+
+    def __init__(
+        self, sums: Sums, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
+    ) -> None:
+        self._sums, self._holder, self._counted = sums, holder, traffic
+        self.members = {name: one for name, one in organizations.items() if name != holder}
+        self.names = [holder, SUM]
+        self._circle = LocalCircle.of(sorted(self.members), sums)
+        self._left_out: dict[int, dict[str, str]] = {}
+
+    def options(self, options: Options) -> Options:
+        """Equal weights, and nothing that needs single answers."""
+        return summed_options(self._sums, options, self._holder, self.members)
+
+    def __call__(
+        self,
+        task: Task,
+        organizations: Mapping[str, Organization],
+        driver: Driver,
+        requests: Sequence[Request],
+    ) -> list[Mapping[str, Any]]:
+        """One round trip; the label holder's own organization answers at home."""
+        spread = [replace(request, organizations=self._asked(request)) for request in requests]
+        replies = ask(task, organizations, driver, spread)
+        found = [
+            self._added(request, said) if SUM in request.organizations else said
+            for request, said in zip(requests, replies, strict=True)
+        ]
+        if self._counted is not None:
+            self._counted.trips += any(SUM in request.organizations for request in requests)
+        return found
+
+    def _asked(self, request: Request) -> tuple[str, ...]:
+        if SUM not in request.organizations:
+            return request.organizations
+        others = set(self.members) - self._circle.lost
+        return tuple(sorted((set(request.organizations) - {SUM}) | others))
+
+    def _added(self, request: Request, replies: Mapping[str, Any]) -> dict[str, Any]:
+        assert isinstance(request, FitRequest)  # no model moves, so that nobody is asked again
+        values = {name: said for name, said in replies.items() if name in self.members and _is_numbers(said)}
+        failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
+        unit = unit_of(float(np.abs(request.residual).max()))
+        if self._counted is not None:
+            weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
+            self._counted.sent += len(self.members) * (request.residual.nbytes + weight)
+        total, there = self._opened(
+            partial(self._circle.add_up, values, fit_content(request), unit, partial(count, self._counted)),
+            failed,
+        )
+        if request.part is None:
+            gone = set(self.members) - set(there)
+            self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
+        own = {name: said for name, said in replies.items() if name not in self.members}
+        return own | {SUM: total / len(self.members)}
+
+    def _opened(
+        self, add_up: Callable[[], tuple[Floats, tuple[str, ...]]], failed: Mapping[str, str]
+    ) -> tuple[Floats, tuple[str, ...]]:
+        try:
+            return add_up()
+        except RefusedError as error:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
+            raise LocalModelError(
+                f"the sum cannot be opened: {error}. What went wrong: {reasons or 'an answer out of range'}. "
+                "With secrecy=Sums(drop_outs=1) one organization may drop out, for good"
+            ) from error
+
+    def concluded(self, ensemble: Ensemble) -> Ensemble:
+        """The same with the names of those in the sum, and who dropped out when."""
+        rounds = tuple(
+            replace(done, left_out=ByName({**done.left_out, **self._left_out.get(done.round, {})}))
+            for done in ensemble.rounds
+        )
+        rounds = rounds if ensemble.track == "assisted" else ensemble.rounds
+        return replace(ensemble, rounds=rounds, summed=tuple(sorted(self.members)))
+
+
+def _is_numbers(said: Any) -> bool:
+    return isinstance(said, np.ndarray) and bool(np.isfinite(said).all())
+
+
+def fit_content(request: FitRequest) -> str:
+    """A digest of a residual and what else there is to fit: of each there is one sum."""
+    weight = b"" if request.sample_weight is None else np.ascontiguousarray(request.sample_weight).tobytes()
+    words = plain_bytes(["fit", list(request.residual.shape), request.part, len(weight)])
+    return sha256_of(words + np.ascontiguousarray(request.residual).tobytes() + weight)
+
+
+def count(traffic: Traffic | None, to_member: bool, message: Any) -> None:
+    """Count a message in the traffic, where somebody wants to know."""
+    if traffic is None:
+        return
+    if to_member:
+        traffic.sent += size(message)
+    else:
+        traffic.received += size(message)
+
+
+def size(message: Any) -> int:
+    """About how many bytes a message takes: its keys, shares, names and numbers."""
+    if isinstance(message, bytes | str):
+        return len(message)
+    if isinstance(message, np.ndarray):
+        return message.nbytes
+    if isinstance(message, int | float):
+        return 8
+    if isinstance(message, Mapping):
+        return sum(size(key) + size(value) for key, value in message.items())
+    if isinstance(message, Ask | Masked | Offer | Opening | SealedShares):
+        return sum(map(size, (getattr(message, name) for name in message.__dataclass_fields__)))
+    return sum(map(size, message))

@@ -1,0 +1,147 @@
+"""A circle that does what it should: sums are right, also where somebody drops out at each step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
+from gal.secrecy.messages import Masked
+from gal.secrecy.ring import from_ring
+from gal.secrecy.shamir import split_secret
+from small_circles import NAMES, Round, answers, circle_of, member_of
+
+EXACT = 4 * 2.0**-33
+"""Four answers, each rounded to half of 2^-32."""
+
+
+def started(drop_outs: int = 0, names: tuple[str, ...] = NAMES) -> Round:
+    circle = circle_of(names, drop_outs)
+    return Round(circle, {name: member_of(circle, name) for name in names})
+
+
+def test_everybody_is_there() -> None:
+    one, said = started().keys(), answers()
+    one.ask(said)
+    assert np.abs(one.open() - sum(said.values())).max() <= EXACT
+
+
+@pytest.mark.parametrize("gone", NAMES)
+def test_one_drops_out_before_it_answers(gone: str) -> None:
+    one, said = started(drop_outs=1).keys(), answers()
+    del said[gone]
+    one.ask(said)
+    assert np.abs(one.open() - sum(said.values())).max() <= EXACT
+
+
+def test_one_is_never_there() -> None:
+    one, said = started(drop_outs=1).keys(NAMES[1:]), answers(NAMES[1:])
+    one.ask(said)
+    assert np.abs(one.open() - sum(said.values())).max() <= EXACT
+
+
+def test_one_drops_out_while_the_sum_is_opened() -> None:
+    one, said = started(drop_outs=1).keys(), answers()
+    one.ask(said)
+    assert np.abs(one.open(NAMES[1:]) - sum(said.values())).max() <= EXACT
+    assert len(NAMES[1:]) == one.circle.threshold
+    other = started(drop_outs=1).keys()
+    other.ask(said)
+    with pytest.raises(RefusedError, match="2 members have helped to open it, 3 are needed"):
+        other.open(NAMES[2:])
+
+
+def test_a_sum_waits_for_all_where_nobody_may_drop_out() -> None:
+    one, said = started().keys(), answers()
+    del said["lab"]
+    one.ask(said)
+    with pytest.raises(RefusedError, match="lab not there: a sum needs 4 of the 4 members"):
+        one.open()
+
+
+def test_what_she_gets_is_noise_without_help() -> None:
+    """Of a value that all know, the masked one says nothing: it is uniform on the ring."""
+    one = started().keys()
+    same = {name: np.ones((4000, 1)) for name in NAMES}
+    asked = one.collector.ask("a residual", (4000, 1), 1.0)
+    for name, said in same.items():
+        masked = one.members[name].answer(
+            asked, one.collector.boxes_for(name), said, content="a residual", unit=1.0
+        )
+        counts = np.bincount((masked.values >> np.uint64(61)).astype(int).ravel(), minlength=8)
+        assert (np.abs(counts - 500) < 5 * np.sqrt(500)).all()
+
+
+def test_wrong_shares_are_noticed() -> None:
+    """A member that opens with something else spoils the sum, which is said, not used."""
+    one, said = started().keys(), answers()
+    one.ask(said)
+    there = one.collector.survivors()
+    for name in there:
+        opening = one.members[name].open(1, there)
+        if name == "lab":
+            opening = type(opening)("lab", 1, {**opening.seeds, "bank": opening.seeds["lab"]}, {})
+        one.collector.take_opening(opening)
+    with pytest.raises(InvalidMessageError, match="a secret of 'bank' do not fit what it promised"):
+        one.collector.total()
+
+
+@pytest.mark.parametrize("secret", ["seeds", "keys"])
+def test_shares_of_another_secret_than_promised_are_noticed(secret: str) -> None:
+    """They fit each other, and would give a sum that is not the sum."""
+    one, said = started(drop_outs=1).keys(), answers()
+    if secret == "keys":
+        del said["bank"]
+    one.ask(said)
+    there = one.collector.survivors()
+    others = split_secret(b"x" * 32, one.circle.threshold, len(NAMES))
+    for name in there:
+        opening = one.members[name].open(1, there)
+        changed: Any = {secret: {**getattr(opening, secret), "bank": others[one.circle.place(name) - 1]}}
+        one.collector.take_opening(replace(opening, **changed))
+    with pytest.raises(InvalidMessageError, match="a secret of 'bank' do not fit what it promised"):
+        one.collector.total()
+
+
+def test_an_opening_of_something_else_is_not_taken() -> None:
+    one, said = started(drop_outs=1).keys(), answers()
+    one.ask(said, arriving=NAMES[1:])
+    there = one.collector.survivors()
+    right = one.members["lab"].open(1, there)
+    for wrong in (
+        replace(right, number=2),
+        replace(right, name="bank"),
+        replace(right, keys={}),
+        replace(right, seeds=dict.fromkeys(NAMES, b"")),
+    ):
+        with pytest.raises(InvalidReplyError, match="opened something else than sum 1"):
+            one.collector.take_opening(wrong)
+    one.collector.take_opening(right)
+
+
+def test_answers_of_another_shape_or_twice_are_not_added() -> None:
+    one, said = started().keys(), answers()
+    one.collector.ask("a residual", (20, 2), 1.0)
+    with pytest.raises(InvalidReplyError, match="lab answered with uint64 of shape"):
+        one.collector.take_masked(Masked("lab", 1, np.zeros((3, 2), dtype=np.uint64)))
+    one.ask(said)
+    with pytest.raises(RefusedError, match="an answer of 'lab' was not expected"):
+        one.collector.take_masked(Masked("lab", 1, np.zeros((20, 2), dtype=np.uint64)))
+
+
+def test_an_answer_that_comes_late_is_not_taken() -> None:
+    one, said = started(drop_outs=1).keys(), answers()
+    one.ask(said, arriving=NAMES[1:])
+    total = one.open()
+    with pytest.raises(RefusedError, match="an answer of 'bank' was not expected"):
+        one.collector.take_masked(Masked("bank", 1, np.zeros((20, 2), dtype=np.uint64)))
+    assert np.abs(total - sum(said[name] for name in NAMES[1:])).max() <= EXACT
+
+
+def test_numbers_are_written_in_the_unit_of_the_question() -> None:
+    assert from_ring(np.array([2**32], dtype=np.uint64), 8.0) == [8.0]

@@ -1,0 +1,386 @@
+"""A label holder who carries all messages and lies: what she tries, and what she gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+from gal.errors import InvalidMessageError, InvalidOptionError, RefusedError
+from gal.secrecy.collector import Collector
+from gal.secrecy.masks import agreed, derived, mask
+from gal.secrecy.member import CircleMember, add_pair
+from gal.secrecy.messages import Ask, Circle
+from gal.secrecy.record import DiskRecord, MemoryRecord
+from gal.secrecy.ring import to_ring
+from gal.secrecy.shamir import join_shares
+from gal.transport.identity import make_identity
+from small_circles import HOLDER, NAMES, Round, answers, circle_of, identity, member_of, renamed, restarted
+
+
+def started(drop_outs: int = 1, number: int = 1) -> Round:
+    circle = circle_of(NAMES, drop_outs)
+    return Round(circle, {name: member_of(circle, name) for name in NAMES}, number)
+
+
+def again(one: Round, number: int = 2) -> Round:
+    """Another sum with the same members."""
+    return Round(one.circle, one.members, number)
+
+
+# --- pretending that somebody dropped out
+
+
+def test_who_is_called_dropped_does_not_help_and_who_helped_does_not_help_again() -> None:
+    """She has all four answers, and says to some that the bank is in, to the others that it is not."""
+    one, said = started().keys(), answers()
+    one.ask(said)
+    without_bank = NAMES[1:]
+    with pytest.raises(RefusedError, match="bank, which answered, must be among them"):
+        one.members["bank"].open(1, without_bank)
+    for name in without_bank:
+        one.members[name].open(1, NAMES)
+        with pytest.raises(RefusedError, match="helped to open a sum of the same with other members"):
+            one.members[name].open(1, without_bank)
+    assert one.members["lab"].open(1, NAMES) == one.members["lab"].open(1, NAMES), (
+        "the same again is the same"
+    )
+
+
+@pytest.mark.parametrize("told_that_it_is_in", [0, 1, 2, 3])
+def test_both_secrets_of_one_never_come_together(told_that_it_is_in: int) -> None:
+    """However she divides the members, she has fewer shares than needed of one of the bank's secrets."""
+    one, said = started().keys(), answers()
+    one.ask(said)
+    seeds, keys = 0, 0
+    for place, name in enumerate(NAMES[1:]):
+        there = NAMES if place < told_that_it_is_in else NAMES[1:]
+        opening = one.members[name].open(1, there)
+        seeds += "bank" in opening.seeds
+        keys += "bank" in opening.keys
+    own = one.members["bank"].open(1, NAMES)  # it believes that it is in
+    seeds += "bank" in own.seeds
+    assert seeds + keys == 4
+    assert min(seeds, keys) < one.circle.threshold
+
+
+@pytest.mark.parametrize(("colluding", "broken"), [(("shop",), False), (("lab", "shop"), True)])
+def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], broken: bool) -> None:
+    """With m members of which d may drop out: m - 2d, as the page says, and not one less."""
+    one, said = started(drop_outs=1).keys(), answers()
+    one.ask(said)
+    assert broken == (len(colluding) >= len(NAMES) - 2)
+    held = {name: one.members[name]._pending[1].shares["bank"] for name in colluding}
+    keys = {one.circle.place(name): shares[0] for name, shares in held.items()}
+    seeds = {one.circle.place(name): shares[1] for name, shares in held.items()}
+    honest = [name for name in NAMES[1:] if name not in colluding]
+    seeds[one.circle.place("bank")] = one.members["bank"].open(1, NAMES).seeds["bank"]
+    for name in honest:  # each is told what brings the most
+        if len(seeds) < one.circle.threshold:
+            seeds[one.circle.place(name)] = one.members[name].open(1, NAMES).seeds["bank"]
+        else:
+            keys[one.circle.place(name)] = one.members[name].open(1, NAMES[1:]).keys["bank"]
+    found = []
+    for shares in (seeds, keys):
+        try:
+            found.append(join_shares(shares))
+        except InvalidMessageError:
+            found.append(b"")
+    secrets = one.members["bank"]._pending[1].secrets
+    assert ([secrets.seed, secrets.mask_key] == found) == broken
+
+
+def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
+    """She opens the sum without the bank, whose answer she has: its mask key is then hers, not its seed."""
+    one, said = started().keys(), answers()
+    asked = one.collector.ask("a residual", (20, 2), 1.0)
+    held_back = one.members["bank"].answer(
+        asked, one.collector.boxes_for("bank"), said["bank"], content="a residual", unit=1.0
+    )
+    del said["bank"]
+    one.ask(said)
+    openings = [one.members[name].open(1, NAMES[1:]) for name in NAMES[1:]]
+    shares = {one.circle.place(opening.name): opening.keys["bank"] for opening in openings}
+    key = join_shares(shares)
+    left = held_back.values
+    for offer in one.collector.offers():
+        if offer.name != "bank":
+            pair = mask(agreed(key, offer.mask_key, b"pair " + asked.digest.encode()), asked.shape)
+            left = add_pair(left, offer.name, "bank", pair)
+    own = one.members["bank"]._pending[1].secrets.seed
+    bare = left - mask(derived(own, b"own " + asked.digest.encode()), asked.shape)
+    assert (bare == to_ring(answers()["bank"], 1.0, 4)).all(), "the test takes away all masks that it can"
+    assert all("bank" not in opening.seeds for opening in openings)
+    assert (left != bare).all()
+
+
+def test_who_dropped_out_is_not_in_a_later_sum() -> None:
+    """Otherwise two sums of about the same residual would differ in its answer, as often as she likes."""
+    one, said = started().keys(), answers()
+    one.ask(said, arriving=NAMES[1:])
+    one.open()
+    with pytest.raises(RefusedError, match="bank dropped out of an earlier sum"):
+        again(one).keys()
+    later = again(one, 3).keys(NAMES[1:])
+    later.ask(answers(NAMES[1:]), content="another residual")
+    assert later.open().shape == (20, 2)
+
+
+def test_no_more_drop_out_than_was_agreed() -> None:
+    one, said = started().keys(), answers()
+    one.ask(said, arriving=NAMES[1:])
+    one.open()
+    with pytest.raises(RefusedError, match="bank, insurer not there: a sum needs 3 of the 4 members"):
+        again(one).keys(NAMES[2:])
+
+
+def test_a_member_asked_directly_counts_for_itself() -> None:
+    """Her own side of it refuses too few, but she may run another one."""
+    one = started()
+    offers = [one.members[name].offer(1) for name in NAMES]
+    with pytest.raises(RefusedError, match="a sum needs 3 of the 4 members"):
+        one.members["lab"].share(1, offers[2:])
+    one.members["lab"].share(1, offers)
+    asked = replace(_ask(one), members=("lab", "shop"))
+    with pytest.raises(RefusedError, match="a sum needs 3 of the 4 members"):
+        one.members["lab"].answer(asked, {}, answers()["lab"], content="a residual", unit=1.0)
+
+
+def _ask(one: Round, content: str = "a residual") -> Ask:
+    return Ask(one.number, NAMES, content, (20, 2), 1.0)
+
+
+# --- two sums that differ in one member
+
+
+def test_of_one_residual_there_is_one_sum() -> None:
+    one, said = started().keys(), answers()
+    one.ask(said)
+    one.open()
+    fewer = again(one).keys(NAMES[1:])
+    with pytest.raises(RefusedError, match="has helped to open a sum of the same for bank insurer lab shop"):
+        fewer.ask({name: said[name] for name in NAMES[1:]})
+    same = again(one, 3).keys()
+    same.ask(said)
+    assert np.abs(same.open() - sum(said.values())).max() < 1e-8, "the same sum again tells nothing new"
+
+
+def test_two_sums_that_are_open_at_a_time_do_not_help() -> None:
+    """Both are answered before one is opened; of these she gets one."""
+    one, said = started().keys(), answers()
+    other = again(one).keys()
+    one.ask(said)
+    other.ask(said, arriving=NAMES[1:])
+    one.open()
+    with pytest.raises(RefusedError, match="with other members, and does so once"):
+        other.open()
+
+
+def test_of_one_row_there_is_one_sum() -> None:
+    """She predicts a row with everybody, and again, in another batch, without the bank."""
+    one, said = started().keys(), answers()
+    one.ask(said, content="rows 1 to 20", rows=[f"row {row}" for row in range(20)])
+    one.open()
+    other = again(one).keys()
+    rows = [f"row {row}" for row in range(19, 39)]
+    other.ask(said, content="rows 19 to 38", rows=rows, arriving=NAMES[1:])
+    with pytest.raises(RefusedError, match="with other members, and does so once"):
+        other.open()
+
+
+def test_it_holds_across_restarts(tmp_path: Path) -> None:
+    circle = circle_of(NAMES, 1)
+    records = {name: DiskRecord(tmp_path / f"{name}.sqlite") for name in NAMES}
+    one = Round(circle, {name: member_of(circle, name, records[name]) for name in NAMES}).keys()
+    said = answers()
+    one.ask(said)
+    one.open()
+    back = {name: restarted(circle, name, DiskRecord(tmp_path / f"{name}.sqlite")) for name in NAMES}
+    with pytest.raises(RefusedError, match="no keys for sum 1"):
+        back["lab"].open(1, NAMES)
+    with pytest.raises(RefusedError, match="has answered in sum 1: take a new number"):
+        back["lab"].offer(1)
+    fewer = Round(circle, back, 2).keys(NAMES[1:])
+    with pytest.raises(RefusedError, match="has helped to open a sum of the same"):
+        fewer.ask({name: said[name] for name in NAMES[1:]})
+
+
+def test_it_is_on_record_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = started().keys()
+    one.ask(answers())
+
+    def fails(claims: object) -> list[object]:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(one.members["lab"]._record, "settle", fails)
+    with pytest.raises(OSError, match="full"):
+        one.members["lab"].open(1, NAMES)
+
+
+def test_another_circle_of_the_same_label_holder_is_refused() -> None:
+    """The same organizations but one, in a circle of their own, would give the difference away."""
+    record = MemoryRecord()
+    member_of(circle_of(NAMES), "lab", record)
+    member_of(circle_of(NAMES), "lab", record)
+    with pytest.raises(RefusedError, match="it has joined another circle of this label holder"):
+        member_of(circle_of(NAMES[1:]), "lab", record)
+    others = replace(circle_of(NAMES[1:]), holder="sha256:" + "1" * 64)
+    member_of(others, "lab", record)
+
+
+# --- invented members
+
+
+def test_invented_members_do_not_count() -> None:
+    """She invents two members for a circle of one, with keys of her own."""
+    invented = {name: make_identity(name).fingerprint for name in ("clinic", "telecom")}
+    circle = Circle(HOLDER, {"lab": identity("lab").fingerprint, **invented})
+    known = {identity(name).fingerprint for name in NAMES}
+    with pytest.raises(RefusedError, match="the members clinic, telecom have keys that are not known here"):
+        CircleMember(identity("lab"), circle, known, MemoryRecord())
+
+
+def test_one_key_under_two_names_is_one_member() -> None:
+    prints = {name: identity(name).fingerprint for name in ("bank", "lab")}
+    circle = Circle(HOLDER, {**prints, "shop": prints["bank"]})
+    with pytest.raises(RefusedError, match="one key is twice among the members"):
+        CircleMember(identity("lab"), circle, set(prints.values()), MemoryRecord())
+    hers = replace(circle_of(NAMES[:3]), holder=identity("bank").fingerprint)
+    with pytest.raises(RefusedError, match="or is the label holder's"):
+        member_of(hers, "lab")
+
+
+def test_two_members_are_too_few() -> None:
+    with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
+        member_of(circle_of(NAMES[:2]), "bank")
+    with pytest.raises(InvalidOptionError, match=r"at least 4 organizations .* of which 1 may drop out"):
+        member_of(circle_of(NAMES[:3], drop_outs=1), "bank")
+
+
+def test_keys_in_the_name_of_another_are_refused() -> None:
+    """She answers for the bank with keys of her own, to read the shares and agree on the masks."""
+    one = started()
+    offers = {name: one.members[name].offer(1) for name in NAMES}
+    hers = make_identity("bank")
+    known = {hers.fingerprint, *(identity(name).fingerprint for name in NAMES[1:])}
+    prints = {**one.circle.members, "bank": hers.fingerprint}
+    stranger = CircleMember(hers, replace(one.circle, members=prints), known, MemoryRecord())
+    for forged in (
+        stranger.offer(1),
+        replace(stranger.offer(1), certificate=identity("bank").certificate),
+        replace(offers["bank"], mask_key=stranger.offer(1).mask_key),
+        replace(offers["bank"], promise=stranger.offer(1).promise),
+        replace(offers["bank"], certificate=b"nothing"),
+    ):
+        with pytest.raises(RefusedError, match=r"not signed by|cannot be used"):
+            one.members["lab"].share(1, [*(offers[name] for name in NAMES[1:]), forged])
+        with pytest.raises(RefusedError, match=r"not signed by|cannot be used"):
+            Collector(one.circle, 1).take_offer(forged)
+    one.members["lab"].share(1, list(offers.values()))
+
+
+# --- replays
+
+
+def test_offers_and_lists_of_another_sum_are_refused() -> None:
+    one = started()
+    old = [one.members[name].offer(1) for name in NAMES]
+    two = again(one)
+    new = {name: one.members[name].offer(2) for name in NAMES}
+    with pytest.raises(RefusedError, match="expected one of bank, insurer, lab, shop for sum 2"):
+        two.members["lab"].share(2, [old[0], *(new[name] for name in NAMES[1:])])
+    with pytest.raises(RefusedError, match="not signed by"):
+        two.members["lab"].share(2, [replace(old[0], number=2), *(new[name] for name in NAMES[1:])])
+    smaller = circle_of(NAMES[:3])
+    of_smaller = member_of(smaller, "bank").offer(2)
+    with pytest.raises(RefusedError, match="not signed by"):
+        two.members["lab"].share(2, [of_smaller, *(new[name] for name in NAMES[1:])])
+
+
+def test_a_member_finds_its_own_keys_among_the_offers() -> None:
+    """Left out, or with keys that it made before a restart, it would give shares of secrets that it lacks."""
+    one = started()
+    offers = [one.members[name].offer(1) for name in NAMES]
+    others = [offer for offer in offers if offer.name != "lab"]
+    before = member_of(one.circle, "lab").offer(1)
+    for wrong in (others, [*others, before]):
+        with pytest.raises(RefusedError, match="have not the one that lab made"):
+            one.members["lab"].share(1, wrong)
+    assert set(one.members["lab"].share(1, offers).boxes) == set(NAMES) - {"lab"}
+
+
+def test_shares_of_another_sum_do_not_open() -> None:
+    one = started().keys()
+    two = again(one).keys()
+    asked = two.collector.ask("a residual", (20, 2), 1.0)
+    with pytest.raises(InvalidMessageError, match="they were altered, or are of another sum"):
+        two.members["lab"].answer(
+            asked, one.collector.boxes_for("lab"), answers()["lab"], content="a residual", unit=1.0
+        )
+
+
+def test_no_mask_is_used_twice() -> None:
+    """Two answers under the same masks would give their difference away."""
+    one, said = started().keys(), answers()
+    asked = one.ask(said)
+    with pytest.raises(RefusedError, match="cannot answer in sum 1 now, or not again"):
+        one.members["lab"].answer(
+            asked, one.collector.boxes_for("lab"), said["bank"], content="a residual", unit=1.0
+        )
+    with pytest.raises(RefusedError, match="has given its shares"):
+        one.members["lab"].share(1, one.collector.offers())
+    with pytest.raises(RefusedError, match="has answered in sum 1: take a new number"):
+        one.members["lab"].offer(1)
+
+
+# --- weights that leave fewer than three answers
+
+
+def test_weights_told_to_one_alone_give_noise() -> None:
+    """She asks the lab for its answer and all others for 0: without the same words masks do not cancel."""
+    one, said = started(0).keys(), answers()
+    asked = {name: replace(one.collector.ask("rate 0", (20, 2), 1.0)) for name in NAMES}
+    asked["lab"] = replace(asked["lab"], content="rate 1", unit=1.0)
+    for name in NAMES:
+        values = said[name] if name == "lab" else np.zeros((20, 2))
+        boxes = one.collector.boxes_for(name)
+        one.collector.take_masked(
+            one.members[name].answer(asked[name], boxes, values, content=asked[name].content, unit=1.0)
+        )
+    assert np.abs(one.open() - said["lab"]).min() > 1.0
+
+
+def test_what_a_sum_is_said_to_be_of_is_what_was_asked() -> None:
+    """All are told that it is of rate 0, and the lab is asked with rate 1: it compares."""
+    one, said = started(0).keys(), answers()
+    asked = one.collector.ask("rate 0", (20, 2), 1.0)
+    with pytest.raises(RefusedError, match="said to be of other things"):
+        one.members["lab"].answer(
+            asked, one.collector.boxes_for("lab"), said["lab"], content="rate 1", unit=1.0
+        )
+
+
+def test_how_large_an_answer_is_does_not_show() -> None:
+    """In tiny units it could not be written, and no answer would be one, as often as she asks."""
+    one, said = started(0).keys(), answers()
+    asked = one.collector.ask("a residual", (20, 2), 2.0**-40)
+    boxes = one.collector.boxes_for("lab")
+    for values in (said["lab"], np.zeros((20, 2))):
+        with pytest.raises(RefusedError, match="in units of"):
+            one.members["lab"].answer(asked, boxes, values, content="a residual", unit=1.0)
+
+
+def test_a_list_without_those_who_offered_is_refused() -> None:
+    one, said = started().keys(NAMES[1:]), answers()
+    asked = _ask(one)
+    with pytest.raises(RefusedError, match="has members without keys"):
+        one.members["lab"].answer(asked, {}, said["lab"], content="a residual", unit=1.0)
+
+
+def test_she_cannot_join_as_an_organization_that_she_is_not() -> None:
+    with pytest.raises(RefusedError, match="this circle does not have 'shop' with its key"):
+        CircleMember(renamed("bank", "shop"), circle_of(), set(circle_of().members.values()), MemoryRecord())

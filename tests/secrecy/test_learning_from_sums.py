@@ -1,0 +1,280 @@
+"""Learning and predicting from sums in one process: plain GAL with equal weights, without single answers."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LinearRegression, Ridge
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal.core.requests import FitRequest
+from gal.engine.drivers import Traffic
+from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.evaluate.baselines.late import LateSumRegressor
+from gal.privacy import LaplaceLabels
+from gal.secrecy import Sums
+from gal.secrecy.collector import Collector
+from gal.secrecy.summing import Summing, size
+from gal.secrecy.terms import SUM, EqualWeights
+
+NAMES = ("bank", "a", "b", "c", "d")
+PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
+COLUMNS = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
+EQUAL = 1e-6
+"""Of the label's spread: what fixed point and float32 sums may change."""
+
+
+def table(n: int = 240, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    return X, 1e4 * (X @ rng.normal(size=10) + np.sin(2 * X[:, 3]) + 0.3 * rng.normal(size=n))
+
+
+def organizations(
+    X: NDArray[np.float64], model: Any = None, names: Sequence[str] = NAMES
+) -> list[Organization]:
+    used = Ridge() if model is None else model
+    return [Organization(name, X[:, 2 * m : 2 * m + 2], used) for m, name in enumerate(names)]
+
+
+def views(X: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDArray[np.float64]]:
+    return {name: X[:, 2 * m : 2 * m + 2] for m, name in enumerate(names)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scale_residual": False},
+        {"fitted": "held-out", "validation_fraction": 0.2},
+        {"fitted": "out-of-fold"},
+        {"line_search": 0.5, "cross_validation": 0},
+        {"label_holder": "d"},
+        {"loss": "absolute_error"},
+    ],
+    ids=str,
+)
+def test_it_is_plain_learning_with_equal_weights(options: dict[str, Any]) -> None:
+    X, y = table()
+    new, _ = table(40, seed=1)
+    plain, sums = organizations(X), organizations(X)
+    expected = learn(y, plain, rounds=4, **PLAIN, **options)
+    found = learn(y, sums, rounds=4, secrecy="sums", **options)
+    assert found.n_rounds == expected.n_rounds > 0
+    for here, there in ((None, None), (views(new), views(new))):
+        differ = predict(found, sums, here).output - predict(expected, plain, there).output
+        assert np.abs(differ).max() <= EQUAL * y.std()
+    assert found.summed == tuple(sorted(set(NAMES) - {options.get("label_holder", "bank")}))
+    for mine, plain_round in zip(found.rounds, expected.rounds, strict=True):
+        assert mine.rate == pytest.approx(plain_round.rate, rel=1e-5)
+        assert mine.weights[SUM] == pytest.approx(0.8)
+    total = sum(expected.contributions.values())
+    assert sum(found.contributions.values()) == pytest.approx(total, rel=1e-5)
+
+
+def test_an_estimator_for_classes(tmp_path: Path) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    parts = {name: range(6 * m, 6 * m + 6) for m, name in enumerate(NAMES)}
+    setting: dict[str, Any] = {"local_models": LinearRegression(), "rounds": 3, "random_state": 0}
+    expected = GALClassifier(parts, **setting, **PLAIN).fit(X, y)
+    model = GALClassifier(parts, **setting, secrecy="sums").fit(X, y)
+    wanted = expected.decision_function(X)
+    assert np.abs(model.decision_function(X) - wanted).max() <= EQUAL * wanted.std()
+    explained = model.explain(X)
+    assert list(explained) == ["base", "bank", SUM]
+    assert np.allclose(explained.sum(axis=1), model.decision_function(X))
+    assert set(model.contributions_) == {"bank", SUM}
+    model.save(tmp_path / "model.gal")
+    loaded = GALClassifier.load(tmp_path / "model.gal")
+    assert (loaded.decision_function(X) == model.decision_function(X)).all()
+    assert loaded.ensemble_.summed == ("a", "b", "c", "d")
+    with pytest.raises(InvalidInputError, match="b not there: with secrecy='sums' a prediction is one sum"):
+        model.predict(X, missing=["b"])
+    with pytest.raises(InvalidOptionError, match="no predictions after each round"):
+        next(model.staged_predict(X))
+
+
+def test_the_sum_may_come_before_her_own_answer() -> None:
+    residual, one = np.zeros((3, 1), dtype=np.float32), np.ones((3, 1), dtype=np.float32)
+    assert EqualWeights(3, sum_first=True)(residual, [one, one]).tolist() == [0.75, 0.25]
+    assert EqualWeights(3, sum_first=False)(residual, [one, one]).tolist() == [0.25, 0.75]
+    assert EqualWeights(3, sum_first=False)(residual, [one]).tolist() == [1.0]
+    X, y = table()
+    names = ("zoo", *NAMES[1:])  # after the name of the sum
+    plain, sums = organizations(X, names=names), organizations(X, names=names)
+    expected, found = learn(y, plain, rounds=2, **PLAIN), learn(y, sums, rounds=2, secrecy="sums")
+    assert found.rounds[0].weights["zoo"] == pytest.approx(0.2)
+    differ = predict(found, sums).output - predict(expected, plain).output
+    assert np.abs(differ).max() <= EQUAL * y.std()
+
+
+def searched(found: Any, seen: set[int]) -> list[bytes]:
+    """The bytes of all arrays that can be reached from something, by whatever way."""
+    if id(found) in seen or isinstance(found, type):
+        return []
+    seen.add(id(found))
+    if isinstance(found, np.ndarray):
+        return [np.ascontiguousarray(found).tobytes()]
+    if isinstance(found, Mapping):
+        return [one for key, value in found.items() for one in searched(value, seen)]
+    return [one for value in gc.get_referents(found) for one in searched(value, seen)]
+
+
+def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in what Algorithm 1 is told, nor in her progress or ensemble, nor in her side of the sums."""
+    X, y = table()
+    members = organizations(X)
+    answers: list[NDArray[np.float32]] = []
+    told: list[Any] = []
+    progress: list[Any] = []
+    added = Summing._added
+
+    def listening(self: Summing, request: FitRequest, replies: Mapping[str, Any]) -> dict[str, Any]:
+        answers.extend(replies[name] for name in self.members)
+        found = added(self, request, replies)
+        told.append(found)
+        return found
+
+    monkeypatch.setattr(Summing, "_added", listening)
+    collectors: list[Any] = []
+
+    def collecting(*given: Any) -> Collector:
+        collectors.append(Collector(*given))
+        return collectors[-1]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr("gal.secrecy.summing.Collector", collecting)
+    ensemble = learn(y, members, rounds=3, secrecy="sums", on_round=progress.append)
+    assert len(answers) == 4 * len(told) >= 4 * 3
+    hers = b"\n".join(searched([told, progress, ensemble, [vars(one) for one in collectors]], set()))
+    assert len(hers) > 8 * len(y) * len(told)
+    for answer in answers:
+        whole = answer.astype(np.float64)
+        unit = 2.0**32 * whole
+        forms: list[NDArray[Any]] = [
+            answer,
+            whole,
+            answer / np.float32(4),
+            whole / 4,
+            np.rint(unit).astype(np.int64),
+        ]
+        forms += [np.rint(whole * 2.0 ** (32 - power)).astype(np.int64) for power in range(1, 5)]
+        assert not [form for form in forms if form.tobytes() in hers]
+    own = predict(ensemble, members).output
+    assert np.isfinite(own).all()
+    total = told[0][SUM].astype(np.float64)
+    assert total.tobytes() in hers, "the search finds what is there"
+
+
+class FailsFrom(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Ridge that fails from a number of fits on."""
+
+    fits = 0
+
+    def __init__(self, working: int = 0) -> None:
+        self.working = working
+
+    def fit(self, X: Any, y: Any) -> FailsFrom:
+        FailsFrom.fits += 1
+        if FailsFrom.fits > self.working:
+            raise ValueError("out of order")
+        self.inner_ = Ridge().fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.inner_.predict(X)
+
+
+def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
+    X, y = table()
+    FailsFrom.fits = 0
+    members = organizations(X)
+    members[2] = Organization("b", X[:, 4:6], FailsFrom(2))
+    found = learn(y, members, rounds=5, secrecy=Sums(drop_outs=1), cross_validation=0)
+    assert [sorted(done.left_out) for done in found.rounds] == [[], [], ["b"], ["b"], ["b"]]
+    assert FailsFrom.fits == 3, "it is not asked again"
+    FailsFrom.fits = 0
+    plain = organizations(X)
+    plain[2] = Organization("b", X[:, 4:6], FailsFrom(2))
+    expected = learn(y, plain, rounds=5, cross_validation=0, **PLAIN)
+    assert found.train_loss == pytest.approx(expected.train_loss, rel=1e-5)
+    answer = predict(found, members)
+    assert answer.degraded.all()
+    assert set(answer.missing) <= {"b"}
+    without = predict(expected, plain, {name: view for name, view in views(X).items() if name != "b"})
+    assert np.abs(answer.output - without.output).max() < 0.05 * y.std()
+
+
+def test_nobody_drops_out_by_default() -> None:
+    X, y = table()
+    FailsFrom.fits = 0
+    members = organizations(X)
+    members[2] = Organization("b", X[:, 4:6], FailsFrom(1))
+    with pytest.raises(LocalModelError, match=r"b not there: a sum needs 4 of the 4 members.*out of order"):
+        learn(y, members, rounds=5, secrecy="sums", cross_validation=0)
+    model = GALRegressor(COLUMNS, rounds=2, secrecy="sums", local_models=Ridge())
+    by_row = {"b": np.arange(len(X)) < 7}
+    predicted = model.fit(X, y).predict(X, missing=by_row)
+    assert (predicted != model.predict(X)).sum() == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"weights": "exact"}, "weighs all organizations the same"),
+        ({"closing": True}, "a closing model learns from single answers"),
+        ({"interactions": 3}, "crossed residuals go to one organization each"),
+        ({"fully_corrective": True}, "coefficients of each organization"),
+        ({"secrecy": "plus"}, "secrecy must be None, 'sums' or"),
+        ({"secrecy": Sums(2)}, "at least 5 organizations beside the label holder, of which 2 may drop out"),
+    ],
+)
+def test_what_needs_single_answers_is_off_and_says_so(options: dict[str, Any], what: str) -> None:
+    X, y = table(60)
+    with pytest.raises(InvalidOptionError, match=what):
+        learn(y, organizations(X), **{"secrecy": "sums", **options})
+
+
+def test_too_few_organizations_are_refused() -> None:
+    X, y = table(60)
+    with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
+        learn(y, organizations(X, names=NAMES[:3]), secrecy="sums")
+    learn(y, organizations(X, names=NAMES[:4]), secrecy="sums", rounds=1)
+    with pytest.raises(InvalidInputError, match="no organization can be called 'the others together'"):
+        learn(y, organizations(X, names=("bank", "a", "b", SUM)), secrecy="sums")
+    with pytest.raises(InvalidOptionError, match="drop_outs must be a whole number"):
+        Sums(drop_outs=-1)
+
+
+def test_other_ways_that_look_at_single_answers_are_refused() -> None:
+    X, y = table(60)
+    with pytest.raises(InvalidOptionError, match="secrecy='sums' and privacy do not go together yet"):
+        GALRegressor(COLUMNS, secrecy="sums", privacy=LaplaceLabels(1.0, -1e6, 1e6)).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="LateSumRegressor knows no secrecy"):
+        LateSumRegressor(COLUMNS, secrecy="sums").fit(X, y)
+    members = organizations(X)
+    ensemble = learn(y, members, secrecy="sums", rounds=1)
+    with pytest.raises(InvalidOptionError, match="outside='clip' looks at single answers"):
+        predict(ensemble, members, outside="clip")
+
+
+def test_bytes_are_counted() -> None:
+    """Twice the bytes of float32 come back, and keys beside them."""
+    X, y = table(2000)
+    options: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "fitted": "in-sample"}
+    plain, sums = Traffic(), Traffic()
+    learn(y, organizations(X), traffic=plain, **PLAIN, **options)
+    learn(y, organizations(X), traffic=sums, secrecy="sums", **options)
+    assert sums.trips == plain.trips == 2
+    keys = sums.received - 2 * plain.received
+    assert 0 < keys < 2 * 4 * 3000
+    assert size(("ab", b"c", 1, {"d": np.zeros(2)})) == 2 + 1 + 8 + 1 + 16

@@ -1,0 +1,137 @@
+"""The parts of a sum: fixed point, shares, masks, sealed boxes, what is on record."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+from gal.errors import InvalidMessageError, InvalidReplyError
+from gal.secrecy.masks import agreed, derived, mask, public_key, seal, unseal
+from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
+from gal.secrecy.ring import from_ring, to_ring, unit_of
+from gal.secrecy.shamir import PRIME, SHARE_BYTES, join_shares, split_secret
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=9),
+    st.integers(-20, 20),
+    st.integers(1, 8),
+)
+def test_sums_on_the_ring_are_sums(values: list[float], power: int, members: int) -> None:
+    unit = 2.0**power
+    one = np.array(values) * unit
+    total = np.zeros(len(values), dtype=np.uint64)
+    for _ in range(members):
+        total += to_ring(one, unit, members)
+    assert np.abs(from_ring(total, unit) - members * one).max() <= members * unit * 2.0**-33 * 1.001
+
+
+def test_a_unit_is_the_next_power_of_two() -> None:
+    assert [unit_of(size) for size in (1e-9, 0.25, 0.26, 3.0, 4.0)] == [2.0**-29, 0.25, 0.5, 4.0, 4.0]
+    assert [unit_of(size) for size in (0.0, np.inf, np.nan)] == [1.0] * 3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**31 / 4])
+def test_what_could_overflow_is_not_sent(value: float) -> None:
+    to_ring(np.array([2.0**31 / 4 - 1]), 1.0, 4)
+    with pytest.raises(InvalidReplyError, match="finite and smaller than"):
+        to_ring(np.array([0.0, value]), 1.0, 4)
+
+
+@settings(max_examples=20)
+@given(st.binary(min_size=32, max_size=32), st.integers(3, 6), st.data())
+def test_any_threshold_of_shares_gives_the_secret(secret: bytes, n: int, data: st.DataObject) -> None:
+    threshold = data.draw(st.integers(2, n))
+    shares = dict(enumerate(split_secret(secret, threshold, n), 1))
+    for chosen in itertools.combinations(shares, threshold):
+        assert join_shares({place: shares[place] for place in chosen}) == secret
+
+
+def test_one_share_less_fits_every_secret() -> None:
+    """With threshold - 1 shares there is, for any other secret, exactly one polynomial that goes through."""
+    shares = split_secret(b"s" * 32, 3, 4)
+    known = {1: int.from_bytes(shares[0], "big"), 2: int.from_bytes(shares[1], "big")}
+    other = int.from_bytes(b"o" * 32, "big")
+    # Lagrange through (0, other), (1, known), (2, known), at 3:
+    third = (other - 3 * known[1] + 3 * known[2]) % PRIME
+    made_up = {1: shares[0], 2: shares[1], 3: third.to_bytes(SHARE_BYTES, "big")}
+    assert join_shares(made_up) == b"o" * 32
+    assert third.to_bytes(SHARE_BYTES, "big") != shares[2]
+
+
+def test_too_few_or_altered_shares_give_no_secret() -> None:
+    shares = split_secret(b"s" * 32, 3, 4)
+    with pytest.raises(InvalidMessageError, match="2 shares do not give a secret"):
+        join_shares({1: shares[0], 2: shares[1]})
+    altered = (int.from_bytes(shares[2], "big") ^ 1).to_bytes(SHARE_BYTES, "big")
+    try:
+        found = join_shares({1: shares[0], 2: shares[1], 3: altered})
+    except InvalidMessageError:
+        found = b""
+    assert found != b"s" * 32, "who joins compares with the promise: a small change can look like a secret"
+
+
+def test_a_secret_has_32_bytes_and_a_share_as_many_as_the_field_needs() -> None:
+    assert -(-PRIME.bit_length() // 8) == SHARE_BYTES
+    largest = 2**256 - 1
+    assert join_shares({1: largest.to_bytes(SHARE_BYTES, "big")}) == b"\xff" * 32
+    for beyond in (largest + 1, 2 * largest + 2):
+        with pytest.raises(InvalidMessageError, match="1 shares do not give a secret"):
+            join_shares({1: beyond.to_bytes(SHARE_BYTES, "big")})
+
+
+def test_two_agree_and_nobody_else() -> None:
+    a, b, c = (bytes([byte]) * 32 for byte in (1, 2, 3))
+    purpose = b"a purpose"
+    assert agreed(a, public_key(b), purpose) == agreed(b, public_key(a), purpose)
+    others = [agreed(a, public_key(c), purpose), agreed(c, public_key(b), purpose)]
+    others += [agreed(a, public_key(b), b"another purpose")]
+    assert agreed(a, public_key(b), purpose) not in others
+    with pytest.raises(InvalidMessageError, match="nobody can agree with"):
+        agreed(a, bytes(32), purpose)
+
+
+def test_masks_are_uniform_and_follow_from_the_seed() -> None:
+    seed = derived(b"a secret", b"a purpose")
+    found = mask(seed, (20_000, 2))
+    assert (found == mask(seed, (20_000, 2))).all()
+    assert (found != mask(derived(b"a secret", b"another"), (20_000, 2))).mean() > 0.999
+    counts = np.bincount((found >> np.uint64(60)).astype(int).ravel(), minlength=16)
+    assert (np.abs(counts - 2500) < 5 * np.sqrt(2500)).all()
+
+
+def test_boxes_open_with_their_key_only() -> None:
+    box = seal(b"k" * 32, b"a share")
+    assert unseal(b"k" * 32, box, "lab") == b"a share"
+    for key, data in ((b"l" * 32, box), (b"k" * 32, box[:-1] + bytes([box[-1] ^ 1])), (b"k" * 32, b"")):
+        with pytest.raises(InvalidMessageError, match="shares of 'lab' cannot be opened"):
+            unseal(key, data, "lab")
+
+
+@pytest.fixture(params=["memory", "disk"])
+def record(request: pytest.FixtureRequest, tmp_path: Path) -> Claims:
+    return MemoryRecord() if request.param == "memory" else DiskRecord(tmp_path / "sums.sqlite")
+
+
+def test_a_claim_is_said_once(record: Claims) -> None:
+    first = [Claim("opened", "1", "a b c"), Claim("row", "x", "a b c")]
+    assert record.settle(first) == []
+    assert record.settle(first) == []
+    again = [Claim("opened", "2", "a b d"), Claim("row", "x", "a b d")]
+    assert record.settle(again) == [Claim("row", "x", "a b c")]
+    assert record.found("opened") == {"1": "a b c"}, "all of it is kept, or nothing"
+    assert record.settle([Claim("other", "1", "z")]) == []
+
+
+def test_claims_outlive_the_process(tmp_path: Path) -> None:
+    DiskRecord(tmp_path / "sums.sqlite").settle([Claim("opened", "1", "a b c")])
+    again = DiskRecord(tmp_path / "sums.sqlite")
+    assert again.settle([Claim("opened", "1", "a b")]) == [Claim("opened", "1", "a b c")]
+    assert again.found("opened") == {"1": "a b c"}

@@ -1,0 +1,99 @@
+"""Circles for tests: members with keys of their own, and a label holder who does what she should."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.secrecy.collector import Collector
+from gal.secrecy.member import CircleMember
+from gal.secrecy.messages import Ask, Circle
+from gal.secrecy.record import Claims, MemoryRecord
+from gal.transport.identity import Identity, make_identity
+
+HOLDER = "sha256:" + "0" * 64
+NAMES = ("bank", "insurer", "lab", "shop")
+
+
+@cache
+def identity(name: str) -> Identity:
+    """One key for each name, for all tests of a process."""
+    return make_identity(name)
+
+
+def circle_of(names: Sequence[str] = NAMES, drop_outs: int = 0) -> Circle:
+    """A circle of these organizations."""
+    return Circle(HOLDER, {name: identity(name).fingerprint for name in names}, drop_outs)
+
+
+def member_of(circle: Circle, name: str, record: Claims | None = None) -> CircleMember:
+    """A member that knows all others by their keys."""
+    known = {identity(one).fingerprint for one in circle.members}
+    return CircleMember(identity(name), circle, known, record or MemoryRecord())
+
+
+@dataclass
+class Round:
+    """One sum, step by step; every step says who takes part in it."""
+
+    circle: Circle
+    members: Mapping[str, CircleMember]
+    number: int = 1
+    collector: Collector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.collector = Collector(self.circle, self.number)
+
+    def keys(self, present: Collection[str] | None = None) -> Round:
+        """Offers and shares."""
+        names = sorted(self.members if present is None else present)
+        for name in names:
+            self.collector.take_offer(self.members[name].offer(self.number))
+        for name in names:
+            self.collector.take_shares(self.members[name].share(self.number, self.collector.offers()))
+        return self
+
+    def ask(
+        self,
+        values: Mapping[str, NDArray[np.float64]],
+        content: str = "a residual",
+        rows: Sequence[str] = (),
+        arriving: Collection[str] | None = None,
+    ) -> Ask:
+        """The answers of those with values; only ``arriving`` ones reach the label holder."""
+        asked = self.collector.ask(content, next(iter(values.values())).shape, 1.0)
+        for name in sorted(values):
+            boxes = self.collector.boxes_for(name)
+            masked = self.members[name].answer(
+                asked, boxes, values[name], content=content, unit=1.0, rows=rows
+            )
+            if arriving is None or name in arriving:
+                self.collector.take_masked(masked)
+        return asked
+
+    def open(self, helping: Collection[str] | None = None) -> NDArray[np.float64]:
+        """Everybody's help, and the sum."""
+        there = self.collector.survivors()
+        for name in there if helping is None else helping:
+            self.collector.take_opening(self.members[name].open(self.number, there))
+        return self.collector.total()
+
+
+def restarted(circle: Circle, name: str, record: Claims) -> CircleMember:
+    """The same member after its process was ended: it has its record and nothing else."""
+    return member_of(circle, name, record)
+
+
+def answers(names: Sequence[str] = NAMES, shape: tuple[int, ...] = (20, 2)) -> dict[str, NDArray[np.float64]]:
+    """What each would say."""
+    rng = np.random.default_rng(7)
+    return {name: rng.normal(size=shape) for name in names}
+
+
+def renamed(name: str, other: str) -> Identity:
+    """An organization's key under another name."""
+    return replace(identity(name), name=other)
