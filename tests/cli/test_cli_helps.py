@@ -98,11 +98,11 @@ def test_several_nodes_have_to_be_told_apart(two: Path) -> None:
         (["--data", "patients.csv"], "no column 'id': say with --row-id"),
         (["--data", "patients.csv", "--row-id", "patent"], "Did you mean 'patient'"),
         (["--data", "patients.csv", "--row-id", "patient", "--label", "z"], "say with --label"),
-        (["--data", "rows.xlsx", "--row-id", "id"], "spreadsheet"),
+        (["--data", "rows.xls", "--row-id", "id"], "saved as .xlsx or as CSV UTF-8"),
     ],
 )
 def test_what_cannot_be_is_said_before_there_is_a_folder(here: Path, words: list[str], said: str) -> None:
-    (here / "rows.xlsx").write_bytes(b"PK")
+    (here / "rows.xls").write_bytes(b"PK")
     with pytest.raises(InvalidInputError, match=said):
         gal("init", "lab", *words)
     assert not (here / "lab").exists()

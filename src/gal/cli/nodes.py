@@ -128,7 +128,7 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
 
 def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) -> str:
     """The file as node.toml names it: seen from the current folder, or in the new one already."""
-    from gal.node.source.data import csv_or_parquet_columns
+    from gal.node.source.data import columns_of_file
 
     path = Path(given).expanduser()
     found = next(
@@ -140,7 +140,7 @@ def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) 
             f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here (or "
             "leave it out, and fill in [data] in node.toml later)"
         )
-    known = csv_or_parquet_columns(found)
+    known = columns_of_file(found)
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
             close = difflib.get_close_matches(column, known, n=1)

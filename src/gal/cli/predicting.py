@@ -20,7 +20,7 @@ def predict_command(
     rows: Annotated[
         Path | None,
         typer.Argument(
-            help="CSV or Parquet file with row ids, and own columns if the source lacks them.",
+            help="CSV, Parquet or Excel file with row ids, and own columns if the source lacks them.",
             show_default=False,
         ),
     ] = None,

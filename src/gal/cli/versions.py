@@ -113,7 +113,9 @@ def _number(value: Any) -> str:
 
 def compare(
     task: TaskName,
-    rows: Annotated[Path, typer.Argument(help="CSV or Parquet file with ids, own columns and labels.")],
+    rows: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Excel file with ids, own columns and labels.")
+    ],
     version: Annotated[
         list[int] | None, typer.Option(help="May be repeated; default: the last two.", show_default=False)
     ] = None,
