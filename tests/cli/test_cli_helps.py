@@ -345,3 +345,10 @@ def test_a_version_that_was_begun_is_learned_or_interrupted() -> None:
     assert "does not run" in begun_state(joined, None)
     assert begun_state(joined, {"working": ["b"]}) == "learning: fitting now"
     assert begun_state(joined, {"working": ["a"]}) == "begun; waits to be asked"
+
+
+def test_what_to_type_next_names_the_node_where_there_are_several(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic")
+    assert "gal serve --home lab" in gal("join", "risk.invitation", "--yes", "--home", "lab").output
+    assert "gal serve --home lab" in gal("status", "--home", "lab").output
+    assert "gal forget risk --home lab" in gal("leave", "risk", "--home", "lab").output

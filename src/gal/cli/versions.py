@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import print_table
+from gal.cli.screen.printing import Screen, print_table
 from gal.core.shares import shares_of
 from gal.errors import TaskError
 
@@ -182,7 +182,7 @@ def rollback(
     if as_json:
         typer.echo(json.dumps({"task": task, "active": version, "before": record.active}))
         return
-    Console(soft_wrap=True).print(f"{escape(task)} predicts with version {version} now.")
+    Screen().print(f"{escape(task)} predicts with version {version} now.")
 
 
 __all__ = ["compare", "rollback", "versions"]
