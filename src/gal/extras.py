@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "figures": {"matplotlib": "matplotlib"},
     "polars": {"polars": "polars"},
     "excel": {"openpyxl": "openpyxl"},
+    "mlflow": {"mlflow": "mlflow-skinny"},
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

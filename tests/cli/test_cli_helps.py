@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +75,25 @@ def two(here: Path) -> Path:
 # A node is made and found
 
 
-def test_the_lines_of_readme_work_as_typed(here: Path) -> None:
+def test_the_lines_of_readme_work_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the last two, which run until they are ended: the tutorial types those."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GAL_HOME", raising=False)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    block = readme.split("<!-- node commands: typed by a test -->\n```\n")[1].split("```")[0]
+    first, *lines = [shlex.split(line) for line in block.replace("\\\n", "").splitlines()]
+    assert first[:2] == ["python", "-c"]
+    exec(first[2], {})
+    for words in lines[:-2]:
+        assert words[0] == "gal"
+        assert gal(*words[1:]).exit_code == 0
+    assert [words[:2] for words in lines[-2:]] == [["gal", "serve"], ["gal", "learn"]]
+    assert "1 known: clinic" in gal("doctor", "--home", "lab").output
+    facts = json.loads(gal("status", "--home", "lab", "--json").output)
+    assert [one["name"] for one in facts["tasks"]] == [lines[-1][2]]
+
+
+def test_what_to_type_after_init(here: Path) -> None:
     said = gal("init", "lab", "--data", "patients.csv", "--row-id", "patient").output
     assert f'source = "{here}/patients.csv"' in (here / "lab" / "node.toml").read_text()
     for line in ("gal doctor", "gal cards add OTHER.card", "gal join TASK.invitation", "gal serve"):
