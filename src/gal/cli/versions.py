@@ -128,20 +128,12 @@ def compare(
     from gal.cli.predicting import do_with_spinner
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import home_of
+    from gal.node.holder.version_facts import finished_versions
 
     folder = home_of(home)
     with opened(folder) as records:
         record = records.state.find_task(task, "label holder")
-        known = records.state.statuses(record.id, "label holder")
-    finished = [number for number, status in known.items() if status == "finished"]
-    chosen = version or finished[-2:]
-    if not finished:
-        raise TaskError(f"{task!r} has no finished version yet: gal learn {task}")
-    if not chosen or not set(chosen) <= set(finished):
-        raise TaskError(
-            f"finished versions of {task!r} are: {', '.join(map(str, finished)) or 'none'}; asked for "
-            f"{chosen}"
-        )
+        chosen = finished_versions(records.state, record, version)
     arguments = {
         "task": task,
         "versions": chosen,
