@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from gal import __version__
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
 from gal.core.state import Ensemble, Progress
@@ -33,6 +34,7 @@ from gal.engine.labels import (
     class_labels,
     regression_labels,
 )
+from gal.engine.model_card import model_card
 from gal.engine.observing import Clock, finished_rounds, show_progress, warn_of
 from gal.engine.options import Options, local_losses_by_name, option_by_name
 from gal.engine.organization import Organization
@@ -259,6 +261,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         return list(range(self.ensemble_.n_outputs))
 
     # --- storing
+
+    def card(self) -> str:
+        """A model card in Markdown: who helped, how good it is, privacy, limits, how it was made."""
+        return model_card(self, __version__)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file, without pickle; ``load`` reads it back."""

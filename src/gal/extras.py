@@ -26,6 +26,8 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "psi": {"private_set_intersection": "openmined.psi"},
     "figures": {"matplotlib": "matplotlib"},
     "polars": {"polars": "polars"},
+    "excel": {"openpyxl": "openpyxl"},
+    "mlflow": {"mlflow": "mlflow-skinny"},
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

@@ -127,6 +127,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
 
     network.learn()
     rolled(watched, network)
+    compared(watched, network)
     watched.page.goto(f"{address}docs")
     watched.sees("/v1/predict")
     watched.photograph("docs")
@@ -151,6 +152,15 @@ def rolled(watched: Watched, network: Network) -> None:
     watched.sees(f"{TASK} predicts with version {version} now.", "#notice")
     assert network.state(HOLDER).find_task(TASK).active == int(version)
     watched.sees("rolled back", "#entries")
+
+
+def compared(watched: Watched, network: Network) -> None:
+    """How well both versions predict labelled rows that are chosen on the page."""
+    rows = network.root / f"{HOLDER}.csv"
+    watched.page.get_by_label("on labelled rows that nobody learned from").set_input_files(rows)
+    watched.sees("degraded rows", "#compared")
+    assert watched.page.locator("#compared tbody tr").count() == 2
+    watched.photograph("compared")
 
 
 @pytest.mark.timeout(120)

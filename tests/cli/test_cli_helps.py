@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +75,25 @@ def two(here: Path) -> Path:
 # A node is made and found
 
 
-def test_the_lines_of_readme_work_as_typed(here: Path) -> None:
+def test_the_lines_of_readme_work_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the last two, which run until they are ended: the tutorial types those."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GAL_HOME", raising=False)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    block = readme.split("<!-- node commands: typed by a test -->\n```\n")[1].split("```")[0]
+    first, *lines = [shlex.split(line) for line in block.replace("\\\n", "").splitlines()]
+    assert first[:2] == ["python", "-c"]
+    exec(first[2], {})
+    for words in lines[:-2]:
+        assert words[0] == "gal"
+        assert gal(*words[1:]).exit_code == 0
+    assert [words[:2] for words in lines[-2:]] == [["gal", "serve"], ["gal", "learn"]]
+    assert "1 known: clinic" in gal("doctor", "--home", "lab").output
+    facts = json.loads(gal("status", "--home", "lab", "--json").output)
+    assert [one["name"] for one in facts["tasks"]] == [lines[-1][2]]
+
+
+def test_what_to_type_after_init(here: Path) -> None:
     said = gal("init", "lab", "--data", "patients.csv", "--row-id", "patient").output
     assert f'source = "{here}/patients.csv"' in (here / "lab" / "node.toml").read_text()
     for line in ("gal doctor", "gal cards add OTHER.card", "gal join TASK.invitation", "gal serve"):
@@ -98,11 +117,11 @@ def test_several_nodes_have_to_be_told_apart(two: Path) -> None:
         (["--data", "patients.csv"], "no column 'id': say with --row-id"),
         (["--data", "patients.csv", "--row-id", "patent"], "Did you mean 'patient'"),
         (["--data", "patients.csv", "--row-id", "patient", "--label", "z"], "say with --label"),
-        (["--data", "rows.xlsx", "--row-id", "id"], "spreadsheet"),
+        (["--data", "rows.xls", "--row-id", "id"], "saved as .xlsx or as CSV UTF-8"),
     ],
 )
 def test_what_cannot_be_is_said_before_there_is_a_folder(here: Path, words: list[str], said: str) -> None:
-    (here / "rows.xlsx").write_bytes(b"PK")
+    (here / "rows.xls").write_bytes(b"PK")
     with pytest.raises(InvalidInputError, match=said):
         gal("init", "lab", *words)
     assert not (here / "lab").exists()
@@ -345,3 +364,10 @@ def test_a_version_that_was_begun_is_learned_or_interrupted() -> None:
     assert "does not run" in begun_state(joined, None)
     assert begun_state(joined, {"working": ["b"]}) == "learning: fitting now"
     assert begun_state(joined, {"working": ["a"]}) == "begun; waits to be asked"
+
+
+def test_what_to_type_next_names_the_node_where_there_are_several(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic")
+    assert "gal serve --home lab" in gal("join", "risk.invitation", "--yes", "--home", "lab").output
+    assert "gal serve --home lab" in gal("status", "--home", "lab").output
+    assert "gal forget risk --home lab" in gal("leave", "risk", "--home", "lab").output

@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
@@ -150,7 +149,9 @@ def root(
 
 
 def _fail(message: str, code: int) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    from gal.cli.screen.printing import Screen
+
+    Screen(stderr=True).print(f"[bold red]error:[/] {escape(message)}")
     sys.exit(code)
 
 

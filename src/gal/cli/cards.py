@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen.printing import print_table
+from gal.cli.screen.printing import Screen, print_table
 from gal.errors import InvalidInputError
 
 cards = typer.Typer(
@@ -47,7 +46,7 @@ def add(
     if as_json:
         typer.echo(json.dumps({"name": known, "fingerprint": card.fingerprint}))
         return
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     out.print(f"[bold]{escape(known)}[/] is known now, by the key {card.fingerprint}")
     out.print(
         "[dim]Compare this fingerprint with theirs (gal status shows it there) before you rely on it.[/]"
@@ -81,7 +80,7 @@ def list_cards(home: Home = None, as_json: AsJson = False) -> None:
         }
         typer.echo(json.dumps(facts, indent=2))
         return
-    out = Console(soft_wrap=True)
+    out = Screen()
     for warning in warnings:
         out.print(f"[yellow]{escape(warning)}[/]")
     table = Table("name", "fingerprint", "listens at")
@@ -107,7 +106,7 @@ def remove_card(
     if as_json:
         typer.echo(json.dumps({"removed": name}))
         return
-    Console(soft_wrap=True).print(f"{escape(name)} is not known any more.")
+    Screen().print(f"{escape(name)} is not known any more.")
 
 
 @cards.command()
@@ -121,6 +120,6 @@ def rotate(home: Home = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"card": str(path), "fingerprint": fingerprint}))
         return
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     out.print(f"New key {fingerprint}. Hand the new card to everybody: {escape(str(path))}")
     out.print("Restart gal serve once they have added it (gal cards add): until then the old key is in use.")

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen.printing import print_table
+from gal.cli.screen.printing import Screen, print_table
 from gal.errors import InvalidInputError
 
 DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
@@ -102,12 +102,13 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
     """What is in the new folder, and what to type next."""
     from gal.cli.screen.printing import command_line
 
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")
-    out.print(f"  {escape(name)}.card   hand this to the organizations you work with; its fingerprint is")
-    out.print(f"               {fingerprint}")
-    out.print("  node.toml    says where the data is and what this organization allows")
-    out.print("  key.pem      stays here")
+    beside = {f"{name}.card": "hand this to the organizations you work with; its fingerprint is"}
+    beside |= {fingerprint: "", "node.toml": "says where the data is and what this organization allows"}
+    wide = max(len(name), 4) + 5
+    for file, why in (beside | {"key.pem": "stays here"}).items():
+        out.print(f"  {escape(file).ljust(wide)}  {why}" if why else f"    {file}")
     steps = [
         (("doctor",), "is everything as it should be?"),
         (("cards", "add", "OTHER.card"), "whom this organization knows"),
@@ -128,7 +129,7 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
 
 def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) -> str:
     """The file as node.toml names it: seen from the current folder, or in the new one already."""
-    from gal.node.source.data import csv_or_parquet_columns
+    from gal.node.source.data import columns_of_file
 
     path = Path(given).expanduser()
     found = next(
@@ -140,7 +141,7 @@ def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) 
             f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here (or "
             "leave it out, and fill in [data] in node.toml later)"
         )
-    known = csv_or_parquet_columns(found)
+    known = columns_of_file(found)
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
             close = difflib.get_close_matches(column, known, n=1)
@@ -161,7 +162,7 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([finding.__dict__ for finding in findings], indent=2))
     else:
-        out = Console(soft_wrap=True, highlight=False)
+        out = Screen()
         marks = {True: "[green]ok  [/]", False: "[red]bad [/]", None: "[yellow]note[/]"}
         for finding in findings:
             out.print(f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}")
@@ -202,7 +203,7 @@ def _page_beside(listen: str) -> Any:
 
     def beside(node: Any, holder: Any) -> Any:
         def say(address: str) -> None:
-            screen = Console(stderr=True, highlight=False, soft_wrap=True)
+            screen = Screen(stderr=True)
             if sys.stderr.isatty():  # a person sees it; a log must not
                 screen.print(f"page: {address}#{ensure_token(node.home)}")
             else:
@@ -231,50 +232,29 @@ def ended_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def status(home: Home = None, as_json: AsJson = False) -> None:
-    """Who this node is, whether it runs, who is connected, and its tasks."""
+def status(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until Ctrl-C; in a pipe, a status at every change.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who this node is, whether it runs, what it does now, whom it waits for, and its tasks."""
+    from gal.cli.screen.status_report import print_status, watch_status
     from gal.node.admin.status import node_status
     from gal.node.config.configuration import home_of
 
-    facts = node_status(home_of(home))
+    folder = home_of(home)
+    if watch:
+        with ended_by_signals() as stopping:
+            watch_status(lambda: node_status(folder), folder, every, stopping, as_json=as_json)
+        return
+    facts = node_status(folder)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
-        return
-    out = Console(soft_wrap=True, highlight=False)
-    live = facts["running"]
-    out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {_run_state(facts)}")
-    if live:
-        for peer, problem in live["links"].items():
-            out.print(
-                f"  link to {escape(peer)}: "
-                f"{'[green]open[/]' if not problem else '[yellow]' + escape(problem) + '[/]'}"
-            )
-        if facts["listens"]:
-            out.print(
-                f"  listens at {escape(facts['listens'])}; connected: "
-                f"{escape(', '.join(live['connected']) or 'nobody')}"
-            )
-    if not facts["tasks"]:
-        out.print("No tasks yet: gal invite (own), gal join (of others)")
-        return
-    table = Table("task", "role", "label holder", "version", "state")
-    for task in facts["tasks"]:
-        table.add_row(
-            *(escape(str(task[key])) for key in ("name", "role", "label_holder", "active", "state"))
-        )
-    print_table(table, out)
-    for task in facts["tasks"]:
-        if live and task["members"]:
-            members = "; ".join(f"{escape(name)}: {escape(does)}" for name, does in task["members"].items())
-            out.print(f"  {escape(task['name'])}: {members}")
-
-
-def _run_state(facts: Mapping[str, Any]) -> str:
-    if facts["running"]:
-        return f"[green]runs[/] (process {facts['running']['pid']})"
-    if facts["starting"] is not None:
-        return f"[green]starts[/] (process {facts['starting'] or 'just begun'}), and takes commands soon"
-    return "[yellow]does not run[/] (gal serve)"
+    else:
+        print_status(facts, Screen(), folder)
 
 
 def audit(

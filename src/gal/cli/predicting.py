@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.printing import Screen
 from gal.errors import InvalidInputError
 
 
@@ -20,7 +21,7 @@ def predict_command(
     rows: Annotated[
         Path | None,
         typer.Argument(
-            help="CSV or Parquet file with row ids, and own columns if the source lacks them.",
+            help="CSV, Parquet or Excel file with row ids, and own columns if the source lacks them.",
             show_default=False,
         ),
     ] = None,
@@ -95,7 +96,7 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
-    screen = Console(stderr=True, highlight=False, soft_wrap=True)
+    screen = Screen(stderr=True)
     host = listen.rpartition(":")[0]
 
     def print_event(event: Mapping[str, Any]) -> None:
@@ -120,7 +121,7 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
 def _print_prediction(facts: Mapping[str, Any]) -> None:
     typer.echo(facts.get("csv", ""), nl=False)
     where = f" in {facts['written']}" if "written" in facts else ""
-    said = Console(stderr=True, highlight=False, soft_wrap=True)
+    said = Screen(stderr=True)
     said.print(
         f"{facts['n_rows']:,} predictions{escape(where)}, version {facts['version']}; {facts['degraded']:,} "
         "are degraded."

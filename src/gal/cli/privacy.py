@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home
+from gal.cli.screen.printing import Screen
 
 NOT_PROTECTED = (
     "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when "
@@ -44,7 +44,7 @@ def privacy(
     if as_json:
         typer.echo(json.dumps(facts, indent=2, allow_nan=False))
         return
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     for line in privacy_lines(facts):
         out.print(line)
 

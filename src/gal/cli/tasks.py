@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import command_line, print_table
+from gal.cli.screen.printing import Screen, command_line, print_table
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
 
@@ -129,13 +129,11 @@ def invite_command(
         said = {"task": written.task, "name": task, "invitation": str(path), "terms": written.digest}
         typer.echo(json.dumps(said | {"privacy": facts}))
         return
-    screen = Console(soft_wrap=True, highlight=False)
+    screen = Screen()
     print_privacy(facts, screen)
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
-        f"{escape(', '.join(organizations))};"
-    )
-    screen.print(
+        f"{escape(', '.join(organizations))}; "
         "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: "
         f"[bold]{escape(command_line('gal', 'learn', task, home=home_of(home)))}[/]"
     )
@@ -263,7 +261,7 @@ def join_command(
 
     folder = home_of(home)
     terms, peer = read_terms(folder, invitation)
-    screen = Console(soft_wrap=True, highlight=False, stderr=as_json)
+    screen = Screen(stderr=as_json)
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
     told = _measured(folder, terms, screen) if measure or (measure is None and not yes) else None
@@ -275,9 +273,10 @@ def join_command(
         said = {"task": terms.task, "name": terms.name, "label_holder": peer}
         typer.echo(json.dumps(said | ({} if told is None else {"told": told.to_json()})))
         return
+    serve = escape(command_line("gal", "serve", home=folder))
     screen.print(
         f"Joined [bold]{escape(terms.name)}[/] of {escape(peer)}. A running node takes part at once; "
-        "otherwise: gal serve"
+        f"otherwise: [bold]{serve}[/]"
     )
 
 
@@ -320,9 +319,8 @@ def leave_command(task: TaskName, home: Home = None, as_json: AsJson = False) ->
     if as_json:
         typer.echo(json.dumps({"left": task}))
         return
-    Console(soft_wrap=True).print(
-        f"Left {escape(task)}. gal forget {escape(task)} deletes what is still held of it."
-    )
+    forget = escape(command_line("gal", "forget", task, home=home_of(home)))
+    Screen().print(f"Left {escape(task)}. [bold]{forget}[/] deletes what is still held of it.")
 
 
 def remove_command(
@@ -341,7 +339,7 @@ def remove_command(
     if as_json:
         typer.echo(json.dumps({"task": task, "removed": organizations}))
         return
-    Console(soft_wrap=True).print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
+    Screen().print(f"{escape(', '.join(organizations))} removed from {escape(task)}.")
 
 
 def forget_command(
@@ -363,7 +361,7 @@ def forget_command(
     if as_json:
         typer.echo(json.dumps({"forgot": task, "files": n_files}))
         return
-    Console(soft_wrap=True).print(
+    Screen().print(
         f"Forgot {escape(task)}: {n_files} files deleted, noisy labels among them where there were any. "
         "What was spent on privacy stays in "
         "the ledger; a new task draws new noise, and costs anew."
@@ -414,7 +412,7 @@ def _lines(file: Path) -> list[str]:
 
 def _print_erased(facts: Mapping[str, Any]) -> None:
     """What was erased, what is left, and what to do about it."""
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     out.print(
         f"Forgotten: {len(facts['hashes'])} rows; {facts['n_files']} files deleted or written anew. "
         "This node answers for them no more."

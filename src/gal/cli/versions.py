@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import print_table
+from gal.cli.screen.printing import Screen, print_table
 from gal.core.shares import shares_of
 from gal.errors import TaskError
 
@@ -113,7 +113,9 @@ def _number(value: Any) -> str:
 
 def compare(
     task: TaskName,
-    rows: Annotated[Path, typer.Argument(help="CSV or Parquet file with ids, own columns and labels.")],
+    rows: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Excel file with ids, own columns and labels.")
+    ],
     version: Annotated[
         list[int] | None, typer.Option(help="May be repeated; default: the last two.", show_default=False)
     ] = None,
@@ -126,20 +128,12 @@ def compare(
     from gal.cli.predicting import do_with_spinner
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import home_of
+    from gal.node.holder.version_facts import finished_versions
 
     folder = home_of(home)
     with opened(folder) as records:
         record = records.state.find_task(task, "label holder")
-        known = records.state.statuses(record.id, "label holder")
-    finished = [number for number, status in known.items() if status == "finished"]
-    chosen = version or finished[-2:]
-    if not finished:
-        raise TaskError(f"{task!r} has no finished version yet: gal learn {task}")
-    if not chosen or not set(chosen) <= set(finished):
-        raise TaskError(
-            f"finished versions of {task!r} are: {', '.join(map(str, finished)) or 'none'}; asked for "
-            f"{chosen}"
-        )
+        chosen = finished_versions(records.state, record, version)
     arguments = {
         "task": task,
         "versions": chosen,
@@ -180,7 +174,7 @@ def rollback(
     if as_json:
         typer.echo(json.dumps({"task": task, "active": version, "before": record.active}))
         return
-    Console(soft_wrap=True).print(f"{escape(task)} predicts with version {version} now.")
+    Screen().print(f"{escape(task)} predicts with version {version} now.")
 
 
 __all__ = ["compare", "rollback", "versions"]

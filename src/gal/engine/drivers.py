@@ -6,6 +6,7 @@ processes. Results do not depend on which one, where local models compute with a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -108,6 +109,22 @@ def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) 
     ``joblib`` is processes unless the caller has chosen another backend with
     ``joblib.parallel_config``; its workers live as long as the task.
     """
+    with unlogged():
+        yield from _opened(driver, n_jobs)
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keeps MLflow's autologging, where it is on, from making a run of its own of every local fit."""
+    autologging = sys.modules.get("mlflow.utils.autologging_utils")
+    if autologging is None or getattr(autologging, "_AUTOLOGGING_GLOBALLY_DISABLED", False):
+        yield
+        return
+    with autologging.disable_autologging():
+        yield
+
+
+def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
     if not isinstance(driver, str):
         yield driver
         return

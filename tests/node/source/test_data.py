@@ -32,7 +32,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from gal.cli.evaluating.tables import read_table  # noqa: E402
-from gal.engine.text_files import LOOKED_AT  # noqa: E402
+from gal.engine.reading.text_files import LOOKED_AT  # noqa: E402
 from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,
@@ -293,7 +293,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     wrong = {
         "rows.csv": "no CSV file in UTF-8",
         "rows.parquet": "no Parquet file",
-        "sheet.csv": "save the sheet",
+        "sheet.csv": r"save it as Excel workbook \(.xlsx\)",
     }
     for name, said in wrong.items():
         with pytest.raises(InvalidInputError, match=said):

@@ -386,6 +386,30 @@ def test_a_rollback_asks_again_and_is_written_down(network: Network, site: Site)
     assert site.json("/v1/actions/erase", {"task": "risk"})[0] == 404
 
 
+def test_versions_are_compared_on_labelled_rows_that_are_sent(network: Network, site: Site) -> None:
+    source = network.root / "clinic" / "rows.csv"
+    rows = source.read_bytes()
+    status, content, _ = site.raw("/v1/compare?task=risk&name=rows.csv&version=1", rows)
+    found = json.loads(content)
+    assert status == 200, found
+    assert found["n_rows"] == 80
+    assert list(found["scores"]) == ["1"]
+    direct = network.label_holders["clinic"].compare(
+        "risk", [1], source, seconds=patient(30), join=patient(30)
+    )
+    assert found["scores"]["1"] == direct["scores"][1]
+    assert list(network.nodes["clinic"].home.glob("tmp*.csv")) == [], "the file that was sent is gone"
+    for path, said in {
+        "/v1/compare?task=gone": "gone",
+        "/v1/compare?task=risk&version=99": "asked for [99]",
+        "/v1/compare?task=other": "no finished version yet",
+        "/v1/compare?task=risk&name=rows.txt": "must end in",
+    }.items():
+        status, refused = site.raw(path, rows)[:2]
+        assert status == 400
+        assert said in json.loads(refused)["error"]
+
+
 def test_leaving_and_joining(network: Network, sites: dict[str, Site], tmp_path: Path) -> None:
     site, lab = sites["lab"], network.nodes["lab"]
     network.invite("third", join=[], **OPTIONS)

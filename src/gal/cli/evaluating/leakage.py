@@ -28,7 +28,7 @@ from gal.privacy.registry import names
 class Data:
     """The table, and who holds what of it."""
 
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with columns and the target.")]
+    table: Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file with columns and the target.")]
     target: Annotated[str, typer.Option(help="The column to predict: the labels to protect.")]
     organizations: Annotated[
         Path | None,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
+
+from gal.cli.screen.printing import Screen
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
@@ -42,7 +43,7 @@ class ReportOptions:
             return
         from gal.evaluate.reporting.writing import save_pictures, write_report
 
-        facts, screen = gather(), Console(stderr=True, highlight=False, soft_wrap=True)
+        facts, screen = gather(), Screen(stderr=True)
         if self.report is not None:
             screen.print(f"The report is in {escape(str(write_report(facts, self.report)))}.")
         if self.figures is not None:

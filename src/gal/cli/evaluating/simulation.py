@@ -45,7 +45,9 @@ class WhoJoins:
 
 
 def simulate_command(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with all columns and the target.")],
+    table: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Excel file with all columns and the target.")
+    ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
     organizations: Annotated[
         Path | None,

@@ -2,7 +2,7 @@
 is rehearsed is what will run.
 
 A CSV file has no types. Where every value of a column is written as a date or a time it becomes days (since
-1970 where there is a date), as on a node and as from a Parquet file (``gal.engine.written_dates``).
+1970 where there is a date), as on a node and as from a Parquet file (``gal.engine.reading.written_dates``).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gal.engine.text_files import Written, written
-from gal.engine.written_dates import days_of_text
+from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
+from gal.engine.reading.text_files import Written, written
+from gal.engine.reading.written_dates import days_of_text
 from gal.errors import InvalidInputError, MissingExtraError
 
 Floats = NDArray[np.float64]
 
 
 def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
-    """A CSV or Parquet file as a table; dates and times as days, but for the column to predict."""
+    """A CSV, Parquet or Excel file as a table; dates and times as days, but for the column to predict."""
     if not path.exists():
         raise InvalidInputError(f"there is no file {str(path)!r}")
     try:
-        is_parquet = path.suffix.lower() in {".parquet", ".pq"}
-        table = pd.read_parquet(path) if is_parquet else _read_csv(path)
+        table = _read(path)
     except ImportError as error:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except (ValueError, OSError) as error:
@@ -37,6 +37,12 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
         if days is not None:
             table.isetitem(place, days)
     return table
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if is_spreadsheet(path):
+        return read_spreadsheet(path)
+    return pd.read_parquet(path) if path.suffix.lower() in {".parquet", ".pq"} else _read_csv(path)
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -15,6 +17,51 @@ from rich.text import Text
 
 EVERY = 10.0
 """Seconds between two lines about progress where nobody sees a spinner."""
+
+
+COMMAND = re.compile(r"gal [a-z][a-z-]*(?: (?:[A-Z][A-Z.a-z]*|--?[a-z][\w-]*(?: [\w./]+)?))*")
+"""A command within a sentence, as far as its words can be told from the sentence."""
+GLUE = "\ue000"
+"""Stands for a blank at which no line breaks; no text has it."""
+
+
+class Screen(Console):
+    """Prints sentences: in a terminal lines break between words, not within a command; in a pipe nowhere."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """What rich prints; one string by itself as sentences, later lines as far in as the first."""
+        if not self.is_terminal or options or len(objects) != 1 or not isinstance(objects[0], str):
+            super().print(*objects, **options)
+            return
+        for line in sentence_lines(Text.from_markup(objects[0]), self):
+            super().print(line)
+
+
+def sentence_lines(said: Text, out: Console) -> list[Text]:
+    """The lines of a sentence in a terminal; bold words, commands and long words are whole."""
+    letters = list(said.plain)
+    whole = [found.span() for found in COMMAND.finditer(said.plain)]
+    whole += [(span.start, span.end) for span in said.spans if str(span.style) == "bold"]
+    for start, end in whole:
+        letters[start:end] = [GLUE if letter == " " else letter for letter in letters[start:end]]
+    glued = "".join(letters)
+    indent = len(glued) - len(glued.lstrip(" "))
+    starts: list[int] = []
+    begun = 0
+    for word in re.finditer(r"[^ \n]+", glued):
+        room = out.width - (indent if starts else 0)
+        if word.start() > (begun if starts else indent) and (
+            cell_len(glued[begun : word.end()]) > room or "\n" in glued[begun : word.start()]
+        ):
+            begun = word.start()
+            starts.append(begun)
+    first, *later = said.divide(starts)
+    for line in (first, *later):
+        line.rstrip()
+    return [first, *(Text(" " * indent).append_text(line) for line in later)]
 
 
 def print_table(table: Table, out: Console) -> None:
@@ -134,4 +181,4 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-__all__ = ["EVERY", "ProgressLine", "command_line", "print_table", "span"]
+__all__ = ["EVERY", "ProgressLine", "Screen", "command_line", "print_table", "span"]

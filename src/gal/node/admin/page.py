@@ -17,13 +17,15 @@ from gal.node.runtime.node import Node
 from gal.node.web.actions import Action, Question, text_argument
 from gal.node.web.app import make_app
 from gal.node.web.page import Page, add_page
-from gal.node.web.predictions import OnlinePredictions, add_predictions
+from gal.node.web.predictions import Comparisons, OnlinePredictions, add_comparisons, add_predictions
 from gal.node.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
 from gal.node.web.token import ensure_token
 from gal.node.web.watching import add_watching
 
 PREDICTION_SECONDS = 5.0
 """For which organizations are waited for, of one prediction."""
+COMPARISON_SECONDS = 30.0
+"""The same, of all rows of a file."""
 
 
 @contextmanager
@@ -44,6 +46,7 @@ def node_page(
             predictions = OnlinePredictions(holder, PREDICTION_SECONDS)
             stack.callback(predictions.close)
             add_predictions(app, predictions)
+            add_comparisons(app, Comparisons(holder, COMPARISON_SECONDS))
         server = HttpServer(app, socket, node.home)
         server.start()
         stack.callback(server.stop)

@@ -104,6 +104,10 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
+SOURCES = {".csv", ".parquet", ".pq", ".xlsx", ".xlsm"}
+"""How files of rows end."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -123,13 +127,15 @@ class DataSource(_Section):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.source is None) == (self.sql is None):
-            raise ValueError("give either source (a .csv or .parquet file) or sql (a query), and not both")
+            raise ValueError(
+                "give either source (a .csv, .parquet or .xlsx file) or sql (a query), and not both"
+            )
         if self.database is not None and self.sql is None:
             raise ValueError("database needs sql: the query that reads the rows from it")
-        if self.source is not None and self.source.suffix.lower() not in {".csv", ".parquet", ".pq"}:
+        if self.source is not None and self.source.suffix.lower() not in SOURCES:
             raise ValueError(
-                f"source must end in .csv or .parquet, got {self.source.name!r}; a spreadsheet (Excel) is saved "
-                "as CSV UTF-8 first"
+                f"source must end in .csv, .parquet or .xlsx, got {self.source.name!r}; another spreadsheet is "
+                "saved as .xlsx or as CSV UTF-8 first"
             )
         if self.label == self.row_id:
             raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
@@ -400,7 +406,7 @@ def _data_text(source: str | None, row_id: str | None, label: str | None) -> str
     return f"""
 # Your own rows. They never leave; what leaves is in the audit log: gal audit.
 {off}[data]
-{off}source = {_quoted(source or "rows.csv")}          # a .csv or .parquet file; a path is relative to this folder
+{off}source = {_quoted(source or "rows.csv")}          # a .csv, .parquet or .xlsx file; a path is relative to this folder
 # sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
 # database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
 {off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations

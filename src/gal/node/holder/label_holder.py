@@ -31,6 +31,7 @@ from gal.node.holder.prediction_files import (
     score_of,
     write_predictions,
 )
+from gal.node.holder.waiting import waited_for
 from gal.node.source.data import columns_in, labels_of, read_ids
 
 
@@ -104,7 +105,7 @@ class LabelHolder:
             self._learning.release()
 
     def status(self) -> dict[str, Any]:
-        """What she learns now, and what the organizations of each open task do."""
+        """What she learns now, for whom she waits, and what the organizations of each open task do."""
         state, assistants = self.node.state, self.node.assistants
         members = {
             task.id: member_states(
@@ -115,7 +116,9 @@ class LabelHolder:
             )
             for task in state.tasks(HOLDER)
         }
-        return {"learning": self.doing.facts(), "members": members}
+        learning = self.node.records.metrics.activity.facts()["learning"]
+        waiting = waited_for(state, assistants, learning)
+        return {"learning": self.doing.facts(), "waiting": waiting, "members": members}
 
     # Prediction
 

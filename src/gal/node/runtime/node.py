@@ -192,6 +192,7 @@ class Node:
             "connected": self.assistants.connected(),
             "links": self.links.problems(),
             "working": self.service.working(),
+            "computing": self.records.metrics.activity.facts()["computing"],
         }
 
 

@@ -1,4 +1,4 @@
-"""An organization's own rows: read through DuckDB from CSV, Parquet or SQL, checked, and handed out as views.
+"""An organization's own rows: read through DuckDB from files or SQL, checked, and handed out as views.
 
 Numbers, booleans, dates and times become float64 (dates and times as days, since 1970 where they have a
 date); text becomes categories. Nothing here is sent anywhere.
@@ -134,7 +134,7 @@ def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     return reader.names()
 
 
-def csv_or_parquet_columns(source: Path) -> list[str]:
+def columns_of_file(source: Path) -> list[str]:
     """Names of all columns of a file that is no organization's source yet."""
     try:
         data = DataSource.model_validate({"source": str(source), "row_id": "any row id"})
@@ -316,7 +316,7 @@ def _days(coded: Any) -> Any:
         return None
     import pandas as pd
 
-    from gal.engine.written_dates import days_of_text
+    from gal.engine.reading.written_dates import days_of_text
 
     if days_of_text(pd.Series(some, dtype=object)) is None:  # before all of them are looked at
         return None

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gal.engine.text_files import Written, written
+from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
+from gal.engine.reading.text_files import Written, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.node.config.configuration import DataSource
 
@@ -42,6 +43,9 @@ SNIFFED = 100_000
 memory, only where that fails.
 """
 
+SHEET = "rows_of_the_sheet"
+"""What DuckDB calls the rows of a spreadsheet."""
+
 BATCH = 100_000
 """Rows that come from DuckDB at once."""
 
@@ -67,13 +71,14 @@ class SourceReader:
         self.what = "sql" if data.source is None else repr(str(data.source))
         self.whose = f"organization {organization!r}, {self.what}"
         self._written: Written | None = None
+        self._sheet: Any = None
 
     def read(self) -> Any:
         """A pyarrow Table: row id, features, and the label if there is one."""
         import duckdb
 
         self.check_file()
-        is_csv = self.data.source is not None and not _is_parquet(self.data.source)
+        is_csv = self.data.source is not None and _is_csv(self.data.source)
         # Errors while rows come in are OSErrors of Arrow with DuckDB's words.
         try:
             return self._read(SNIFFED)
@@ -105,6 +110,8 @@ class SourceReader:
         import pyarrow as pa
 
         with self._connected() as connection:
+            if self.data.source is not None and is_spreadsheet(self.data.source):
+                connection.register(SHEET, self._rows_of_sheet())
             relation = connection.sql(self._query(sniffed))
             if relation is None:
                 raise InvalidInputError(
@@ -144,6 +151,8 @@ class SourceReader:
             return str(self.data.sql).strip().rstrip(";")
         if _is_parquet(source):
             return f"SELECT * FROM read_parquet({_text(str(source))})"
+        if is_spreadsheet(source):
+            return f"SELECT * FROM {SHEET}"
         texts = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._read_as_text())
         as_text = f", types = {{{texts}}}" if texts else ""
         missing = ", ".join(_text(one) for one in MISSING)
@@ -177,13 +186,23 @@ class SourceReader:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} is empty; put data into it"
             )
-        self._refuse_repeated(self.names())
+        _refuse_repeated(self.whose, self.names())
 
     def names(self) -> list[str]:
         """Names of all columns of the file."""
         source = self.data.source
         assert source is not None
+        if is_spreadsheet(source):
+            return list(self._rows_of_sheet().columns)
         return _parquet_names(source) if _is_parquet(source) else self._header()
+
+    def _rows_of_sheet(self) -> Any:
+        """The rows of a spreadsheet as a pandas frame; read once."""
+        source = self.data.source
+        assert source is not None
+        if self._sheet is None:
+            self._sheet = read_spreadsheet(source)
+        return self._sheet
 
     def _header(self) -> list[str]:
         """Column names of the CSV file, as they are there; DuckDB would rename a second one."""
@@ -206,29 +225,16 @@ class SourceReader:
             self._written = written(source)
         return self._written
 
-    def _refuse_repeated(self, names: Sequence[str]) -> None:
-        seen: dict[str, str] = {}
-        for name in names:
-            if name.casefold() in seen:
-                other = seen[name.casefold()]
-                how = (
-                    "is there twice"
-                    if name == other
-                    else f"differs from {other!r} only in upper and lower case"
-                )
-                raise InvalidColumnsError(f"{self.whose}: column {name!r} {how}; rename one of them")
-            seen[name.casefold()] = name
-
     def _checked_types(self, relation: Any) -> dict[str, Any]:
         """DuckDB's type of every column; sets the features."""
-        self._refuse_repeated(relation.columns)
+        _refuse_repeated(self.whose, relation.columns)
         types = dict(zip(relation.columns, relation.types, strict=True))
         wanted = [(self.data.row_id, "row_id")]
         wanted += [(one, "features") for one in self.data.features if self.data.features != "all"]
         wanted += [(self.label, "label")] if self.label else []
         for name, key in wanted:
             if name not in types:
-                raise InvalidColumnsError(self._no_column(name, key, list(types)))
+                raise InvalidColumnsError(_no_column(self.whose, name, key, list(types)))
         reserved = {self.data.row_id, self.data.label}
         self.features = list(
             [one for one in types if one not in reserved]
@@ -241,14 +247,6 @@ class SourceReader:
                 f"{' and the label' if self.data.label else ''}; there are {_listed(list(types))}"
             )
         return types
-
-    def _no_column(self, name: str, key: str, known: list[str]) -> str:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        meant = f"Did you mean {close[0]!r}? " if close else ""
-        return (
-            f"{self.whose}: there is no column {name!r}. {meant}"
-            f"There are {_listed(known)}. Correct data.{key} in node.toml"
-        )
 
     def _selected(self, types: Mapping[str, Any]) -> Iterator[str]:
         """What is selected: row id, features as numbers or text, label."""
@@ -317,6 +315,10 @@ def csv_options(how: Written) -> str:
     )
 
 
+def _is_csv(path: Path) -> bool:
+    return not _is_parquet(path) and not is_spreadsheet(path)
+
+
 def _is_parquet(path: Path) -> bool:
     return path.suffix.lower() in {".parquet", ".pq"}
 
@@ -329,6 +331,27 @@ def _parquet_names(path: Path) -> list[str]:
         return list(pq.read_schema(path).names)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInputError(f"{str(path)!r} is no Parquet file: {_first(error)}") from error
+
+
+def _refuse_repeated(whose: str, names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in seen:
+            other = seen[name.casefold()]
+            how = (
+                "is there twice" if name == other else f"differs from {other!r} only in upper and lower case"
+            )
+            raise InvalidColumnsError(f"{whose}: column {name!r} {how}; rename one of them")
+        seen[name.casefold()] = name
+
+
+def _no_column(whose: str, name: str, key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    return (
+        f"{whose}: there is no column {name!r}. {meant}"
+        f"There are {_listed(known)}. Correct data.{key} in node.toml"
+    )
 
 
 def _listed(names: list[str], most: int = 30) -> str:

@@ -1,16 +1,22 @@
-"""OnlinePredictions over HTTP: the paths, in JSON and in Arrow; one task, or all of a label holder's."""
+"""Predictions over HTTP: the paths, in JSON and in Arrow; one task, or all of a label holder's."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import tempfile
 import threading
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gal.errors import GALError, InvalidInputError, TaskError
+from gal.node.config.configuration import SOURCES
 from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.version_facts import finished_versions
 from gal.node.web.app import said_error, whole_body
 from gal.node.web.arrow_rows import ARROW, arrow_answer, asked_in_arrow
 from gal.node.web.online_task import OnlineTask, parsed, refused
@@ -97,7 +103,7 @@ def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
 
     @app.post(
         "/v1/predict",
-        summary="OnlinePredictions of rows by id, or with own columns; JSON or Arrow",
+        summary="Predictions of rows by id, or with own columns; JSON or Arrow",
         openapi_extra=BODY,
     )
     async def predict_rows(request: Request, task: str | None = None) -> Response:
@@ -109,6 +115,62 @@ def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
         if answered_by is None or status != 200 or ARROW not in request.headers.get("accept", ""):
             return JSONResponse(content, status)
         return Response(arrow_answer(content, answered_by.row_id), media_type=ARROW)
+
+
+class Comparisons:
+    """How well versions predict the labelled rows of a file that is sent; one comparison at a time."""
+
+    def __init__(self, holder: LabelHolder, seconds: float) -> None:
+        self._holder, self._seconds, self._busy = holder, seconds, threading.Lock()
+
+    def __call__(self, data: bytes, name: str, task: str, versions: Sequence[int] | None) -> dict[str, Any]:
+        """Scores by version, as ``gal compare`` has them; None for a score that there is not."""
+        node = self._holder.node
+        record = node.state.find_task(task, "label holder")
+        chosen = finished_versions(node.state, record, versions)
+        suffix = PurePath(name).suffix.lower()
+        if suffix not in SOURCES:
+            raise InvalidInputError(f"the file must end in {', '.join(sorted(SOURCES))}, got {name!r}")
+        if not self._busy.acquire(blocking=False):
+            raise TaskError("another comparison goes on: wait until it is done")
+        try:
+            with tempfile.NamedTemporaryFile(dir=node.configuration.home, suffix=suffix) as file:
+                file.write(data)
+                file.flush()
+                found = self._holder.compare(
+                    task, chosen, Path(file.name), seconds=self._seconds, join=self._seconds
+                )
+        finally:
+            self._busy.release()
+        scores = {
+            version: {key: value if math.isfinite(value) else None for key, value in one.items()}
+            for version, one in found["scores"].items()
+        }
+        return found | {"scores": scores}
+
+
+def add_comparisons(app: FastAPI, comparisons: Comparisons) -> None:
+    """``POST /v1/compare``."""
+    file = {"schema": {"type": "string", "format": "binary"}}
+
+    @app.post(
+        "/v1/compare",
+        summary="How well versions predict the labelled rows of a file, which is the body",
+        openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": file}}},
+    )
+    async def compare(
+        request: Request,
+        task: str,
+        name: str = "rows.csv",
+        version: Annotated[list[int] | None, Query()] = None,
+    ) -> Response:
+        data = await whole_body(request)
+        if isinstance(data, Response):
+            return data
+        try:
+            return JSONResponse(await asyncio.to_thread(comparisons, data, name, task, version))
+        except GALError as error:
+            return said_error(400, str(error))
 
 
 def add_one_task(app: FastAPI, task: OnlineTask) -> None:

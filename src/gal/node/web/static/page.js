@@ -244,6 +244,32 @@ async function showVersions() {
     ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
     ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
     ["assisted, validated", (one) => loss(one.validation_loss), "number"], ["gained by", gained], ["", act]], versions));
+  showCompare(versions);
+}
+
+function showCompare(versions) {
+  // Own tasks with a finished version; what was chosen stays chosen.
+  const names = [...new Set(versions.filter((one) => one.status === "finished").map((one) => one.task))];
+  $("compare").hidden = !names.length;
+  const chosen = $("compare-task").value;
+  put("compare-task", ...names.map((one) => make("option", { value: one }, one)));
+  if (names.includes(chosen)) $("compare-task").value = chosen;
+}
+
+async function compareOn(file) {
+  const task = $("compare-task").value;
+  put("compared", make("p", { class: "quiet" }, `Predicting ${file.name} with the last two versions of ${task} …`));
+  try {
+    const found = await ask(`/v1/compare?${new URLSearchParams({ task, name: file.name })}`, file);
+    const rows = Object.entries(found.scores);
+    const measure = Object.keys(rows[0][1]).find((one) => one !== "degraded");
+    const [best, next] = rows.map(([, one]) => one[measure] ?? -Infinity).sort((a, b) => b - a);
+    put("compared", table({ title: `${task} on ${number(found.n_rows)} rows of ${file.name}`, none: "" }, [
+      ["version", ([version]) => version, "number"],
+      [measure === "r2" ? "R2" : measure, ([, one]) => one[measure] === null ? "" : one[measure].toFixed(4), "number"],
+      ["degraded rows", ([, one]) => number(one.degraded), "number"],
+      ["", ([, one]) => one[measure] === best && next < best ? "best" : ""]], rows));
+  } catch (error) { put("compared"); notice(error.message); }
 }
 
 async function showPrivacy() {
@@ -299,7 +325,7 @@ function summed(totals) {
 
 async function ask(path, body) {
   const how = { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" };
-  if (body !== undefined) Object.assign(how, { method: "POST", body: JSON.stringify(body) });
+  if (body !== undefined) Object.assign(how, { method: "POST", body: body instanceof Blob ? body : JSON.stringify(body) });
   const answer = await fetch(path, how);
   if (answer.status === 401) { enter("This token is not the node's."); throw new Error("no token"); }
   const content = await answer.json();
@@ -401,6 +427,12 @@ document.addEventListener("DOMContentLoaded", () => {
   $("invitation").addEventListener("change", async (event) => {
     const [file] = event.target.files;
     if (file) await act("join", { invitation: await file.text() });
+    event.target.value = "";
+  });
+  $("compare").addEventListener("submit", (event) => event.preventDefault());
+  $("compare-rows").addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    if (file) await compareOn(file);
     event.target.value = "";
   });
   document.addEventListener("click", (event) => {

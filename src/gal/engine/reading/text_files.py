@@ -16,7 +16,8 @@ from gal.errors import InvalidInputError
 LOOKED_AT = 1 << 20
 """Bytes from which the encoding is guessed where they suffice."""
 
-EXCEL = {".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"}
+EXCEL = {".xls", ".xlsb", ".ods"}
+"""Spreadsheets that are not read; those of ``spreadsheets.py`` are."""
 
 
 class Written(NamedTuple):
@@ -45,9 +46,9 @@ def refuse_spreadsheet(path: Path) -> None:
     zipped = start.startswith(b"PK\x03\x04") or start == b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
     if path.suffix.lower() in EXCEL or zipped:
         raise InvalidInputError(
-            f"{str(path)!r} is a spreadsheet (Excel): open it there, save the sheet as CSV UTF-8 "
-            "(File, Save As), and give that file; or in Python: "
-            f"pandas.read_excel({path.name!r}).to_parquet({path.stem + '.parquet'!r})"
+            f"{str(path)!r} is a spreadsheet (Excel) that is not read as it is: open it there, save it as "
+            "Excel workbook (.xlsx), which is read, or the sheet as CSV UTF-8 (File, Save As), and give that "
+            "file"
         )
 
 
