@@ -46,6 +46,8 @@ NEED_NODES = {
     "forget": ["task", "--yes"],
     "forget-row": ["1"],
     "audit": [],
+    "backup": ["node.backup"],
+    "restore": ["node.backup"],
     "privacy": [],
 }
 

@@ -183,6 +183,8 @@ class AuditSection(_Section):
     """Days; None: for ever."""
     archive: FilePath | None = None
     """A folder for what is cut off; None: it is deleted."""
+    witness: FilePath | None = None
+    """A file on another disk that knows the newest entry: shows after a restore what is current."""
 
     @model_validator(mode="after")
     def _archive_of_something(self) -> Self:
@@ -481,6 +483,7 @@ REST_TEXT = """
 # [audit]
 # keep_days = 400                  # older entries are cut off; the rest stays provable
 # archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
+# witness = "/mnt/other/lab.witness" # a file on another disk that knows the newest entry, for after a restore
 """
 
 
