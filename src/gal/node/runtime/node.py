@@ -23,6 +23,7 @@ from gal.node.journal.metrics import start_metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
+from gal.node.journal.traces import open_traces
 from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
@@ -116,7 +117,9 @@ class Node:
             self.log.warning("restored", why=why)
         metrics = start_metrics(configuration.metrics.listen, self.cards.all)
         stack.callback(metrics.close)
-        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
+        traces = open_traces(configuration.traces.endpoint, self.name)
+        stack.callback(traces.close)
+        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock), traces)
         self.records.quotas.load(audit)
         retention = Retention(configuration.audit, audit, self.log, self._clock)
         retention.start()
