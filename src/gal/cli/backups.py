@@ -76,7 +76,7 @@ def restore_command(
     as_json: AsJson = False,
 ) -> None:
     """Bring a node back; what it may release counts as spent, unless you show that it is current."""
-    from gal.node.admin.restore import prove, restore
+    from gal.node.admin.restore import bring_back, prove
     from gal.node.config.configuration import home_of
 
     if file is None:
@@ -91,7 +91,7 @@ def restore_command(
             raise InvalidInputError(
                 "say where the node is to live: --home FOLDER, which is empty or not there yet"
             )
-        facts = restore(file, folder, _passphrase(passphrase_file), head=head, witness=witness)
+        facts = bring_back(file, folder, _passphrase(passphrase_file), head=head, witness=witness)
     if as_json:
         typer.echo(json.dumps(facts))
         return

@@ -17,13 +17,13 @@ from gal.errors import BudgetSpentError, InvalidInputError, RefusedError, TaskEr
 from gal.node.admin import restore as restoring
 from gal.node.admin import sealed
 from gal.node.admin.backup import back_up
-from gal.node.admin.restore import prove, restore
+from gal.node.admin.restore import bring_back, prove
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import read_configuration
 from gal.node.runtime.node import Node
 from gal.node.store.audit import AuditLog
-from gal.node.store.restores import Restore, written
+from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State, TaskRecord
 from gal.privacy.accounting.composition import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
@@ -75,7 +75,7 @@ def test_all_that_a_node_is_comes_back(network: Network, tmp_path: Path) -> None
     network.learn("risk")
     facts = back_up(network.root / "lab", tmp_path / "lab.backup", WORDS)  # while it runs
     lost = lose(network, "lab")
-    found = restore(tmp_path / "lab.backup", network.root / "lab", WORDS, head=str(facts["head"]))
+    found = bring_back(tmp_path / "lab.backup", network.root / "lab", WORDS, head=str(facts["head"]))
     assert found["organization"] == "lab"
     home = network.root / "lab"
     kept = {name: data for name, data in files_of(lost).items() if name != "audit.head"}
@@ -101,7 +101,7 @@ def test_what_was_released_since_is_not_released_again(network: Network, tmp_pat
     network.learn("risk")
     lost = lose(network, "lab")
     newest = newest_head(lost)
-    facts = restore(tmp_path / "lab.backup", network.root / "lab", WORDS, head=newest)
+    facts = bring_back(tmp_path / "lab.backup", network.root / "lab", WORDS, head=newest)
     assert not facts["proven"]
     assert "not in the backup" in facts["why"]
     network.start("lab")
@@ -126,7 +126,7 @@ def test_who_shows_the_newest_head_goes_on(network: Network, tmp_path: Path) -> 
     back_up(network.root / "lab", tmp_path / "lab.backup", WORDS)
     head = newest_head(network.root / "lab")
     (network.root / "lab").rename(network.root / "lost")
-    facts = restore(tmp_path / "lab.backup", network.root / "lab", WORDS)
+    facts = bring_back(tmp_path / "lab.backup", network.root / "lab", WORDS)
     assert not facts["proven"], "without a proof everything counts as spent"
     with pytest.raises(InvalidInputError, match="that shows nothing"):
         prove(network.root / "lab", "sha256:" + "0" * 64)
@@ -144,7 +144,7 @@ def test_an_earlier_head_shows_nothing(network: Network, tmp_path: Path) -> None
     network.nodes["lab"].records.audit.append("out", "fitted", peer="clinic")
     back_up(home, tmp_path / "lab.backup", WORDS)
     lose(network, "lab")
-    facts = restore(tmp_path / "lab.backup", home, WORDS, head=early)
+    facts = bring_back(tmp_path / "lab.backup", home, WORDS, head=early)
     assert not facts["proven"]
     assert "says nothing of what came later" in facts["why"]
 
@@ -173,7 +173,7 @@ def test_a_witness_shows_by_itself_whether_anything_was_released(
         network.nodes["lab"].records.audit.append("out", "predicted", peer="clinic")
     head = newest_head(network.root / "lab")
     lose(network, "lab")
-    facts = restore(tmp_path / "lab.backup", network.root / "lab", WORDS)
+    facts = bring_back(tmp_path / "lab.backup", network.root / "lab", WORDS)
     assert facts["proven"] is not released
     if released:  # what it has seen is not argued away, and it is not asked twice
         with AuditLog(network.root / "lab" / "state.sqlite") as audit:
@@ -251,17 +251,17 @@ def test_what_cannot_be_backed_up_or_brought_back(network: Network, tmp_path: Pa
     with pytest.raises(InvalidInputError, match="choose another name"):
         back_up(home, file, WORDS)
     with pytest.raises(InvalidInputError, match="there is a node in"):
-        restore(file, home, WORDS)
+        bring_back(file, home, WORDS)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").touch()
     with pytest.raises(InvalidInputError, match=r"not empty \(letter\.txt\)"):
-        restore(file, tmp_path / "full", WORDS)
+        bring_back(file, tmp_path / "full", WORDS)
     with pytest.raises(InvalidInputError, match="passphrase is another one"):
-        restore(file, tmp_path / "new", WORDS + "!")
+        bring_back(file, tmp_path / "new", WORDS + "!")
     assert not (tmp_path / "new" / "node.toml").exists()
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(InvalidInputError, match="damaged"):
-        restore(file, tmp_path / "new", WORDS)
+        bring_back(file, tmp_path / "new", WORDS)
     assert not (tmp_path / "new" / "node.toml").exists()
 
 
@@ -282,13 +282,13 @@ def test_a_restore_that_was_killed_is_no_node_and_can_be_done_again(
 
     monkeypatch.setattr(restoring, "_move", dies)
     with pytest.raises(KeyboardInterrupt):
-        restore(tmp_path / "lab.backup", tmp_path / "new", WORDS)
+        bring_back(tmp_path / "lab.backup", tmp_path / "new", WORDS)
     assert "state.sqlite" in moved
     assert "tasks" in moved
     assert not (tmp_path / "new" / "node.toml").exists()
     monkeypatch.undo()
     monkeypatch.setattr(sealed, "WORK", 2)
-    restore(tmp_path / "lab.backup", tmp_path / "new", WORDS)
+    bring_back(tmp_path / "lab.backup", tmp_path / "new", WORDS)
     expected = files_of(network.root / "lab").keys() - {"running.json", "audit.head"}
     assert files_of(tmp_path / "new").keys() - {"audit.head"} == expected
 
@@ -305,7 +305,7 @@ def test_after_a_kill_a_node_is_moved_elsewhere_and_learning_goes_on(tmp_path: P
         back_up(home, tmp_path / "lab.backup", WORDS)
         head = newest_head(home)
         shutil.rmtree(home)
-        assert restore(tmp_path / "lab.backup", home, WORDS, head=head)["proven"]
+        assert bring_back(tmp_path / "lab.backup", home, WORDS, head=head)["proven"]
         network.allow("lab")
         network.serve("lab")
         learning.result(LONGEST)
@@ -336,7 +336,7 @@ def test_limits_of_the_day_are_used_up_for_a_day_and_tasks_of_before_for_good(
         )
         asked = IncomingRequest("clinic", Message(kind, task.id), b"", "sha256:1")
         checks.current(asked, task)
-        state.restores.add(Restore(written(day), "2026-02-01", 1, "sha256:1", "lost"))
+        state.restores.add(Restore(kept_time(day), "2026-02-01", 1, "sha256:1", "lost"))
         checks.current(asked._replace(own=True), task)
         if refused:
             with pytest.raises(RefusedError, match="its limits count as used up") as error:

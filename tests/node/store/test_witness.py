@@ -11,7 +11,7 @@ import pytest
 from gal.errors import NodeError
 from gal.node.store.audit import AuditLog
 from gal.node.store.audit_head import NOTHING, Head
-from gal.node.store.witness import Seen, Witness, has_entry
+from gal.node.store.witness import Witness, Witnessed, has_entry
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def test_it_knows_the_newest_entry_and_the_newest_release(tmp_path: Path, witnes
     with AuditLog(tmp_path / "state.sqlite", witness=witness.path) as audit:
         audit.append("in", "fit", peer="clinic")
         quiet = audit.append("out", "joined", peer="clinic")
-        assert witness.read() == Seen(Head(2, quiet.hash), NOTHING)
+        assert witness.read() == Witnessed(Head(2, quiet.hash), NOTHING)
         release = audit.append("out", "fitted", peer="clinic")
         newest = audit.append("in", "fit", peer="clinic")
-        assert witness.read() == Seen(Head(4, newest.hash), Head(3, release.hash))
+        assert witness.read() == Witnessed(Head(4, newest.hash), Head(3, release.hash))
         own = audit.append("own", "forgot", note="a row")
-        assert witness.read() == Seen(Head(5, own.hash), Head(5, own.hash))
+        assert witness.read() == Witnessed(Head(5, own.hash), Head(5, own.hash))
 
 
 def test_one_that_begins_late_knows_what_was_released_before(tmp_path: Path, witness: Witness) -> None:
@@ -46,7 +46,7 @@ def test_who_is_late_does_not_overwrite_what_is_newer(tmp_path: Path, witness: W
         first, second = (audit.append("out", "fitted") for _ in range(2))
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as log:
         witness.note(log, Head(1, first.hash))
-    assert witness.read() == Seen(Head(2, second.hash), Head(2, second.hash))
+    assert witness.read() == Witnessed(Head(2, second.hash), Head(2, second.hash))
 
 
 def test_without_its_witness_nothing_is_recorded_as_done(tmp_path: Path) -> None:

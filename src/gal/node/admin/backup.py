@@ -26,7 +26,7 @@ from gal.node.runtime.currency import newest_entry
 from gal.node.runtime.process import MARK
 from gal.node.store.audit import utc_now
 from gal.node.store.files import whole_file
-from gal.node.store.restores import written
+from gal.node.store.restores import kept_time
 
 STATE, HEAD, FACTS = "state.sqlite", "audit.head", "backup.json"
 COPY = ".backup-"
@@ -78,7 +78,7 @@ def _fill(tar: tarfile.TarFile, home: Path, name: str) -> tuple[BackupFacts, int
     with _copy(home, STATE) as copy:
         with closing(sqlite3.connect(copy)) as log:
             newest = newest_entry(log)
-        facts = BackupFacts(name, written(utc_now()), f"gal-learn {__version__}", newest.seq, newest.hash)
+        facts = BackupFacts(name, kept_time(utc_now()), f"gal-learn {__version__}", newest.seq, newest.hash)
         _add_bytes(tar, FACTS, json.dumps(asdict(facts)).encode())
         _add_bytes(tar, HEAD, head)
         _add_file(tar, copy, STATE)

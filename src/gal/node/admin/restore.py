@@ -25,7 +25,7 @@ from gal.node.config.configuration import FILE, read_configuration
 from gal.node.runtime.currency import follow, what_witness_misses
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog, utc_now
-from gal.node.store.restores import Restore, written
+from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State
 from gal.node.store.witness import Witness
 
@@ -37,7 +37,7 @@ SEEN = "the witness"
 """How the words begin of a witness that knows better."""
 
 
-def restore(
+def bring_back(
     backup: Path, home: Path, passphrase: str, *, head: str | None = None, witness: Path | None = None
 ) -> dict[str, Any]:
     """Bring a node back into an empty folder; what was found, and whether it is known to be current."""
@@ -123,7 +123,7 @@ def _settle(staging: Path, facts: BackupFacts, head: str | None, witness: Path |
     beside = configured is not None and not configured.is_relative_to(staging) and configured.exists()
     chosen = witness if witness is not None else configured if beside else None
     with closing(State(staging)) as state, AuditLog(state.path) as audit:
-        found = Restore(written(utc_now()), facts.time, facts.seq, facts.head, NO_PROOF)
+        found = Restore(kept_time(utc_now()), facts.time, facts.seq, facts.head, NO_PROOF)
         try:
             audit.verify()
             found = _examined(state, found, head, chosen)

@@ -93,21 +93,11 @@ class RequestChecks:
         return version
 
     def current(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """Whether what is still allowed is known: not of tasks of before a restore, nor on its day.
-
-        Asked before something is computed, and not where an answer is sent once more that is kept here.
-        """
+        """Whether it is known what is still allowed, after a restore; not asked for answers that are kept."""
         restore = None if asked.own else self._state.restores.unproven()
-        if restore is None:
-            return
-        by_day = asked.message.kind in {"predict", "blind"}
-        if self._today() <= restore.day if by_day else task.made <= restore.time:
-            raise RefusedError(
-                "restored",
-                f"{self._name} was brought back from a backup of {restore.backup[:10]}, and does not know "
-                "what it has answered since: its limits count as used up. "
-                + ("Try again tomorrow" if by_day else "Invite it to a new task, or ask its operator"),
-            )
+        why = "" if restore is None else restore.refusal(asked.message.kind, self._today(), task.made)
+        if why:
+            raise RefusedError("restored", f"{self._name} {why}")
 
     # Beginning
 

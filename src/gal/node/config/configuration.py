@@ -493,6 +493,7 @@ REST_TEXT = """
 # learn = ["churn"]                # own tasks that have a version already
 # every_days = 7
 # at = "03:00"                     # UTC
+# require_all = false              # true: a version without all who are invited does not predict
 
 # Traces for an OpenTelemetry collector of your own (extra otel); nothing of them goes to partners.
 # [traces]

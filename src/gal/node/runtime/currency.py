@@ -9,9 +9,9 @@ from datetime import datetime
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.store.audit import AuditLog
 from gal.node.store.audit_head import NOTHING, Head
-from gal.node.store.restores import Restore, written
+from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State
-from gal.node.store.witness import Seen, Witness, has_entry, last_release
+from gal.node.store.witness import Witness, Witnessed, has_entry, last_release
 
 
 def what_witness_misses(state: State, witness: Witness) -> str:
@@ -51,7 +51,7 @@ def see_whether_current(
     with closing(sqlite3.connect(state.path, timeout=10)) as log:
         newest = newest_entry(log)
         when = log.execute("select max(time) from audit").fetchone()[0] or "an unknown time"
-    state.restores.add(Restore(written(now), when, newest.seq, newest.hash, why))
+    state.restores.add(Restore(kept_time(now), when, newest.seq, newest.hash, why))
     follow(state, witness)
     audit.append("own", "restored", note=f"found to be older than the witness: {why}"[:500])
 
@@ -59,4 +59,4 @@ def see_whether_current(
 def follow(state: State, witness: Witness) -> None:
     """The witness goes on with this folder, where it is on record that it was brought back."""
     with closing(sqlite3.connect(state.path, timeout=10)) as log:
-        witness.begin_anew(Seen(newest_entry(log), last_release(log)))
+        witness.begin_anew(Witnessed(newest_entry(log), last_release(log)))

@@ -46,6 +46,20 @@ class Restore:
         """The day (UTC) on which all limits by the day are used up."""
         return self.time[:10]
 
+    def refusal(self, kind: str, today: str, made: str) -> str:
+        """Why a request of this kind about a task of then is refused; empty where it is not.
+
+        Limits by the day are used up on the day of the restore; tasks of before it for good.
+        """
+        by_day = kind in {"predict", "blind"}
+        if not (today <= self.day if by_day else made <= self.time):
+            return ""
+        return (
+            f"was brought back from a backup of {self.backup[:10]}, and does not know what it has answered "
+            "since: its limits count as used up. "
+            + ("Try again tomorrow" if by_day else "Invite it to a new task, or ask its operator")
+        )
+
     def in_words(self) -> str:
         """For the operator: what is the matter, and what to do."""
         return (
@@ -98,6 +112,6 @@ class Restores:
             return done.rowcount
 
 
-def written(time: datetime) -> str:
+def kept_time(time: datetime) -> str:
     """A time as it is kept here."""
     return time.isoformat(timespec="seconds")

@@ -38,7 +38,7 @@ def has_entry(log: Connection, head: Head) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Witnessed:
     """What a witness knows."""
 
     newest: Head
@@ -52,7 +52,7 @@ class Witness:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> Seen | None:
+    def read(self) -> Witnessed | None:
         """What it knows; None where there is no such file yet."""
         try:
             return _seen(self.path.read_bytes(), self.path)
@@ -66,17 +66,17 @@ class Witness:
         release = last_release(log)
         with self._open() as file:
             data = os.pread(file, 1000, 0)
-            known = _seen(data, self.path) if data else Seen(NOTHING, NOTHING)
+            known = _seen(data, self.path) if data else Witnessed(NOTHING, NOTHING)
             newest = max(known.newest, entry, key=lambda one: one.seq)
             last = max(known.release, release, key=lambda one: one.seq)
-            self._write(file, Seen(newest, last), durably=last != known.release)
+            self._write(file, Witnessed(newest, last), durably=last != known.release)
 
-    def begin_anew(self, seen: Seen) -> None:
+    def begin_anew(self, seen: Witnessed) -> None:
         """Know this and nothing else: the folder was brought back, and that is on record there."""
         with self._open() as file:
             self._write(file, seen, durably=True)
 
-    def _write(self, file: int, seen: Seen, *, durably: bool) -> None:
+    def _write(self, file: int, seen: Witnessed, *, durably: bool) -> None:
         # In place and of one length, in one call: whole for whoever reads.
         text = "".join(f"{one.seq:018d} {one.hash}\n" for one in (seen.newest, seen.release))
         try:
@@ -113,12 +113,12 @@ class _Locked:
         os.close(self._file)
 
 
-def _seen(data: bytes, path: Path) -> Seen:
+def _seen(data: bytes, path: Path) -> Witnessed:
     try:
         words = data.decode("ascii").split()
         if len(words) != 4:
             raise ValueError(f"it has {len(words)} words instead of 4")
-        return Seen(Head(int(words[0]), words[1]), Head(int(words[2]), words[3]))
+        return Witnessed(Head(int(words[0]), words[1]), Head(int(words[2]), words[3]))
     except ValueError as error:
         raise NodeError(
             f"{path} is no witness of an audit log, or is damaged ({error}): nothing may leave. Look at what "
