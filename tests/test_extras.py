@@ -16,7 +16,7 @@ from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed, require
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCKED = tuple(module for packages in EXTRAS.values() for module in packages)
+BLOCKED = tuple(module.split(".")[0] for packages in EXTRAS.values() for module in packages)
 BASE = f"""
 import sys
 
@@ -46,6 +46,8 @@ NEED_NODES = {
     "forget": ["task", "--yes"],
     "forget-row": ["1"],
     "audit": [],
+    "backup": ["node.backup"],
+    "restore": ["node.backup"],
     "privacy": [],
 }
 

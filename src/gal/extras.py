@@ -28,6 +28,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "polars": {"polars": "polars"},
     "excel": {"openpyxl": "openpyxl"},
     "mlflow": {"mlflow": "mlflow-skinny"},
+    "otel": {
+        "opentelemetry.sdk": "opentelemetry-sdk",
+        "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    },
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 
@@ -50,4 +54,6 @@ def is_installed(module: str) -> bool:
 def extra_of(module: str) -> str | None:
     """The extra that brings what is imported under this name; None where it is no extra's."""
     top = module.split(".")[0]
-    return next((extra for extra, packages in EXTRAS.items() if top in packages), None)
+    return next(
+        (extra for extra, names in EXTRAS.items() if top in {name.split(".")[0] for name in names}), None
+    )

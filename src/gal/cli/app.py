@@ -47,6 +47,8 @@ COMMANDS = {
     "forget": "gal.cli.tasks:forget_command",
     "forget-row": "gal.cli.tasks:forget_row_command",
     "audit": "gal.cli.nodes:audit",
+    "backup": "gal.cli.backups:backup_command",
+    "restore": "gal.cli.backups:restore_command",
     "privacy": "gal.cli.privacy:privacy",
     "bench": "gal.cli.benching.bench:bench",
 }
@@ -56,7 +58,7 @@ PANELS = {
     "Evaluate: would it help, what would leak": ("demo", "simulate", "leakage"),
     "Operate a node": (
         *("init", "cards", "doctor", "serve", "status", "join", "leave", "forget", "forget-row"),
-        *("audit", "privacy"),
+        *("audit", "privacy", "backup", "restore"),
     ),
     "Label holder: learn and predict": (
         *("invite", "learn", "predict", "versions", "compare", "rollback", "remove"),

@@ -192,7 +192,8 @@ def serve(
         )
     folder = home_of(home)
     beside = _page_beside(page_at) if page else None
-    with ended_by_signals() as stopping, serving(folder, open_log(folder, level, log == "json"), beside):  # type: ignore[arg-type]
+    opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
+    with ended_by_signals() as stopping, serving(folder, opened, beside, scheduled=True):
         stopping.wait()
 
 

@@ -178,8 +178,16 @@ class Ledger:
     ``path`` is the file, made where it is missing, or ":memory:" for one that is forgotten.
     """
 
-    def __init__(self, path: Path | Literal[":memory:"], *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        path: Path | Literal[":memory:"],
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        as_spent: Callable[[], str] = str,
+    ) -> None:
+        """``as_spent``: why everything counts as spent, as after a restore; empty where it does not."""
         self.path = path
+        self._as_spent = as_spent
         self._clock = clock
         self._lock = threading.RLock()
         with self._told("opened"):
@@ -204,7 +212,13 @@ class Ledger:
         if len(keys) == 0:
             return
         asked = Block(keys, times if again else np.ones_like(keys))
+        # Without a mechanism there is no account that could be spent.
+        why = "" if charge.event.mechanism == "none" and budget is None else self._as_spent()
         with self._transaction("written", "BEGIN IMMEDIATE") as db:
+            if why and (again or self._is_new(db, charge, asked)):
+                raise BudgetSpentError(
+                    f"{charge.subject}, task {charge.task!r}: {why}. Nothing was charged or sent"
+                )
             if budget is not None:
                 _check_budget(db, charge, asked, budget, again)
             self._write(db, charge, asked, again)
@@ -297,6 +311,17 @@ class Ledger:
                 "is not charged. "
                 "Free disk space, or check who may write the file and who else has it open"
             ) from error
+
+    def _is_new(self, db: sqlite3.Connection, charge: Charge, asked: Block) -> bool:
+        """Whether a charge that counts once adds something to any of these rows."""
+        account = _account(db, charge.subject, None, None, _single(charge.event))
+        same = account.releases.get((charge.key, canonical([charge.event])[0]))
+        if same is None:
+            return True
+        return any(
+            not account.already(same, asked.rows[where], _read(db, blocks, _ids(account))).all()
+            for blocks, where in by_span(asked.rows)
+        )
 
     def _write(self, db: sqlite3.Connection, charge: Charge, asked: Block, again: bool) -> None:
         """Add rows to a charge, which is made where it is new; nothing changes where it has them all."""

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,6 +82,7 @@ def examine(home: Path) -> list[Finding]:
     findings += _safely("model", lambda: _model(configuration, table[0] if table else None))
     findings += _safely("changes", lambda: _changes(configuration, table[0] if table else None))
     findings += _safely("sandbox", _sandbox)
+    findings += _safely("restored", lambda: _restored(configuration))
     findings += _safely("secret", lambda: _secret(configuration))
     findings += _safely("privacy", lambda: _privacy(configuration))
     findings += _safely("key", lambda: _identity(configuration))
@@ -230,6 +232,18 @@ def _changes(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
                 yield Finding("changes", True, said)
     finally:
         state.close()
+
+
+def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether what the node may still release is known, after it was brought back from a backup."""
+    if not (configuration.home / "state.sqlite").exists():
+        return
+    from gal.node.store.state import State
+
+    with closing(State(configuration.home)) as state:
+        if why := state.restores.in_words():
+            fix = "gal restore --head HEAD, if you have it; else open new tasks with your partners"
+            yield Finding("restored", None, why, fix)
 
 
 def _sandbox() -> Iterator[Finding]:

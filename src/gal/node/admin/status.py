@@ -128,8 +128,8 @@ def audit_facts(
 
 def cut_audit(home: Path, days: int, archive: Path | None) -> dict[str, Any]:
     """Cut off entries of the audit log that are older than so many days, into a new file or for good."""
-    read_configuration(home)
-    with AuditLog(home / "state.sqlite") as log:
+    witness = read_configuration(home).audit.witness
+    with AuditLog(home / "state.sqlite", witness=witness) as log:
         made = trim_audit(log, utc_now() - timedelta(days=days), archive)
         return {"cut": 0 if made is None else int(made.shape), "head": log.verify().head}
 

@@ -51,6 +51,7 @@ class Fitting:
             stored = self._answered_before(asked, task, known, folder)
             if stored is not None:
                 return stored
+        self._checks.current(asked, task)
         self._checks.fit(asked, version)
         answer, model = (
             f"answer-{track}-{round}-{part}.arrow",

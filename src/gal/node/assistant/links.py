@@ -189,6 +189,18 @@ class Link:
 
     def _answer(self, stream: Stream, received: Received) -> None:
         message = received.message
+        about = {
+            "gal.peer": self.peer,
+            "gal.task": message.task,
+            "gal.version": message.version,
+            "gal.round": int(message.fields.get("round") or 0),
+            "gal.request": received.digest,
+        }
+        with self._records.traces.answer(message.kind, about) as failed:
+            self._answer_or_refuse(stream, received, failed)
+
+    def _answer_or_refuse(self, stream: Stream, received: Received, failed: Callable[[str], None]) -> None:
+        message = received.message
         try:
             try:
                 encoded = self._service.answer(
@@ -196,16 +208,14 @@ class Link:
                 )
             except LinkLostError:
                 return
-            except WorkFailedError as error:
-                self._refuse(stream, message, received.digest, error.failure)
-                return
             except Exception as error:
-                self._refuse(
-                    stream,
-                    message,
-                    received.digest,
-                    describe_failure(error, self._service.configuration.name),
+                failure = (
+                    error.failure
+                    if isinstance(error, WorkFailedError)
+                    else describe_failure(error, self._service.configuration.name)
                 )
+                failed(failure.code)
+                self._refuse(stream, message, received.digest, failure)
                 return
             self._records.send(stream, encoded)
             self._records.metrics.answered(self.peer)

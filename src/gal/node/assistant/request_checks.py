@@ -92,6 +92,13 @@ class RequestChecks:
             )
         return version
 
+    def current(self, asked: IncomingRequest, task: TaskRecord) -> None:
+        """Whether it is known what is still allowed, after a restore; not asked for answers that are kept."""
+        restore = None if asked.own else self._state.restores.unproven()
+        why = "" if restore is None else restore.refusal(asked.message.kind, self._today(), task.made)
+        if why:
+            raise RefusedError("restored", f"{self._name} {why}")
+
     # Beginning
 
     def begin(self, asked: IncomingRequest, task: TaskRecord) -> None:

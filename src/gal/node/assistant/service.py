@@ -97,6 +97,7 @@ class Service:
         known = self.state.version(task.id, message.version)
         if known is not None:
             return self._begun_before(asked, task, known, self.state.folder(task.id, message.version))
+        self._checks.current(asked, task)
         self._checks.begin(asked, task)
         folder = self.state.folder(task.id, message.version)
         result, answer = self.worker(
@@ -139,6 +140,7 @@ class Service:
 
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection."""
+        self._checks.current(asked, task)
         self._checks.intersection(asked, task)
         answer = restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
         self._checks.exchanged(asked)
@@ -165,10 +167,11 @@ class Service:
         version = self._checks.version(asked, task, "begun")
         self._checks.rounds(asked, task, version)
         folder, noise = self.state.folder(task.id, asked.message.version), self.guard.noise_on(asked)
+        kept = None if noise is None else self.guard.kept(folder, asked.digest)
+        if kept is not None:
+            return kept
+        self._checks.current(asked, task)
         if noise is not None:
-            kept = self.guard.kept(folder, asked.digest)
-            if kept is not None:
-                return kept
             n_rounds = len(asked.message.fields["rounds"])
             self.guard.charge_version(asked.peer, task, folder, version.keys, n_rounds)
         models = self._models(asked, task)
@@ -198,6 +201,7 @@ class Service:
     def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> Result:
         """What the models say, with noise on what is for others; not yet charged to the ledger."""
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
+        self._checks.current(asked, task)
         self._checks.rounds(asked, task, version)
         self._checks.predicted_rows(asked, task, n_rows)
         found = self.worker(

@@ -25,6 +25,7 @@ from pydantic import (
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
+from gal.node.config.operating import ScheduleSection, TracesSection
 from gal.node.config.policy import Policy
 from gal.node.config.toml_lines import errors_by_line
 from gal.protocol.addresses import check_proxy, parse_address
@@ -189,6 +190,8 @@ class AuditSection(_Section):
     """Days; None: for ever."""
     archive: FilePath | None = None
     """A folder for what is cut off; None: it is deleted."""
+    witness: FilePath | None = None
+    """A file on another disk that knows the newest entry: shows after a restore what is current."""
 
     @model_validator(mode="after")
     def _archive_of_something(self) -> Self:
@@ -309,6 +312,8 @@ class NodeFile(_Section):
     network: Network = Network()
     metrics: MetricsSection = MetricsSection()
     audit: AuditSection = AuditSection()
+    schedule: ScheduleSection = ScheduleSection()
+    traces: TracesSection = TracesSection()
 
 
 class NodeConfiguration(NodeFile):
@@ -488,6 +493,18 @@ REST_TEXT = """
 # [audit]
 # keep_days = 400                  # older entries are cut off; the rest stays provable
 # archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
+# witness = "/mnt/other/lab.witness" # a file on another disk that knows the newest entry, for after a restore
+
+# Only for label holders: learn again by the calendar, while gal serve runs. A worse version does not predict.
+# [schedule]
+# learn = ["churn"]                # own tasks that have a version already
+# every_days = 7
+# at = "03:00"                     # UTC
+# require_all = false              # true: a version without all who are invited does not predict
+
+# Traces for an OpenTelemetry collector of your own (extra otel); nothing of them goes to partners.
+# [traces]
+# endpoint = "http://127.0.0.1:4318/v1/traces"
 """
 
 

@@ -17,6 +17,7 @@ from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node
 from gal.node.runtime.process import keep_crash_log
+from gal.node.store.audit import utc_now
 
 if TYPE_CHECKING:
     from gal.node.holder.label_holder import LabelHolder
@@ -114,9 +115,12 @@ STARTING = 20.0
 
 @contextmanager
 def serving(
-    home: Path, log: Log | None = None, beside: Beside | None = None
+    home: Path, log: Log | None = None, beside: Beside | None = None, *, scheduled: bool = False
 ) -> Iterator[tuple[Node, dict[str, Command]]]:
-    """A running node that takes commands; ``beside`` makes what runs beside it, such as its page."""
+    """A running node that takes commands; ``beside`` makes what runs beside it, such as its page.
+
+    ``scheduled``: it also learns by the calendar, as node.toml says.
+    """
     made = Node(home, log=log, listens=False)
     keep_crash_log(made.home)
     with made as node, ExitStack() as stack:
@@ -137,6 +141,11 @@ def serving(
         if beside is not None:
             stack.enter_context(beside(node, holder))
         node.listen()
+        if holder is not None and scheduled:
+            from gal.node.runtime.schedule import Schedule
+
+            wanted = node.configuration.schedule
+            Schedule(wanted, holder, node.state, node.log, utc_now, node.stopping).start()
         yield node, known
 
 

@@ -23,7 +23,9 @@ from gal.node.journal.metrics import start_metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
+from gal.node.journal.traces import open_traces
 from gal.node.runtime.alerts import Alerts
+from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog, utc_now
 from gal.node.store.files import remove_drafts
@@ -71,7 +73,7 @@ class Node:
             if self._ledger is None:
                 from gal.privacy.ledger import Ledger
 
-                self._ledger = Ledger(self.home / LEDGER)
+                self._ledger = Ledger(self.home / LEDGER, as_spent=self.state.restores.in_words)
             return self._ledger
 
     def _close_ledger(self) -> None:
@@ -108,11 +110,16 @@ class Node:
         self.state = State(self.home)
         stack.callback(self.state.close)
         remove_drafts(self.home / "tasks")
-        audit = AuditLog(self.state.path, clock=self._clock)
+        audit = AuditLog(self.state.path, clock=self._clock, witness=configuration.audit.witness)
         stack.callback(audit.close)
+        see_whether_current(configuration, self.state, audit, self._clock())
+        if why := self.state.restores.in_words():
+            self.log.warning("restored", why=why)
         metrics = start_metrics(configuration.metrics.listen, self.cards.all)
         stack.callback(metrics.close)
-        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
+        traces = open_traces(configuration.traces.endpoint, self.name)
+        stack.callback(traces.close)
+        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock), traces)
         self.records.quotas.load(audit)
         retention = Retention(configuration.audit, audit, self.log, self._clock)
         retention.start()

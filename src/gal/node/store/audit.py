@@ -32,6 +32,7 @@ from typing import Any, Literal, Self
 from gal.errors import AuditError, NodeError
 from gal.node.store.audit_head import FIRST, NOTHING, Head, HeadFile, head_problem
 from gal.node.store.database import connect, whole_transaction
+from gal.node.store.witness import Witness
 
 Direction = Literal["in", "out", "own"]
 
@@ -131,8 +132,12 @@ class AuditLog:
     same file must end it before it appends: it would wait for itself.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, path: Path, *, clock: Callable[[], datetime] = utc_now, witness: Path | None = None
+    ) -> None:
+        """``witness``: a file elsewhere that hears of every entry before anything leaves."""
         self.path = path
+        self._witness = None if witness is None else Witness(witness)
         self.head_path = path.with_name("audit.head")
         self._head = HeadFile(self.head_path)
         self._clock = clock
@@ -166,7 +171,7 @@ class AuditLog:
         about = (peer, task, version, round, kind, said, digest, n_bytes, note)
         with self._lock:
             entry = self._insert(direction, about)
-            self._head.write(Head(entry.seq, entry.hash))
+            self._keep_head(entry)
         return entry
 
     def entries(
@@ -280,7 +285,7 @@ class AuditLog:
                     db.execute(_NO_DELETING)
             except sqlite3.Error as error:
                 raise NodeError(f"the audit log {self.path} cannot be cut: {error}.") from error
-            self._head.write(Head(entry.seq, entry.hash))
+            self._keep_head(entry)
         return entry
 
     def close(self) -> None:
@@ -295,6 +300,12 @@ class AuditLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _keep_head(self, entry: AuditEntry) -> None:
+        """Keep the newest hash in the other places; holds the lock."""
+        self._head.write(Head(entry.seq, entry.hash))
+        if self._witness is not None:
+            self._witness.note(self._connection, Head(entry.seq, entry.hash))
 
     def _insert(self, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
         """Insert in one transaction that holds the write lock, so that

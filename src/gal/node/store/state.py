@@ -14,9 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from gal.errors import NodeError, TaskError
+from gal.errors import TaskError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.database import Database
+from gal.node.store.restores import Restores
 from gal.node.store.stored_replies import ReplyTable
 from gal.node.store.stored_versions import (
     AssistedVersion,
@@ -26,8 +27,8 @@ from gal.node.store.stored_versions import (
     learned_version,
     version_text,
 )
+from gal.node.store.upgrades import upgrade
 
-FORMAT = 1
 Role = Literal["label holder", "organization"]
 
 SCHEMA = """
@@ -109,15 +110,9 @@ class State:
             self._database.close,
         )
         with self.transaction() as db:
-            for statement in SCHEMA.split(";"):
-                db.execute(statement)
-            found = db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in {0, FORMAT}:
-                raise NodeError(
-                    f"{self.path} has format {found}, this version of gal-learn reads {FORMAT}: upgrade "
-                    "gal-learn"
-                )
-            db.execute(f"PRAGMA user_version = {FORMAT}")
+            upgrade(db, self.path, SCHEMA)
+        self.restores = Restores(self)
+        """Whether this folder was brought back from a backup."""
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an

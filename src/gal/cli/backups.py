@@ -1,0 +1,131 @@
+"""Commands that keep a node: back it up, bring it back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from gal.cli.options import AsJson, Home
+from gal.errors import InvalidInputError
+
+VARIABLE = "GAL_BACKUP_PASSPHRASE"
+
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"A file with the passphrase; default: the variable {VARIABLE}, or you are asked.",
+        show_default=False,
+    ),
+]
+
+
+def backup_command(
+    file: Annotated[Path, typer.Argument(help="The new file; not in the node's folder.", show_default=False)],
+    passphrase_file: PassphraseFile = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all that a node is, keys included, to one encrypted file; it may run meanwhile."""
+    from gal.node.admin.backup import back_up
+    from gal.node.config.configuration import home_of
+
+    facts = back_up(home_of(home), file, _passphrase(passphrase_file, twice=True))
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    out.print(
+        f"{facts['files']} files of [bold]{escape(str(facts['organization']))}[/] are in {escape(str(file))}"
+    )
+    out.print(f"head {facts['head']}")
+    out.print(
+        "Note the newest head (gal audit) elsewhere before you move a node: after a restore it shows that "
+        "nothing was released since. Data outside of the node's folder are not in the backup."
+    )
+
+
+def restore_command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The backup; without it, a node that was brought back before is settled.", show_default=False
+        ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="The newest head of the lost node's audit log, noted elsewhere.", show_default=False
+        ),
+    ] = None,
+    witness: Annotated[
+        Path | None,
+        typer.Option(help="Its witness (audit.witness), if not where node.toml says.", show_default=False),
+    ] = None,
+    passphrase_file: PassphraseFile = None,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", help="An empty folder for it; default: GAL_HOME.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a node back; what it may release counts as spent, unless you show that it is current."""
+    from gal.node.admin.restore import bring_back, prove
+    from gal.node.config.configuration import home_of
+
+    if file is None:
+        if head is None or witness is not None:
+            raise InvalidInputError(
+                "give the backup; or, to show that a restored node is current, --head and no file"
+            )
+        facts = prove(home_of(home), head)
+    else:
+        folder = home or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else None)
+        if folder is None:
+            raise InvalidInputError(
+                "say where the node is to live: --home FOLDER, which is empty or not there yet"
+            )
+        facts = bring_back(file, folder, _passphrase(passphrase_file), head=head, witness=witness)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    out = Console(soft_wrap=True, highlight=False)
+    if "home" in facts:
+        out.print(
+            f"[bold]{escape(facts['organization'])}[/] of {facts['time'][:16]} UTC is in "
+            f"{escape(facts['home'])}: {facts['files']} files"
+        )
+    if facts["proven"]:
+        out.print(f"[green]Nothing was released since ({escape(facts['why'])}): it goes on as before.[/]")
+        return
+    out.print(
+        f"[bold yellow]What was released since is not known ({escape(facts['why'])}).[/] Its privacy account "
+        "counts as spent, its limits of today as used up, and tasks of before are not learned any further. "
+        "With the newest head of the lost node: gal restore --head HEAD"
+    )
+    out.print("Forget again the rows that were forgotten since, and remove cards that were: gal cards list")
+
+
+def _passphrase(file: Path | None, *, twice: bool = False) -> str:
+    """From a file, the environment, or whoever sits at the terminal; never an argument, which others see."""
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInputError(f"the passphrase cannot be read from {str(file)!r}: {error}") from error
+    if given := os.environ.get(VARIABLE):
+        return given
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            f"a backup needs a passphrase: --passphrase-file FILE, the variable {VARIABLE}, or a terminal"
+        )
+    return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True))
+
+
+__all__ = ["backup_command", "restore_command"]

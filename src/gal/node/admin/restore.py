@@ -1,0 +1,171 @@
+"""A node is brought back from a backup, and what it may still release is settled.
+
+What was released since the backup is not in it. Only who shows that nothing was, by the newest head of the
+lost node's audit log or by its witness, goes on as before: else the privacy account counts as spent and
+limits as used up (``store/restores.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gal.errors import AuditError, GALError, InvalidInputError
+from gal.node.admin.backup import FACTS, BackupFacts
+from gal.node.admin.membership import opened
+from gal.node.admin.sealed import SealedReader
+from gal.node.config.configuration import FILE, read_configuration
+from gal.node.runtime.currency import follow, what_witness_misses
+from gal.node.runtime.node import held_lock
+from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.restores import Restore, kept_time
+from gal.node.store.state import State
+from gal.node.store.witness import Witness
+
+STAGING = ".restoring"
+"""In the home folder while it is brought back: a kill leaves no node that looks whole."""
+NO_PROOF = "no head and no witness was given"
+BY_HEAD = "shown by a head"
+SEEN = "the witness"
+"""How the words begin of a witness that knows better."""
+
+
+def bring_back(
+    backup: Path, home: Path, passphrase: str, *, head: str | None = None, witness: Path | None = None
+) -> dict[str, Any]:
+    """Bring a node back into an empty folder; what was found, and whether it is known to be current."""
+    home = home.absolute()
+    _check_empty(home)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    home.chmod(0o700)
+    with held_lock(home, "a node that is brought back"):
+        staging = home / STAGING
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(mode=0o700)
+        facts, n_files = _unpack(backup, staging, passphrase)
+        settled = _settle(staging, facts, head, witness)
+        # The memory is moved with what is settled in it; node.toml comes last, and makes it a node.
+        for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):
+            _move(path, home / path.name)
+        staging.rmdir()
+    return asdict(facts) | {"home": str(home), "files": n_files, **_said(settled)}
+
+
+def prove(home: Path, head: str) -> dict[str, Any]:
+    """Show later, by a head, that a node which was brought back is current."""
+    with opened(home) as records:
+        found = records.state.restores.unproven()
+        if found is None:
+            raise InvalidInputError(
+                f"{records.configuration.name} was not brought back from a backup, or was shown to be "
+                "current already: there is nothing to settle. To bring one back: gal restore FILE"
+            )
+        # What a witness has seen is not argued away; it follows this folder by now.
+        why = found.why if found.why.startswith(SEEN) else _missing_head(records.state, found, head)
+        if why:
+            raise InvalidInputError(f"that shows nothing: {why}. Everything stays as it was: spent")
+        records.state.restores.prove(found.head, BY_HEAD)
+        records.audit.append("own", "proven current", note=f"{BY_HEAD}: {found.head}")
+        return {"proven": True, "why": BY_HEAD}
+
+
+def _said(settled: Restore) -> dict[str, Any]:
+    return {"proven": settled.proven, "why": settled.why}
+
+
+def _check_empty(home: Path) -> None:
+    if (home / FILE).exists():
+        raise InvalidInputError(
+            f"there is a node in {str(home)!r} already: bring the backup back into an empty folder. (To show "
+            "that this node is current: gal restore --head HEAD, without a file.)"
+        )
+    there = {path.name for path in home.iterdir()} if home.is_dir() else set()
+    if STAGING not in there and there - {"lost+found", "node.lock"}:
+        raise InvalidInputError(
+            f"{str(home)!r} is not empty ({', '.join(sorted(there)[:3])}): a node is brought back into an "
+            "empty folder"
+        )
+
+
+def _unpack(backup: Path, staging: Path, passphrase: str) -> tuple[BackupFacts, int]:
+    """Unpack everything into a folder; what the backup says of itself, and how many files it has."""
+    try:
+        with backup.open("rb") as file:
+            sealed = SealedReader(file, passphrase, backup.name)
+            with tarfile.open(fileobj=sealed, mode="r|") as tar:  # type: ignore[call-overload]
+                n_files = 0
+                for member in tar:
+                    if not member.isreg():
+                        raise InvalidInputError(f"{backup.name} holds {member.name!r}, which is no file")
+                    (staging / member.name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    tar.extract(member, staging, filter="data")
+                    n_files += member.name != FACTS
+        found = BackupFacts(**json.loads((staging / FACTS).read_bytes()))
+    except (OSError, tarfile.TarError, ValueError, TypeError) as error:
+        if isinstance(error, GALError):
+            raise
+        raise InvalidInputError(f"{backup} cannot be restored: {error}. No node was made") from error
+    (staging / FACTS).unlink()
+    return found, n_files
+
+
+def _settle(staging: Path, facts: BackupFacts, head: str | None, witness: Path | None) -> Restore:
+    """Find out whether the backup is current, and put that on record in it."""
+    configured = read_configuration(staging).audit.witness
+    # The witness that node.toml names is asked by itself; one inside of the folder would be as old as it.
+    beside = configured is not None and not configured.is_relative_to(staging) and configured.exists()
+    chosen = witness if witness is not None else configured if beside else None
+    with closing(State(staging)) as state, AuditLog(state.path) as audit:
+        found = Restore(kept_time(utc_now()), facts.time, facts.seq, facts.head, NO_PROOF)
+        try:
+            audit.verify()
+            found = _examined(state, found, head, chosen)
+        except AuditError as error:
+            found = replace(found, why=str(error))
+        state.restores.add(found)
+        audit.append("own", "restored", note=f"from a backup of {facts.time}; {found.why}"[:500])
+        if beside and configured is not None:
+            follow(state, Witness(configured))
+    return found
+
+
+def _examined(state: State, found: Restore, head: str | None, witness: Path | None) -> Restore:
+    """Whether what the operator has shows that the backup is current; all of it has to say so."""
+    if witness is not None:
+        if not witness.is_file():
+            raise InvalidInputError(f"there is no witness {str(witness)!r}. No node was made")
+        why = what_witness_misses(state, Witness(witness))
+        if why:
+            return replace(found, why=why)
+    if head is not None:
+        why = _missing_head(state, found, head)
+        return replace(found, why=why or BY_HEAD, proven=not why)
+    return found if witness is None else replace(found, why="shown by a witness", proven=True)
+
+
+def _missing_head(state: State, found: Restore, head: str) -> str:
+    """Why a head does not show that the backup's newest entry was the newest of all; empty where it does."""
+    if head == found.head:
+        return ""
+    with closing(sqlite3.connect(state.path)) as log:
+        known = log.execute("select seq from audit where hash = ?", (head,)).fetchone()
+    if known is None:
+        return f"the head {head} is not in the backup: something was recorded since it was made"
+    return (
+        f"the head {head} is entry {known[0]}, and the backup ends with entry {found.seq}: it says nothing "
+        "of what came later"
+    )
+
+
+def _move(path: Path, target: Path) -> None:
+    """Put a file or folder in its place; what a restore that was killed left there goes."""
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(path, target)
