@@ -26,6 +26,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "psi": {"private_set_intersection": "openmined.psi"},
     "figures": {"matplotlib": "matplotlib"},
     "polars": {"polars": "polars"},
+    "postgresql": {
+        "adbc_driver_manager": "adbc-driver-manager",
+        "adbc_driver_postgresql": "adbc-driver-postgresql",
+    },
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

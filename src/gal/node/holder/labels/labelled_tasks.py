@@ -24,7 +24,7 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.labels.label_guard import Recalled
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
-from gal.node.source.data import labels_of, read_source
+from gal.node.source.data import labels_of, source_ids
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
@@ -52,7 +52,7 @@ def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
 
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     """Ids and labels of all rows that have one."""
-    table = read_source(configuration)
+    table = source_ids(configuration, label=True)
     if table.label is None:
         raise InvalidInputError(
             f"organization {configuration.name!r} has no labels: name their column in node.toml, data.label"
