@@ -22,18 +22,26 @@ from gal.extras import is_installed, require
 from gal.node.config.data_source import DRIVERS, PASSWORD_VARIABLE, DataSource, scheme_of
 
 CONNECT_SECONDS = 10
+LOOKED_AT = 1000
+"""Rows that tell the types of columns, where a database does not."""
 BOUND = 500
 """Parameters of one query, where a driver takes no list."""
 NUMERIC = {"numeric", "decimal", "number", "bignumeric"}
 """What databases call numbers that ADBC hands over as text, because Arrow has none of their size."""
 
 UNUSABLE = {
-    "42P01": "There is no such table",
-    "42501": "This user may not read it",
-    "42703": "There is no such column",
-    "25006": "A node only reads",
+    r'relation ".*" does not exist|no such table': "There is no such table",
+    r"permission denied": "This user may not read it",
+    r"read-only transaction": "A node only reads",
 }
-"""What some of PostgreSQL's states mean here."""
+"""What some of the words of databases mean here."""
+
+TOO_LONG = "canceling statement due to"
+NOISE = re.compile(r"(Query was|Detail: Python exception|CONTEXT):?.*|\.? ?SQLSTATE: \w+", re.S)
+LAYERS = re.compile(
+    r"^.*\[(libpq|SQLite)\] (Execution error \[\w+\]: )?|^[A-Z_]+: |^.*Arrow source failed: (\w+: )?", re.S
+)
+"""What each layer between the database and us puts around its words."""
 
 
 class Database:
@@ -77,7 +85,7 @@ class Database:
         options = {**self.data.driver_options}
         if self.data.address is not None:
             options["uri"] = self._uri()
-        if self.password is not None and not self.is_postgresql:
+        if self.password is not None and not self.is_postgresql and self.scheme != "sqlite":
             options["password"] = self.password
         connection = dbapi.connect(driver=self._library(), db_kwargs=options, autocommit=False)
         try:
@@ -155,15 +163,14 @@ class Database:
 
     def said(self, error: BaseException) -> str:
         """What the database says, in one line and without the password."""
-        if self.took_too_long or getattr(error, "sqlstate", None) == "57014":
+        text = LAYERS.sub("", NOISE.sub("", str(error)))
+        if self.took_too_long or TOO_LONG in text:
             return (
                 f"it took longer than {self.data.timeout:g} seconds; raise data.timeout, or ask for less "
                 "with sql"
             )
-        text = re.sub(r"\s+", " ", re.sub(r"Query was:.*", "", str(error), flags=re.S)).strip()
-        text = re.sub(r"^[A-Z_]+: (\[\w+\] )?", "", text)
-        text = re.sub(r"\.? SQLSTATE: \w+$", "", text)
-        meant = UNUSABLE.get(getattr(error, "sqlstate", None) or "", "")
+        text = re.sub(r"\s+", " ", text).strip()
+        meant = next((words for pattern, words in UNUSABLE.items() if re.search(pattern, text)), "")
         said = f"{meant}: {text}" if meant else text or type(error).__name__
         return without_password(said, self.password)[:400].rstrip(". ")
 
@@ -173,7 +180,9 @@ class Opened:
 
     def __init__(self, database: Database, connection: Any, cursors: list[Any]) -> None:
         self._database, self._connection, self._cursors = database, connection, cursors
-        asked = f"SELECT * FROM {database.rows()} WHERE 1 = 0"
+        # SQLite has types of values, not of columns: only rows tell them.
+        few = "WHERE 1 = 0" if database.is_postgresql else f"LIMIT {LOOKED_AT}"
+        asked = f"SELECT * FROM {database.rows()} {few}"
         self.found: Any = self._ask(asked).schema
         """The columns as the driver gives them."""
 

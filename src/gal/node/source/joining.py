@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import Index, RowIds, check_same_kind
+from gal.alignment import Index, RowIds
 from gal.errors import AlignmentError, InvalidInputError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import Kind, categories_of, data_of, kind_of, typed_row_ids
@@ -33,10 +33,10 @@ class Asked:
 
     index: Index
     """Of their tokens, in the order asked for."""
-    kind: str
+    check: Callable[[RowIds], None]
+    """An error where ids of our own are of another kind."""
     tokens_of: Callable[[RowIds], NDArray[Any]]
     """What stands for ids of our own in messages."""
-    peer: str
 
     def __len__(self) -> int:
         return len(self.index)
@@ -96,7 +96,7 @@ def _join(reader: StreamedReader, asked: Asked, folder: Path, forgotten: Forgott
                     continue
                 n_rows += batch.num_rows
                 ids = typed_row_ids(batch.column(0), reader.data, reader.organization)
-                check_same_kind(ids, asked.kind, reader.organization, asked.peer)
+                asked.check(ids)
                 places = asked.index.positions(asked.tokens_of(ids))
                 places[forgotten.among(ids.values.tolist())] = -1
                 kept = np.flatnonzero(places >= 0)
@@ -129,7 +129,7 @@ def _writer(schema: Any, n_rows: int, folder: Path) -> _Writer:
     import pyarrow as pa
 
     fields = list(schema)[1:]
-    draft = folder / f"view.{os.getpid()}.part"
+    draft = folder / f"joined.{os.getpid()}.part"
     if all(pa.types.is_float64(one.type) for one in fields):
         return _Numbers(draft, n_rows, [one.name for one in fields])
     return _Columns(draft, n_rows, fields)

@@ -27,8 +27,8 @@ WAITS = (0.5, 2.0, 5.0)
 
 LOST = re.compile(
     r"connection refused|starting up|shutting down|closed the connection|terminating connection"
-    r"|no connection to|connection reset|could not receive|could not send|server crash|connection not open|eof detected"
-    r"|broken pipe|couldn't connect|could not connect|network_connection|curlcode",
+    r"|no connection to|connection reset|could not receive|could not send|server crash|connection not open"
+    r"|eof detected|broken pipe|couldn't connect|could not connect|network_connection|curlcode",
     re.IGNORECASE,
 )
 """What drivers say of a source that is gone, and may come back."""

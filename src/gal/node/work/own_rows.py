@@ -109,10 +109,16 @@ class OwnRows:
         asked = asked_tokens(message, peer)
         self._check_secret(fields, peer)
         secret = self._secret(fields["method"])
+
+        def check(ids: RowIds) -> None:
+            with alignment_refusals():
+                check_same_kind(ids, fields["kind"], self._configuration.name, peer)
+
         with alignment_refusals():
             index = Index(asked)  # refuses a row that is there twice
-            wanted = Asked(index, fields["kind"], lambda ids: tokens(ids, fields["method"], secret), peer)
-            return join(self._configuration, wanted, folder), asked
+        # What is wrong with our own rows is not told outside: it may name one.
+        wanted = Asked(index, check, lambda ids: tokens(ids, fields["method"], secret))
+        return join(self._configuration, wanted, folder), asked
 
     def _asked_for(
         self, fields: Mapping[str, Any], asked: NDArray[Any], peer: str, kinds: Mapping[str, Kind] | None
