@@ -32,6 +32,7 @@ SMALLEST = {
     "privacy": "canaries --seeds 1 --sets Wine",
     "reference": "fidelity --datasets Wine --organizations 2",
     "results_pages": "",
+    "sources": "--rows 2000 --columns 3 --kinds folder",
 }
 """By script: the arguments with which it has the least to do; _ stands for a blank within one of them."""
 
@@ -40,6 +41,7 @@ NEEDS = {
     "deep_speed": ["torch"],
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
+    "sources": ["duckdb", "pyarrow"],
 }
 """By script: modules of optional parts."""
 
@@ -72,6 +74,7 @@ def test_every_script_is_here() -> None:
         ("default_model", r"Wine +accuracy no trees"),
         ("nodes", r"from an organization +\d"),
         ("privacy", r"Wine: 26 canaries over 1 seeds"),
+        ("sources", r"folder +beginning +\d+\.\d CPU-s"),
     ],
 )
 def test_it_runs(name: str, said: str, start: Start, capsys: pytest.CaptureFixture[str]) -> None:

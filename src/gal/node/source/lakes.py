@@ -11,6 +11,8 @@ from gal.errors import InvalidInputError
 from gal.node.config.data_source import DataSource
 
 BATCH = 65_536
+BUFFER = 1 << 21
+"""Bytes that are fetched at once of each column: whole row groups of many columns are large."""
 CONNECT_SECONDS, REQUEST_SECONDS = 10, 60
 
 
@@ -114,8 +116,12 @@ class OpenedLake:
             columns=list(columns),
             filter=condition,
             batch_size=BATCH,
-            batch_readahead=2,
+            batch_readahead=1,
             fragment_readahead=1,
+            use_threads=False,
+            fragment_scan_options=ds.ParquetFragmentScanOptions(
+                pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER
+            ),
         )
         return scanner.to_reader()
 

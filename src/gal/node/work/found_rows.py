@@ -10,9 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.alignment import Index
 from gal.node.source.data import Kind, Table, view_in_blocks
 from gal.node.source.joining import Joined
 from gal.node.store.views import save_view
+from gal.node.work.own_rows import alignment_refusals
 
 Saved = tuple[NDArray[Any], Mapping[str, Kind]]
 """Ids of the known rows, in the order asked for, and what each feature is."""
@@ -39,6 +41,10 @@ class FoundInTable:
     asked: NDArray[Any]
     table: Table
     positions: NDArray[np.intp]
+
+    def __post_init__(self) -> None:
+        with alignment_refusals():
+            Index(self.asked)  # refuses a row that is there twice
 
     @property
     def known(self) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.node.source.data import Table, view_of_table
-from gal.node.store.files import write_whole
+from gal.node.store.files import whole_file, write_whole
 
 ROWS, COLUMNS = "learned-rows.npy", "learned-columns.json"
 KEPT_FILES = frozenset({ROWS, COLUMNS})
@@ -74,12 +74,14 @@ class Changes:
 def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: Path) -> None:
     """Keep what a version learns from, beside its view; a key is drawn for each."""
     key = secrets.token_bytes(32)
-    found = np.empty((len(ids), 2), dtype=np.uint64)
+    found = np.empty((2, len(ids)), dtype=np.uint64)
     for start in range(0, len(ids), BLOCK):
-        found[start : start + BLOCK, 0] = _id_hashes(ids[start : start + BLOCK], key)
-        found[start : start + BLOCK, 1] = _row_hashes(_rows(view, slice(start, start + BLOCK)), names, key)
-    order = np.argsort(found[:, 0], kind="stable")
-    write_whole(folder / ROWS, np.ascontiguousarray(found[order]))
+        found[0, start : start + BLOCK] = _id_hashes(ids[start : start + BLOCK], key)
+        found[1, start : start + BLOCK] = _row_hashes(_rows(view, slice(start, start + BLOCK)), names, key)
+    order = np.argsort(found[0], kind="stable")
+    with whole_file(folder / ROWS) as file:
+        for start in range(0, len(ids), BLOCK):  # never all of it twice
+            file.write(np.ascontiguousarray(found[:, order[start : start + BLOCK]].T).data)
     columns = _summary(_rows(view, _sampled(np.arange(len(ids)))), names)
     write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
 

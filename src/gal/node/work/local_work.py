@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import (
-    Index,
-    check_overlap,
-    row_digest,
-)
+from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
 from gal.engine.organization import Organization, predict_locally
 from gal.models.adapters import is_moving
@@ -135,7 +131,6 @@ class LocalWork:
             known, asked = found.known, found.asked
             with alignment_refusals():
                 check_roles(message.arrays, len(asked), peer)
-                Index(asked)  # refuses a row that is there twice
                 if own:
                     check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
             if not own:  # one answer for few known rows and for none: it must not tell who is known here

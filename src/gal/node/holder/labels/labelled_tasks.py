@@ -51,7 +51,7 @@ def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
 
 
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
-    """Ids and labels of all rows that have one."""
+    """Ids and labels of all rows that have one; no other column is read."""
     table = source_ids(configuration, label=True)
     if table.label is None:
         raise InvalidInputError(
@@ -60,7 +60,9 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     there = np.flatnonzero(~table.label.is_null(nan_is_null=True).to_numpy())
     if len(there) == 0:
         raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
-    return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+    rows = LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+    is_database = configuration.data is not None and configuration.data.is_database
+    return in_order_of_ids(rows) if is_database else rows  # a database has no order of its own
 
 
 _NOT_LISTENING = (
