@@ -99,31 +99,52 @@ class OpenedLake:
     def batches(self, columns: Sequence[str], wanted: RowIds | None = None, most: int | None = None) -> Any:
         """A reader of these columns: of all rows, of at most so many, or of those with the wanted ids."""
         import pyarrow as pa
-        import pyarrow.dataset as ds
 
-        condition = None
-        if wanted is not None:
-            name = self._lake.data.row_id
-            values = pa.array(wanted.values.tolist(), pa.int64() if wanted.kind == "integer" else pa.string())
-            kept = ds.field(name).isin(values)
-            if len(values):  # what a file says of its parts leaves most of them unread
-                low, high = min(values.to_pylist()), max(values.to_pylist())
-                kept = (ds.field(name) >= low) & (ds.field(name) <= high) & kept
-            condition = kept
+        schema = pa.schema([self.schema.field(name) for name in columns])
         if most is not None:
-            return self._dataset.head(most, columns=list(columns), filter=condition).to_reader()
-        scanner = self._dataset.scanner(
-            columns=list(columns),
-            filter=condition,
-            batch_size=BATCH,
-            batch_readahead=1,
-            fragment_readahead=1,
-            use_threads=False,
-            fragment_scan_options=ds.ParquetFragmentScanOptions(
-                pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER
-            ),
-        )
-        return scanner.to_reader()
+            return self._dataset.head(most, columns=list(columns)).to_reader()
+        return pa.RecordBatchReader.from_batches(schema, self._batches(schema, wanted))
+
+    def _batches(self, schema: Any, wanted: RowIds | None) -> Iterator[Any]:
+        """Rows file by file and part by part; Arrow's own scanner keeps several parts in memory."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        name, ids, condition = self._lake.data.row_id, None, None
+        if wanted is not None:
+            if len(wanted) == 0:
+                return
+            ids = pa.array(wanted.values.tolist(), pa.int64() if wanted.kind == "integer" else pa.string())
+            low, high = pc.min_max(ids).values()
+            condition = (pc.field(name) >= low) & (pc.field(name) <= high)
+        for fragment in self._dataset.get_fragments(filter=condition):
+            chosen = fragment if condition is None else fragment.subset(filter=condition)
+            for batch in self._parts(chosen, schema):
+                if ids is not None:
+                    batch = batch.filter(
+                        pc.is_in(batch.column(schema.get_field_index(name)).cast(ids.type), ids)
+                    )
+                if batch.num_rows:
+                    yield batch
+
+    def _parts(self, fragment: Any, schema: Any) -> Iterator[Any]:
+        """The rows of one file, of those of its parts that were chosen."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
+
+        by_folder = ds.get_partition_keys(fragment.partition_expression)
+        with pq.ParquetFile(fragment.open(), buffer_size=BUFFER, pre_buffer=False) as file:
+            own = [name for name in file.schema_arrow.names if name in schema.names and name not in by_folder]
+            groups = [one.id for one in fragment.row_groups]
+            for batch in file.iter_batches(BATCH, row_groups=groups, columns=own, use_threads=False):
+                found = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in own
+                    else pa.repeat(pa.scalar(by_folder.get(field.name), field.type), batch.num_rows)
+                    for field in schema
+                ]
+                yield pa.record_batch(found, schema=schema)
 
     def stamp(self) -> str:
         """Another one whenever a file was added, changed or taken away."""
