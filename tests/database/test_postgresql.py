@@ -86,7 +86,7 @@ def scans(server: PostgreSQL) -> tuple[int, int]:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.fetchall()
         cursor.execute("SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'patients'")
-        return tuple(cursor.fetchall()[0])  # type: ignore[return-value]
+        return tuple(cursor.fetchall()[0])
 
 
 def test_every_type_is_a_number_or_text(server: PostgreSQL, tmp_path: Path) -> None:

@@ -65,7 +65,11 @@ def work(home: Path, source: str, rows: pd.DataFrame, data: str = "") -> LocalWo
 
 def message(kind: str, ids: RowIds, method: str = "plain", **fields: Any) -> bytes:
     secret = SECRET if method == "hashed" else None
-    own = {"kind": ids.kind, "method": method, "secret": "" if secret is None else secret_digest(secret)}
+    own: dict[str, Any] = {
+        "kind": ids.kind,
+        "method": method,
+        "secret": "" if secret is None else secret_digest(secret),
+    }
     arrays: dict[str, Any] = dict(token_arrays(ids, method, secret))
     if kind == "begin":
         own |= {"terms": "sha256:" + "0" * 64, "organization": "lab", "n_outputs": 1, "rounds": 5, "seed": 3}
