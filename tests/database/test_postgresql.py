@@ -21,7 +21,7 @@ from gal.node.admin.doctor import examine
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source import streamed_reading
 from gal.node.source.data import data_of, read_rows, read_source, source_ids, source_stamp
-from gal.node.source.joining import Asked, join
+from gal.node.source.joining import AskedRows, join_stream
 from gal.node.store.views import load_view
 from patience import patient
 from postgresql import PASSWORD, USER, PostgreSQL, programs
@@ -154,13 +154,13 @@ def test_one_row_to_predict_never_scans_the_table(server: PostgreSQL, tmp_path: 
         time.sleep(0.1)
 
 
-def asked(*values: int) -> Asked:
-    return Asked(Index(np.array(values, dtype=np.int64)), lambda ids: None, lambda ids: ids.values)
+def asked(*values: int) -> AskedRows:
+    return AskedRows(Index(np.array(values, dtype=np.int64)), lambda ids: None, lambda ids: ids.values)
 
 
 def test_a_learning_has_the_rows_in_the_order_asked_for(server: PostgreSQL, tmp_path: Path) -> None:
     configuration = configured(tmp_path, server, 'table = "patients"', 'features = ["paid", "age"]')
-    joined = join(configuration, asked(*range(100, 0, -1), 10_000), tmp_path)
+    joined = join_stream(configuration, asked(*range(100, 0, -1), 10_000), tmp_path)
     assert joined.known.tolist() == [True] * 100 + [False]
     joined.save(tmp_path / "view")
     view = load_view(tmp_path / "view")
@@ -290,7 +290,7 @@ def test_a_database_killed_in_the_middle_of_a_reading(
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
     monkeypatch.setattr(streamed_reading.StreamedReader, "_counted", kill)
-    joined = join(configuration, asked(*range(1, 400_001)), tmp_path)
+    joined = join_stream(configuration, asked(*range(1, 400_001)), tmp_path)
     assert 0 < killed[0] < 400_000
     assert joined.known.all()
     joined.save(tmp_path / "view")

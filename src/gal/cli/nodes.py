@@ -26,23 +26,27 @@ DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
 """What the audit log says of an entry, in words."""
 
 
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="The organization's rows: a file or folder, as seen from here, s3://bucket/folder, or a "
+        "database such as postgresql://user@host/name.",
+        show_default=False,
+    ),
+]
+TableOption = Annotated[
+    str | None, typer.Option(help="With a database: the table of the rows.", show_default=False)
+]
+
+
 def init(
     name: Annotated[str, typer.Argument(help="What the organization is called.")],
     home: Annotated[
         Path | None, typer.Option("--home", help="The new folder; default: NAME here.", show_default=False)
     ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            help="The organization's rows: a file or folder, as seen from here, s3://bucket/folder, or a "
-            "database such as postgresql://user@host/name.",
-            show_default=False,
-        ),
-    ] = None,
-    table: Annotated[
-        str | None, typer.Option(help="With a database: the table of the rows.", show_default=False)
-    ] = None,
+    source: DataOption = None,
+    table: TableOption = None,
     row_id: Annotated[
         str | None, typer.Option(help="The column that names a row.", show_default=False)
     ] = None,

@@ -154,7 +154,7 @@ def kind_of_ids(configuration: NodeConfiguration) -> str:
     return str(read_source(configuration, label=False).ids.kind)
 
 
-def features_of(configuration: NodeConfiguration) -> tuple[str, ...]:
+def streamed_features(configuration: NodeConfiguration) -> tuple[str, ...]:
     """Names of the features of a source that stays where it is; no row is read."""
     reader = _streamed(configuration)
     reader.read(most=0)

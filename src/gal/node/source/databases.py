@@ -44,7 +44,7 @@ LAYERS = re.compile(
 """What each layer between the database and us puts around its words."""
 
 
-class Database:
+class AdbcSource:
     """One connection and transaction; closed with its context."""
 
     def __init__(self, organization: str, data: DataSource, home: Path) -> None:
@@ -178,7 +178,7 @@ class Database:
 class Opened:
     """What can be asked in one transaction."""
 
-    def __init__(self, database: Database, connection: Any, cursors: list[Any]) -> None:
+    def __init__(self, database: AdbcSource, connection: Any, cursors: list[Any]) -> None:
         self._database, self._connection, self._cursors = database, connection, cursors
         # SQLite has types of values, not of columns: only rows tell them.
         few = "WHERE 1 = 0" if database.is_postgresql else f"LIMIT {LOOKED_AT}"

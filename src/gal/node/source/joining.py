@@ -28,7 +28,7 @@ BLOCK = 65_536
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedRows:
     """Rows that a peer asks for."""
 
     index: Index
@@ -42,10 +42,10 @@ class Asked:
         return len(self.index)
 
 
-class Joined:
+class JoinedRows:
     """What of the asked rows is known, written to a draft beside the view; `save` makes the view of it."""
 
-    def __init__(self, asked: Asked, writer: _Writer) -> None:
+    def __init__(self, asked: AskedRows, writer: _Writer) -> None:
         self._writer = writer
         self.known = np.zeros(len(asked), dtype=np.bool_)
         self._ids: NDArray[Any] = np.zeros(len(asked), dtype=np.int64)
@@ -79,17 +79,17 @@ class Joined:
         self._writer.drop()
 
 
-def join(configuration: NodeConfiguration, asked: Asked, folder: Path) -> Joined:
+def join_stream(configuration: NodeConfiguration, asked: AskedRows, folder: Path) -> JoinedRows:
     """Stream the source once, and keep what of it is asked for in a draft in this folder."""
     data = data_of(configuration)
     reader = StreamedReader(configuration.name, data, configuration.home, with_label=False)
     return reader.attempted(lambda: _join(reader, asked, folder, read_forgotten(configuration.home)))
 
 
-def _join(reader: StreamedReader, asked: Asked, folder: Path, forgotten: Forgotten) -> Joined:
+def _join(reader: StreamedReader, asked: AskedRows, folder: Path, forgotten: Forgotten) -> JoinedRows:
     with reader.stream() as batches:
         writer = _writer(batches.schema, len(asked), folder)
-        joined, n_rows = Joined(asked, writer), 0
+        joined, n_rows = JoinedRows(asked, writer), 0
         try:
             for batch in batches:
                 if batch.num_rows == 0:

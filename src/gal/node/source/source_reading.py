@@ -165,11 +165,6 @@ class SourceReader:
     def check_file(self) -> None:
         """A file that is not there, empty, or has two columns of one name."""
         for path in (self.data.path, self.data.database):
-            if path is not None and path.is_dir():
-                raise InvalidInputError(
-                    f"organization {self.organization!r}: {str(path)!r} is a folder, expected a file; "
-                    "name one in it"
-                )
             if path is not None and not path.is_file():
                 raise InvalidInputError(
                     f"organization {self.organization!r}: there is no file {str(path)!r}; "

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from gal.alignment import RowIds
 from gal.errors import InvalidInputError
 from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
-from gal.node.source.databases import Database
+from gal.node.source.databases import AdbcSource
 from gal.node.source.lakes import Lake
 from gal.node.source.source_reading import BATCH, SourceReader
 
@@ -53,8 +53,8 @@ class StreamedReader(SourceReader):
         only_ids: bool = False,
     ) -> None:
         super().__init__(organization, data, home, with_label=with_label, texts=texts, only_ids=only_ids)
-        self._supply: Database | Lake = (
-            Database(organization, data, home) if data.is_database else Lake(organization, data)
+        self._supply: AdbcSource | Lake = (
+            AdbcSource(organization, data, home) if data.is_database else Lake(organization, data)
         )
         table = f", table {data.table!r}" if data.table else ""
         self.what = f"{str(data.source or data.driver)!r}{table}"

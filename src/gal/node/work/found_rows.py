@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from gal.alignment import Index
 from gal.node.source.data import Kind, Table, view_in_blocks
-from gal.node.source.joining import Joined
+from gal.node.source.joining import JoinedRows
 from gal.node.store.views import save_view
-from gal.node.work.own_rows import alignment_refusals
+from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
+from gal.protocol import Message
 
 Saved = tuple[NDArray[Any], Mapping[str, Kind]]
 """Ids of the known rows, in the order asked for, and what each feature is."""
@@ -63,7 +65,7 @@ class FoundInStream:
     """Rows that were taken out of a stream."""
 
     asked: NDArray[Any]
-    joined: Joined
+    joined: JoinedRows
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -74,3 +76,18 @@ class FoundInStream:
         """Write the view of the known rows."""
         self.joined.save(path)
         return self.joined.ids, self.joined.kinds
+
+
+@contextmanager
+def found_rows(rows: OwnRows, message: Message, folder: Path, peer: str) -> Iterator[Found]:
+    """The rows asked for, from a table in memory or a source that streams by; no draft is left behind."""
+    if not rows.stay_where_they_are:
+        table, positions, asked = rows.known_rows(message, peer)
+        yield FoundInTable(asked, table, positions)
+        return
+    joined, asked = rows.join(message, peer, folder)
+    try:
+        yield FoundInStream(asked, joined)
+    finally:
+        joined.drop()
+        give_back_memory()

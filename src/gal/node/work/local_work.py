@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +34,7 @@ from gal.node.source.data import Table, check_kinds, read_like, view_of_table
 from gal.node.store.files import write_whole
 from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.found_rows import Found, FoundInStream, FoundInTable
+from gal.node.work.found_rows import found_rows
 from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.stored_models import StoredModels
@@ -127,7 +126,7 @@ class LocalWork:
         ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
         """
         message = decode(data)
-        with self._found(message, folder, peer) as found:
+        with found_rows(self.rows, message, folder, peer) as found:
             known, asked = found.known, found.asked
             with alignment_refusals():
                 check_roles(message.arrays, len(asked), peer)
@@ -159,20 +158,6 @@ class LocalWork:
             self._versions.pop(folder, None)
         self.rows.let_go_of_large()  # rounds need the view only
         return Aligned(bytes(answer), int(known.sum()), dict(kinds), left)
-
-    @contextmanager
-    def _found(self, message: Message, folder: Path, peer: str) -> Iterator[Found]:
-        """The rows asked for, from a table in memory or a source that streams by."""
-        if not self.rows.stay_where_they_are:
-            table, positions, asked = self.rows.known_rows(message, peer)
-            yield FoundInTable(asked, table, positions)
-            return
-        joined, asked = self.rows.join(message, peer, folder)
-        try:
-            yield FoundInStream(asked, joined)
-        finally:
-            joined.drop()
-            give_back_memory()
 
     # Rounds
 

@@ -21,14 +21,14 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import (
     Kind,
     Table,
-    features_of,
     read_rows,
     read_source,
     source_ids,
     source_stamp,
     stamp_of,
+    streamed_features,
 )
-from gal.node.source.joining import Asked, Joined, join
+from gal.node.source.joining import AskedRows, JoinedRows, join_stream
 from gal.node.store.forgotten import forgotten_stamp
 from gal.protocol import Message, decode, digest, encode
 
@@ -58,7 +58,7 @@ class OwnRows:
     def facts(self) -> dict[str, Any]:
         """The features, and how many rows there are where that takes no reading."""
         if self.stay_where_they_are:
-            return {"n_rows": None, "features": list(features_of(self._configuration))}
+            return {"n_rows": None, "features": list(streamed_features(self._configuration))}
         table = self.table()
         return {"n_rows": len(table.ids), "features": list(table.features)}
 
@@ -103,7 +103,7 @@ class OwnRows:
             check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
         return table, index.positions(asked), asked
 
-    def join(self, message: Message, peer: str, folder: Path) -> tuple[Joined, NDArray[Any]]:
+    def join(self, message: Message, peer: str, folder: Path) -> tuple[JoinedRows, NDArray[Any]]:
         """What of the rows asked for is known, from a source that streams by; and the tokens asked for."""
         fields = message.fields
         asked = asked_tokens(message, peer)
@@ -117,8 +117,8 @@ class OwnRows:
         with alignment_refusals():
             index = Index(asked)  # refuses a row that is there twice
         # What is wrong with our own rows is not told outside: it may name one.
-        wanted = Asked(index, check, lambda ids: tokens(ids, fields["method"], secret))
-        return join(self._configuration, wanted, folder), asked
+        wanted = AskedRows(index, check, lambda ids: tokens(ids, fields["method"], secret))
+        return join_stream(self._configuration, wanted, folder), asked
 
     def _asked_for(
         self, fields: Mapping[str, Any], asked: NDArray[Any], peer: str, kinds: Mapping[str, Kind] | None
