@@ -27,6 +27,7 @@ ALLOWED_SKIPS = (
     "credentialed data",
     "CIFAR10 is not in the data folder",
     "started by make test-browser only",
+    "started by make test-database only",
 )
 gc.disable()  # until all tests are collected: they are many, and none is garbage
 os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own

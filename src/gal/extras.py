@@ -32,6 +32,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     },
+    "postgresql": {
+        "adbc_driver_manager": "adbc-driver-manager",
+        "adbc_driver_postgresql": "adbc-driver-postgresql",
+    },
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

@@ -33,6 +33,7 @@ SMALLEST = {
     "reference": "fidelity --datasets Wine --organizations 2",
     "results_pages": "",
     "sums": "--rows 100 --organizations 3 --rounds 1 --seeds 1",
+    "sources": "--rows 2000 --columns 3 --kinds folder",
 }
 """By script: the arguments with which it has the least to do; _ stands for a blank within one of them."""
 
@@ -42,6 +43,7 @@ NEEDS = {
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
     "sums": ["cryptography"],
+    "sources": ["duckdb", "pyarrow"],
 }
 """By script: modules of optional parts."""
 
@@ -75,6 +77,7 @@ def test_every_script_is_here() -> None:
         ("nodes", r"from an organization +\d"),
         ("privacy", r"Wine: 26 canaries over 1 seeds"),
         ("sums", r"100 rows +3 organizations +bytes back \d"),
+        ("sources", r"folder +beginning +\d+\.\d CPU-s"),
     ],
 )
 def test_it_runs(name: str, said: str, start: Start, capsys: pytest.CaptureFixture[str]) -> None:

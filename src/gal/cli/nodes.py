@@ -26,17 +26,27 @@ DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
 """What the audit log says of an entry, in words."""
 
 
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="The organization's rows: a file or folder, as seen from here, s3://bucket/folder, or a "
+        "database such as postgresql://user@host/name.",
+        show_default=False,
+    ),
+]
+TableOption = Annotated[
+    str | None, typer.Option(help="With a database: the table of the rows.", show_default=False)
+]
+
+
 def init(
     name: Annotated[str, typer.Argument(help="What the organization is called.")],
     home: Annotated[
         Path | None, typer.Option("--home", help="The new folder; default: NAME here.", show_default=False)
     ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--data", help="The organization's rows: a file, as seen from here.", show_default=False
-        ),
-    ] = None,
+    source: DataOption = None,
+    table: TableOption = None,
     row_id: Annotated[
         str | None, typer.Option(help="The column that names a row.", show_default=False)
     ] = None,
@@ -69,7 +79,8 @@ def init(
     identity = init_node(
         folder,
         name,
-        source=None if source is None else _data_file(source, folder, row_id, label),
+        source=None if source is None else _data_source(source, table, folder, row_id, label),
+        table=table,
         row_id=row_id,
         label=label,
         bind=listen,
@@ -127,13 +138,25 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
         out.print(f"  [bold]{escape(line.ljust(wide))}[/]  # {why}")
 
 
-def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) -> str:
-    """The file as node.toml names it: seen from the current folder, or in the new one already."""
-    from gal.node.source.data import columns_of_file
+def _data_source(given: str, table: str | None, folder: Path, row_id: str | None, label: str | None) -> str:
+    """The source as node.toml names it, once it was looked at: a file is seen from the current folder, or is
+    in the new one already.
+    """
+    from gal.node.source.data import columns_of_new
 
+    named = given if "://" in given else _data_file(given, folder)
+    known = columns_of_new(named, table)
+    _check_columns(given, known, row_id, label)
+    path = Path(named)
+    if "://" in given or not path.is_relative_to(folder):
+        return named
+    return str(path.relative_to(folder))
+
+
+def _data_file(given: str, folder: Path) -> str:
     path = Path(given).expanduser()
     found = next(
-        (one for one in (Path(os.path.abspath(path)), Path(os.path.abspath(folder / path))) if one.is_file()),
+        (one for one in (Path(os.path.abspath(path)), Path(os.path.abspath(folder / path))) if one.exists()),
         None,
     )
     if found is None:
@@ -141,7 +164,11 @@ def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) 
             f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here (or "
             "leave it out, and fill in [data] in node.toml later)"
         )
-    known = columns_of_file(found)
+    return str(found)
+
+
+def _check_columns(given: str, known: list[str], row_id: str | None, label: str | None) -> None:
+    """Whether the source has the columns that are named."""
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
             close = difflib.get_close_matches(column, known, n=1)
@@ -150,7 +177,6 @@ def _data_file(given: str, folder: Path, row_id: str | None, label: str | None) 
                 f"{given!r} has no column {column!r}: say with {option} which one it is.{meant} There are "
                 f"{', '.join(map(repr, known[:30]))}{' and more' if len(known) > 30 else ''}"
             )
-    return str(found.relative_to(folder) if found.is_relative_to(folder) else found)
 
 
 def doctor(home: Home = None, as_json: AsJson = False) -> None:

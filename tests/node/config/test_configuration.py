@@ -261,6 +261,7 @@ GIVEN: list[dict[str, Any]] = [
     {"source": "rows.parquet", "row_id": 'the "id"', "label": "größe"},
     {"source": "rows.csv", "address": "bank.example:7443"},
     {"bind": "127.0.0.1:0", "address": "[::1]:7443"},
+    {"source": "postgresql://me@host/db", "table": "patients"},
 ]
 
 
@@ -270,7 +271,8 @@ def test_what_init_writes_can_be_read(given_: dict[str, Any], tmp_path: Path) ->
     assert found.name == "lab"
     assert (found.data is not None) == ("source" in given_)
     if found.data is not None:
-        assert found.data.source == tmp_path / given_["source"]
+        assert found.data.source == (given_["source"] if "table" in given_ else tmp_path / given_["source"])
+        assert found.data.table == given_.get("table")
         assert (found.data.row_id, found.data.label) == (given_.get("row_id", "id"), given_.get("label"))
     assert (found.listen is not None) == ("address" in given_)
     if found.listen is not None:
@@ -289,14 +291,22 @@ def uncommented(text: str, *, but: tuple[str, ...] = ()) -> str:
 
 def test_every_commented_line_of_it_holds_when_uncommented(tmp_path: Path) -> None:
     text = new_configuration_text("lab", source="rows.csv", row_id="id", label="y")
-    found = read(tmp_path, uncommented(text, but=("sql", "database")))
+    of_databases, of_stores = ("table", "password_file", "driver"), ("endpoint", "region")
+    found = read(tmp_path, uncommented(text, but=("sql", "database", *of_databases, *of_stores)))
     assert found.metrics.listen == "127.0.0.1:9464"
     assert found.policy.accept == ("bank",)
     defaults = read(tmp_path, 'name = "a"').policy
     assert found.policy.model_copy(update={"accept": None, "decimals": None}) == defaults
-    assert (
-        read(tmp_path, uncommented(text, but=("source",)).replace("\nsource", "\n# source")).data is not None
-    )
+    of_a_query = uncommented(text, but=("source", *of_databases, *of_stores))
+    assert read(tmp_path, of_a_query.replace("\nsource", "\n# source")).data is not None
+    for source, but in (
+        ("postgresql://me@host/db", ("sql", "database", *of_stores)),
+        ("s3://bucket/rows", ("sql", "database", *of_databases)),
+    ):
+        text = new_configuration_text("lab", source=source, row_id="id", label="y")
+        data = read(tmp_path, uncommented(text, but=but)).data
+        assert data is not None
+        assert data.address == source
 
 
 def test_it_mentions_every_key_there_is() -> None:

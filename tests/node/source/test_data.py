@@ -505,3 +505,17 @@ def test_views_never_run_code_and_broken_files_say_so(tmp_path: Path) -> None:
 def test_frames_of_other_types_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(GALError, match="column 'a' is"):
         save_view(pd.DataFrame({"a": [datetime.date(2020, 1, 1)]}), tmp_path / "view")
+
+
+def test_a_query_is_stamped_by_the_files_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\n1,2\n")
+    found = configured(
+        tmp_path, """sql = "select * from read_csv('*.csv') where x != 'no file'"\nrow_id = "id\""""
+    )
+    before = stamp_of(found)
+    assert before is not None
+    (tmp_path / "state.sqlite").write_text("what a node writes beside its data is none of it")
+    assert stamp_of(found) == before
+    (tmp_path / "b.csv").write_text("id,x\n2,3\n")
+    assert stamp_of(found) not in (None, before)
+    assert stamp_of(configured(tmp_path, 'sql = "select 1 as id, 2 as x"\nrow_id = "id"')) is None

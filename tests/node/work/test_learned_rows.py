@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from gal.node.config.configuration import read_configuration
-from gal.node.source.data import Table, read_source
+from gal.node.source.data import Table, read_source, view_of_table
 from gal.node.work import learned_rows
 from gal.node.work.learned_rows import COLUMNS, ROWS, Changes, LearnedRows, compare_rows, remember_rows
 
@@ -30,10 +30,14 @@ def table(home: Path, frame: pd.DataFrame) -> Table:
     return read_source(read_configuration(home))
 
 
+def remember(found: Table, n: int, folder: Path) -> None:
+    remember_rows(found.ids.values[:n], view_of_table(found, np.arange(n)), found.features, folder)
+
+
 @pytest.fixture
 def learned(tmp_path: Path) -> Path:
     found = table(tmp_path, rows())
-    remember_rows(found, np.arange(200), tmp_path)
+    remember(found, 200, tmp_path)
     return tmp_path
 
 
@@ -94,13 +98,13 @@ def test_large_sources_are_looked_at_in_part(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(learned_rows, "SAMPLE", 100)
     monkeypatch.setattr(learned_rows, "BLOCK", 64)
     found = table(tmp_path, rows())
-    remember_rows(found, np.arange(N), tmp_path)
+    remember(found, N, tmp_path)
     assert compare_rows(found, tmp_path) == Changes(100, 0, {})
 
 
 def test_the_key_is_new_each_time_and_values_are_not_in_the_files(learned: Path) -> None:
     first = (learned / ROWS).read_bytes()
-    remember_rows(table(learned, rows()), np.arange(200), learned)
+    remember(table(learned, rows()), 200, learned)
     assert (learned / ROWS).read_bytes() != first
     assert (learned / COLUMNS).stat().st_mode & 0o077 == 0
 

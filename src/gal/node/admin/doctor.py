@@ -153,16 +153,23 @@ def _clock() -> Iterator[Finding]:
         yield Finding("clock", True, said)
 
 
+LOOKED_AT = 10_000
+"""So many rows of a database or a lake are read to see whether they can be."""
+
+
 def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
-    """Whether all rows can be read; leaves them in ``table``."""
+    """Whether all rows, or the first ones of a source that stays where it is, can be read; leaves them in
+    ``table``.
+    """
     if configuration.data is None:
         said = f"{FILE} has no section [data]: this node has no rows to assist or to learn with"
         yield Finding("data", None, said, "add [data] with source and row_id")
         return
-    from gal.node.source.data import labels_of, read_source
+    from gal.node.source.data import labels_of, read_some, read_source
 
+    streams = configuration.data.stays_where_it_is
     try:
-        found = read_source(configuration)
+        found = read_some(configuration, LOOKED_AT) if streams else read_source(configuration)
     except GALError as error:
         yield Finding("data", False, str(error), f"correct the data, or [data] in {FILE}")
         return
@@ -171,7 +178,8 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
     yield Finding(
         "data",
         True,
-        f"{len(found)} rows with {found.ids.kind} ids, {len(found.features)} features ({texts} of text)",
+        f"{'the first ' if streams else ''}{len(found)} rows with {found.ids.kind} ids, "
+        f"{len(found.features)} features ({texts} of text)",
     )
     if configuration.data.label is not None:
         try:

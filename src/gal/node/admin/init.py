@@ -26,6 +26,7 @@ def init_node(
     name: str,
     *,
     source: str | None = None,
+    table: str | None = None,
     row_id: str | None = None,
     label: str | None = None,
     bind: str | None = None,
@@ -45,7 +46,9 @@ def init_node(
     if address is None and bind is not None:
         address = bind
     # What cannot be is said before there is a key that the next try would stumble over.
-    text = new_configuration_text(name, source=source, row_id=row_id, label=label, bind=bind, address=address)
+    text = new_configuration_text(
+        name, source=source, table=table, row_id=row_id, label=label, bind=bind, address=address
+    )
     identity = make_identity(name) if company is None else _of_company(name, *company)
     card_text(card_of(identity, address))
     home.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -11,20 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
+from gal.node.config.data_source import DataSource, FilePath, Filled, Section
 from gal.node.config.operating import ScheduleSection, TracesSection
 from gal.node.config.policy import Policy
 from gal.node.config.toml_lines import errors_by_line
@@ -78,82 +70,13 @@ def _epsilon(value: float) -> float:
     return value
 
 
-def _inside_home(value: object, info: ValidationInfo) -> object:
-    """A path relative to the home folder; an absolute one as it is."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected the path of a file, got {value!r:.80}")
-    return (info.context or {}).get("home", Path()) / Path(value).expanduser()
-
-
-def _features(value: object) -> object:
-    if value == "all":
-        return value
-    if (
-        not isinstance(value, list | tuple)
-        or not value
-        or not all(isinstance(one, str) and one for one in value)
-    ):
-        raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
-    return tuple(value)
-
-
 Name = Annotated[str, AfterValidator(_named)]
-FilePath = Annotated[Path, BeforeValidator(_inside_home)]
-Filled = Annotated[str, Field(min_length=1)]
 Epsilon = Annotated[float, AfterValidator(_epsilon)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
 
-SOURCES = {".csv", ".parquet", ".pq", ".xlsx", ".xlsm"}
-"""How files of rows end."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class DataSource(_Section):
-    """Where the rows are: a file, or a query; and which columns are what."""
-
-    source: FilePath | None = None
-    sql: Filled | None = None
-    database: FilePath | None = None
-    row_id: Filled
-    row_id_type: Literal["text", "integer"] | None = None
-    features: Annotated[tuple[str, ...] | Literal["all"], BeforeValidator(_features)] = "all"
-    label: Filled | None = None
-    secret_file: FilePath | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.source is None) == (self.sql is None):
-            raise ValueError(
-                "give either source (a .csv, .parquet or .xlsx file) or sql (a query), and not both"
-            )
-        if self.database is not None and self.sql is None:
-            raise ValueError("database needs sql: the query that reads the rows from it")
-        if self.source is not None and self.source.suffix.lower() not in SOURCES:
-            raise ValueError(
-                f"source must end in .csv, .parquet or .xlsx, got {self.source.name!r}; another spreadsheet is "
-                "saved as .xlsx or as CSV UTF-8 first"
-            )
-        if self.label == self.row_id:
-            raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
-        if self.features != "all":
-            self._check_features()
-        return self
-
-    def _check_features(self) -> None:
-        twice = [one for one in self.features if self.features.count(one) > 1]
-        if twice:
-            raise ValueError(f"features has {twice[0]!r} more than once")
-        for role, column in (("label", self.label), ("row_id", self.row_id)):
-            if column in self.features:
-                raise ValueError(f"features has {column!r}, which is the {role} and can be no feature")
-
-
-class ModelChoice(_Section):
+class ModelChoice(Section):
     """The local model: a name of the registry or ``package.module:Class``, with keyword arguments."""
 
     use: Annotated[str, AfterValidator(_known_model)] = "tabular"
@@ -164,26 +87,26 @@ class ModelChoice(_Section):
     """Files and folders outside the home folder that it may read besides the data."""
 
 
-class Listen(_Section):
+class Listen(Section):
     """Where a label holder listens (``bind``), and what the others dial (``address``)."""
 
     bind: Annotated[str, _address(any_port=True)]
     address: Annotated[str, _address(any_port=False)]
 
 
-class Network(_Section):
+class Network(Section):
     """How to get out of the house."""
 
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
 
 
-class MetricsSection(_Section):
+class MetricsSection(Section):
     """Where Prometheus asks; None: nowhere."""
 
     listen: Annotated[str, _address(any_port=True)] | None = None
 
 
-class AuditSection(_Section):
+class AuditSection(Section):
     """How long the audit log is kept."""
 
     keep_days: Annotated[int, Field(ge=1)] | None = None
@@ -200,14 +123,14 @@ class AuditSection(_Section):
         return self
 
 
-class Predictions(_Section):
+class Predictions(Section):
     """How a label holder predicts."""
 
     outside: Literal["missing", "clip", "keep"] = "missing"
     """What becomes of answers outside of what an organization said in learning."""
 
 
-class Privacy(_Section):
+class Privacy(Section):
     """How much others may learn at most: of the labels of own tasks, and of
     own rows by answers for others.
     """
@@ -299,7 +222,7 @@ def _budget(epsilon: float | None, delta: float) -> Budget | None:
     return Budget(epsilon, delta)
 
 
-class NodeFile(_Section):
+class NodeFile(Section):
     """What ``node.toml`` may say."""
 
     name: Name
@@ -389,6 +312,7 @@ def new_configuration_text(
     name: str,
     *,
     source: str | None = None,
+    table: str | None = None,
     row_id: str | None = None,
     label: str | None = None,
     bind: str | None = None,
@@ -398,22 +322,34 @@ def new_configuration_text(
     else is there to be uncommented.
     """
     check_name(name, "an organization")
-    sections = (_data_text(source, row_id, label), MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
+    sections = (_data_text(source, table, row_id, label), MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
     return f"# The node of one organization. gal doctor checks it.\nname = {_quoted(name)}\n" + "".join(
         sections
     )
 
 
-def _data_text(source: str | None, row_id: str | None, label: str | None) -> str:
+def _data_text(source: str | None, table: str | None, row_id: str | None, label: str | None) -> str:
     """The section [data]; commented out where there is no source yet."""
     off = "# " if source is None else ""
     no_label = "# " if source is None or label is None else ""
+    table = (
+        '# table = "patients"             # of a database; or sql\n'
+        if table is None
+        else f"table = {_quoted(table)}           # of the database\n"
+    )
     return f"""
 # Your own rows. They never leave; what leaves is in the audit log: gal audit.
 {off}[data]
-{off}source = {_quoted(source or "rows.csv")}          # a .csv, .parquet or .xlsx file; a path is relative to this folder
-# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
+{off}source = {_quoted(source or "rows.csv")}          # a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder,
+                                   # or a database: postgresql://user@host/name; a path is relative to this folder
+{table}# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
 # database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
+# password_file = "db.password"    # of a database; or the variable GAL_DATA_PASSWORD, or .pgpass. Never in here
+# driver = "adbc_driver_postgresql" # of a database whose address does not tell: an ADBC driver
+# driver_options = {{ }}             # options of it, as text
+# timeout = 600                    # seconds that one reading of a database may take
+# endpoint = "https://minio:9000"  # of an object store other than Amazon's
+# region = "eu-central-1"          # of an object store
 {off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
 # row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text
 # features = ["age", "bp"]         # columns that the local model uses; default: all but row_id and label

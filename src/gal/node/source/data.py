@@ -17,15 +17,15 @@ from pydantic import ValidationError
 
 from gal.alignment import RowIds, row_ids
 from gal.errors import ConfigurationError, InvalidColumnsError, InvalidInputError, InvalidLabelsError
-from gal.node.config.configuration import DataSource, NodeConfiguration
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.data_source import DataSource
 from gal.node.source.source_reading import BATCH, SourceReader
+from gal.node.source.stamps import Stamp, file_stamp
+from gal.node.source.streamed_reading import StreamedReader, reader_of
 from gal.node.store.forgotten import read_forgotten
 from gal.node.store.views import Blocks, frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
-Stamp = tuple[int, int]
-"""Time of the last change in nanoseconds, and size in bytes."""
-
 TRUTHS = {"true": True, "false": False}
 """A text column of these only, in upper or lower case, is boolean, as in pandas."""
 
@@ -44,7 +44,7 @@ class Table:
     label: Any
     """A pyarrow ChunkedArray, or None."""
     stamp: Stamp | None
-    """Of the file that was read, to notice changes; None where a query names its own files."""
+    """Of what was read, to notice changes; None where that is not known."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Table:
     @property
     def kinds(self) -> dict[str, Kind]:
         """What each feature is: what a fitted local model expects to get again."""
-        return {field.name: _kind_of(field.type) for field in self.columns.schema}
+        return {field.name: kind_of(field.type) for field in self.columns.schema}
 
     @property
     def is_numeric(self) -> bool:
@@ -73,19 +73,19 @@ def read_source(
     ``label=False`` leaves the label out: rows to predict have none. Rows that were forgotten are left out,
     unless ``whole``.
     """
-    data = _data_of(configuration) if source is None else _elsewhere(configuration, source)
-    table = _table(SourceReader(configuration.name, data, configuration.home, with_label=label))
+    data = data_of(configuration) if source is None else _elsewhere(configuration, source)
+    table = _table(reader_of(configuration.name, data, configuration.home, with_label=label))
     if whole:
         return table
     return without_rows(table, read_forgotten(configuration.home).among(table.ids.values.tolist()))
 
 
-def without_rows(table: Table, left_out: NDArray[np.bool_]) -> Table:
-    """The table without these rows; it is itself where there are none of them."""
+def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = False) -> Table:
+    """The table without these rows, of which some must be left unless it may be ``empty``."""
     if not left_out.any():
         return table
     kept = np.flatnonzero(~left_out)
-    if len(kept) == 0:
+    if len(kept) == 0 and not empty:
         raise InvalidInputError(f"organization {table.organization!r}: all rows of its source were forgotten")
     chosen = _indices(table, kept)
     label = None if table.label is None else table.label.take(chosen)
@@ -108,11 +108,69 @@ def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = Fa
     other columns are not looked at.
     """
     data = _elsewhere(configuration, source, ())
-    table = _table(
-        SourceReader(configuration.name, data, configuration.home, with_label=label, only_ids=True)
-    )
+    table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
     refuse_forgotten(configuration, table.ids, str(source))
     return table
+
+
+def read_some(configuration: NodeConfiguration, most: int) -> Table:
+    """So many rows of a source that stays where it is: to see whether it can be read, and what is in it."""
+    reader = _streamed(configuration, with_label=True)
+    columns = reader.read(most=most)
+    if columns.num_rows == 0:
+        raise InvalidInputError(f"{reader.whose}: there are no rows; put data into it")
+    return _table_of(reader, columns, typed_row_ids(columns.column(0), reader.data, reader.organization))
+
+
+def read_rows(
+    configuration: NodeConfiguration, wanted: RowIds, kinds: Mapping[str, Kind] | None = None
+) -> Table:
+    """The rows with these ids, of a source that stays where it is; none where it knows none of them.
+
+    It is asked for these ids alone. ``kinds`` of the features, where they are known: few rows do not tell.
+    """
+    texts = frozenset(name for name, kind in (kinds or {}).items() if kind == "text")
+    reader = _streamed(configuration, texts=texts)
+    columns = reader.read(wanted)
+    ids = RowIds(wanted.kind, wanted.values[:0])
+    if columns.num_rows:
+        ids = typed_row_ids(columns.column(0), reader.data, reader.organization)
+    table = _table_of(reader, columns, ids)
+    gone = read_forgotten(configuration.home).among(ids.values.tolist())
+    return without_rows(table, gone, empty=True)
+
+
+def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Table:
+    """Only the ids of all rows, and the label if it is wanted: no feature is read."""
+    data = data_of(configuration).model_copy(update={"features": ()})
+    table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
+    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values.tolist()))
+
+
+def kind_of_ids(configuration: NodeConfiguration) -> str:
+    """What the row ids are, "integer" or "text"; of a source that stays where it is, by one row."""
+    if data_of(configuration).stays_where_it_is:
+        return str(read_some(configuration, 1).ids.kind)
+    return str(read_source(configuration, label=False).ids.kind)
+
+
+def streamed_features(configuration: NodeConfiguration) -> tuple[str, ...]:
+    """Names of the features of a source that stays where it is; no row is read."""
+    reader = _streamed(configuration)
+    reader.read(most=0)
+    return tuple(reader.features)
+
+
+def source_stamp(configuration: NodeConfiguration) -> str | None:
+    """The stamp that a source which stays where it is has now; None where that is not known."""
+    return _streamed(configuration).stamp()
+
+
+def _streamed(
+    configuration: NodeConfiguration, *, with_label: bool = False, texts: frozenset[str] = frozenset()
+) -> StreamedReader:
+    data = data_of(configuration)
+    return StreamedReader(configuration.name, data, configuration.home, with_label=with_label, texts=texts)
 
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
@@ -127,21 +185,23 @@ def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) 
 
 def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     """Names of all columns of another file."""
-    reader = SourceReader(
+    reader = reader_of(
         configuration.name, _elsewhere(configuration, source), configuration.home, with_label=False
     )
     reader.check_file()
     return reader.names()
 
 
-def columns_of_file(source: Path) -> list[str]:
-    """Names of all columns of a file that is no organization's source yet."""
+def columns_of_new(source: str, table: str | None = None) -> list[str]:
+    """Names of all columns of a file, folder or database that is no organization's source yet."""
+    given = {"source": source, "row_id": "any row id"} | ({} if table is None else {"table": table})
     try:
-        data = DataSource.model_validate({"source": str(source), "row_id": "any row id"})
+        data = DataSource.model_validate(given)
     except ValidationError as error:
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InvalidInputError(f"{str(source)!r} cannot be used: {why}") from None
-    reader = SourceReader("new", data, source.parent, with_label=False)
+        shown = "this source" if "://" in source else repr(source)  # an address may have a password in it
+        raise InvalidInputError(f"{shown} cannot be used: {why}") from None
+    reader = reader_of("new", data, Path.cwd() if data.path is None else data.path.parent, with_label=False)
     reader.check_file()
     return reader.names()
 
@@ -150,17 +210,26 @@ def _elsewhere(
     configuration: NodeConfiguration, source: Path, features: tuple[str, ...] | None = None
 ) -> DataSource:
     """The section [data], but of another file, with these features."""
-    changed: dict[str, Any] = {"source": Path(source), "sql": None, "database": None}
-    return _data_of(configuration).model_copy(
+    changed: dict[str, Any] = {
+        **{"source": Path(source), "sql": None, "database": None, "table": None},
+        **{"driver": None, "endpoint": None, "region": None},
+    }
+    return data_of(configuration).model_copy(
         update=changed if features is None else changed | {"features": features}
     )
 
 
 def _table(reader: SourceReader) -> Table:
-    organization, data = reader.organization, reader.data
-    stamp = _stamp(data)
+    """All rows; those of a file are stamped before they are read."""
+    stamp = file_stamp(reader.data, reader.home)
     columns = reader.read()
-    ids = row_ids(_typed_ids(columns.column(0), data, organization), organization, data.row_id)
+    return _table_of(
+        reader, columns, typed_row_ids(columns.column(0), reader.data, reader.organization), stamp
+    )
+
+
+def _table_of(reader: SourceReader, columns: Any, ids: RowIds, stamp: Stamp | None = None) -> Table:
+    organization = reader.organization
     found = _label(columns.column(columns.num_columns - 1)) if reader.label else None
     features = list(columns.columns[1 : 1 + len(reader.features)])
     del columns
@@ -169,7 +238,7 @@ def _table(reader: SourceReader) -> Table:
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
     """The stamp that the source has now; None where it is not known or there is no file."""
-    return _stamp(_data_of(configuration))
+    return file_stamp(data_of(configuration), configuration.home)
 
 
 def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
@@ -232,7 +301,8 @@ def check_kinds(table: Table, kinds: Mapping[str, Kind]) -> None:
             )
 
 
-def _data_of(configuration: NodeConfiguration) -> DataSource:
+def data_of(configuration: NodeConfiguration) -> DataSource:
+    """The section [data]; an error where there is none."""
     if configuration.data is None:
         raise ConfigurationError(
             "node.toml: there is no section [data]; say there where your rows are (source and row_id)"
@@ -240,13 +310,9 @@ def _data_of(configuration: NodeConfiguration) -> DataSource:
     return configuration.data
 
 
-def _stamp(data: DataSource) -> Stamp | None:
-    path = data.source or data.database
-    try:
-        found = path.stat() if path else None
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size) if found else None
+def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
+    """The ids in a column, checked, and of the type that was asked for."""
+    return row_ids(_typed_ids(column, data, organization), organization, data.row_id)
 
 
 def _typed_ids(column: Any, data: DataSource, organization: str) -> Any:
@@ -279,7 +345,8 @@ def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str]) ->
 
     made = []
     for name in names:
-        column = pa.concat_arrays(columns.pop(0).chunks)
+        chunked = columns.pop(0)
+        column = pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
         if column.nbytes > LARGE_COLUMN:  # what is free is not always given back
             pa.default_memory_pool().release_unused()
         made.append(_as_categories(column, name in texts) if pa.types.is_string(column.type) else column)
@@ -288,12 +355,16 @@ def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str]) ->
 
 def _as_categories(column: Any, stays_text: bool) -> Any:
     """Text as a dictionary in sorted order; without any text, missing numbers unless it is to stay text."""
+    return categories_of(column.dictionary_encode(), stays_text=stays_text)
+
+
+def categories_of(coded: Any, *, stays_text: bool) -> Any:
+    """The same of text that is a dictionary in whatever order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.null_count == len(column) and not stays_text:
-        return pa.nulls(len(column), pa.float64())
-    coded = column.dictionary_encode()
+    if coded.null_count == len(coded) and not stays_text:
+        return pa.nulls(len(coded), pa.float64())
     truths = None if stays_text else _truths(coded)
     if truths is not None:
         return truths.cast(pa.float64())
@@ -343,7 +414,8 @@ def _label(column: Any) -> Any:
     return pa.chunked_array([whole if truths is None else truths])
 
 
-def _kind_of(arrow_type: Any) -> Kind:
+def kind_of(arrow_type: Any) -> Kind:
+    """What a column of a view is."""
     import pyarrow as pa
 
     return "text" if pa.types.is_dictionary(arrow_type) else "number"

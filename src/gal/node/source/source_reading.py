@@ -14,7 +14,7 @@ from typing import Any
 from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
 from gal.engine.reading.text_files import Written, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
-from gal.node.config.configuration import DataSource
+from gal.node.config.data_source import DataSource
 
 NUMBERS = {
     *("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint"),
@@ -68,7 +68,7 @@ class SourceReader:
         self.texts, self.only_ids = texts, only_ids
         self.label = data.label if with_label else None
         self.features: list[str] = []
-        self.what = "sql" if data.source is None else repr(str(data.source))
+        self.what = "sql" if data.path is None else repr(str(data.path))
         self.whose = f"organization {organization!r}, {self.what}"
         self._written: Written | None = None
         self._sheet: Any = None
@@ -78,14 +78,14 @@ class SourceReader:
         import duckdb
 
         self.check_file()
-        is_csv = self.data.source is not None and _is_csv(self.data.source)
+        is_csv = self.data.path is not None and _is_csv(self.data.path)
         # Errors while rows come in are OSErrors of Arrow with DuckDB's words.
         try:
             return self._read(SNIFFED)
         except (duckdb.Error, OSError) as error:
             if not is_csv:
                 raise self._unreadable(error) from error
-        self._written = written(self.data.source, whole=True)  # type: ignore[arg-type]
+        self._written = written(self.data.path, whole=True)  # type: ignore[arg-type]
         try:
             return self._read(-1)
         except (duckdb.Error, OSError) as error:
@@ -110,15 +110,15 @@ class SourceReader:
         import pyarrow as pa
 
         with self._connected() as connection:
-            if self.data.source is not None and is_spreadsheet(self.data.source):
+            if self.data.path is not None and is_spreadsheet(self.data.path):
                 connection.register(SHEET, self._rows_of_sheet())
             relation = connection.sql(self._query(sniffed))
             if relation is None:
                 raise InvalidInputError(
                     f"organization {self.organization!r}: sql is no query that returns rows"
                 )
-            types = self._checked_types(relation)
-            batches = relation.project(", ".join(self._selected(types))).to_arrow_reader(BATCH)
+            types = self.checked_types(relation)
+            batches = relation.project(", ".join(self.selected(types))).to_arrow_reader(BATCH)
             rows = pa.Table.from_batches(map(_owned, batches), batches.schema)
         if rows.num_rows == 0:
             raise InvalidInputError(
@@ -138,7 +138,7 @@ class SourceReader:
         except duckdb.Error as error:
             raise InvalidInputError(
                 f"organization {self.organization!r}: the database {str(database)!r} cannot be opened: "
-                f"{_first(error)}"
+                f"{first_words(error)}"
             ) from error
         with connection:
             connection.execute("SET file_search_path = $1", [str(self.home)])
@@ -146,7 +146,7 @@ class SourceReader:
             yield connection
 
     def _query(self, sniffed: int) -> str:
-        source = self.data.source
+        source = self.data.path
         if source is None:
             return str(self.data.sql).strip().rstrip(";")
         if _is_parquet(source):
@@ -164,7 +164,7 @@ class SourceReader:
 
     def _csv_options(self) -> str:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
-        return f"{_text(str(self.data.source))}, {csv_options(self._how())}"
+        return f"{_text(str(self.data.path))}, {csv_options(self._how())}"
 
     def _read_as_text(self) -> list[str]:
         """Columns whose leading zeros are kept; only those that exist can be asked for."""
@@ -173,24 +173,24 @@ class SourceReader:
 
     def check_file(self) -> None:
         """A file that is not there, empty, or has two columns of one name."""
-        for path in (self.data.source, self.data.database):
+        for path in (self.data.path, self.data.database):
             if path is not None and not path.is_file():
                 raise InvalidInputError(
                     f"organization {self.organization!r}: there is no file {str(path)!r}; "
                     "correct [data] in node.toml (paths are relative to its folder)"
                 )
-        source = self.data.source
+        source = self.data.path
         if source is None:
             return
         if source.stat().st_size == 0:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} is empty; put data into it"
             )
-        _refuse_repeated(self.whose, self.names())
+        refuse_repeated(self.whose, self.names())
 
     def names(self) -> list[str]:
         """Names of all columns of the file."""
-        source = self.data.source
+        source = self.data.path
         assert source is not None
         if is_spreadsheet(source):
             return list(self._rows_of_sheet().columns)
@@ -198,7 +198,7 @@ class SourceReader:
 
     def _rows_of_sheet(self) -> Any:
         """The rows of a spreadsheet as a pandas frame; read once."""
-        source = self.data.source
+        source = self.data.path
         assert source is not None
         if self._sheet is None:
             self._sheet = read_spreadsheet(source)
@@ -206,7 +206,7 @@ class SourceReader:
 
     def _header(self) -> list[str]:
         """Column names of the CSV file, as they are there; DuckDB would rename a second one."""
-        source = self.data.source
+        source = self.data.path
         assert source is not None
         try:
             with source.open(encoding=self._how().encoding, newline="") as file:
@@ -219,15 +219,15 @@ class SourceReader:
 
     def _how(self) -> Written:
         """How the CSV file is written. Guessing from all rows, as DuckDB does, hides a broken row."""
-        source = self.data.source
+        source = self.data.path
         assert source is not None
         if self._written is None:
             self._written = written(source)
         return self._written
 
-    def _checked_types(self, relation: Any) -> dict[str, Any]:
+    def checked_types(self, relation: Any) -> dict[str, Any]:
         """DuckDB's type of every column; sets the features."""
-        _refuse_repeated(self.whose, relation.columns)
+        refuse_repeated(self.whose, relation.columns)
         types = dict(zip(relation.columns, relation.types, strict=True))
         wanted = [(self.data.row_id, "row_id")]
         wanted += [(one, "features") for one in self.data.features if self.data.features != "all"]
@@ -244,11 +244,11 @@ class SourceReader:
         if not self.features and not self.only_ids:
             raise InvalidColumnsError(
                 f"{self.whose}: no column is left to be a feature beside the row id"
-                f"{' and the label' if self.data.label else ''}; there are {_listed(list(types))}"
+                f"{' and the label' if self.data.label else ''}; there are {listed(list(types))}"
             )
         return types
 
-    def _selected(self, types: Mapping[str, Any]) -> Iterator[str]:
+    def selected(self, types: Mapping[str, Any]) -> Iterator[str]:
         """What is selected: row id, features as numbers or text, label."""
         row_id = _quoted(self.data.row_id)
         if types[self.data.row_id].id == "uuid" or self._becomes_text(types[self.data.row_id]):
@@ -289,9 +289,9 @@ class SourceReader:
         )
 
     def _unreadable(self, error: Exception) -> InvalidInputError:
-        todo = "Correct the query" if self.data.source is None else "Correct the file"
+        todo = "Correct the query" if self.data.path is None else "Correct the file"
         return InvalidInputError(
-            f"organization {self.organization!r}: {self.what} cannot be read: {_first(error)}. {todo}"
+            f"organization {self.organization!r}: {self.what} cannot be read: {first_words(error)}. {todo}"
         )
 
 
@@ -330,10 +330,11 @@ def _parquet_names(path: Path) -> list[str]:
     try:
         return list(pq.read_schema(path).names)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInputError(f"{str(path)!r} is no Parquet file: {_first(error)}") from error
+        raise InvalidInputError(f"{str(path)!r} is no Parquet file: {first_words(error)}") from error
 
 
-def _refuse_repeated(whose: str, names: Sequence[str]) -> None:
+def refuse_repeated(whose: str, names: Sequence[str]) -> None:
+    """An error where two columns have one name, but for upper and lower case."""
     seen: dict[str, str] = {}
     for name in names:
         if name.casefold() in seen:
@@ -350,16 +351,16 @@ def _no_column(whose: str, name: str, key: str, known: list[str]) -> str:
     meant = f"Did you mean {close[0]!r}? " if close else ""
     return (
         f"{whose}: there is no column {name!r}. {meant}"
-        f"There are {_listed(known)}. Correct data.{key} in node.toml"
+        f"There are {listed(known)}. Correct data.{key} in node.toml"
     )
 
 
-def _listed(names: list[str], most: int = 30) -> str:
+def listed(names: list[str], most: int = 30) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
 
 
-def _first(error: Exception) -> str:
+def first_words(error: Exception) -> str:
     """What DuckDB says first; the rest repeats its options."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines[:3])[:300].rstrip(".") if lines else type(error).__name__

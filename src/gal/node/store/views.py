@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,20 @@ class Blocks:
 
     shape: tuple[int, int]
     rows: Iterator[NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class ArrowColumns:
+    """A record batch of float64 and dictionaries, as `frame_of` makes a frame of it."""
+
+    batch: Any
+
+
+def npy_header(shape: tuple[int, int]) -> bytes:
+    """The first bytes of a file with an array (n, d) of float64; as many, however many rows there are."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return file.getvalue()
 
 
 def save_view(view: Any, path: Path) -> None:
@@ -54,12 +69,13 @@ def load_view(path: Path) -> Any:
 
 def _write(view: Any, file: IO[bytes]) -> None:
     if isinstance(view, Blocks):
-        facts = {"descr": "<f8", "fortran_order": False, "shape": view.shape}
-        np.lib.format.write_array_header_1_0(file, facts)
+        file.write(npy_header(view.shape))
         for block in view.rows:
             file.write(np.ascontiguousarray(block, dtype="<f8").data)
     elif isinstance(view, np.ndarray):
         np.save(file, view, allow_pickle=False)
+    elif isinstance(view, ArrowColumns):
+        _write_batch(view.batch, file)
     else:
         _write_frame(view, file)
 
@@ -68,7 +84,12 @@ def _write_frame(view: Any, file: IO[bytes]) -> None:
     import pyarrow as pa
 
     columns = [_arrow_column(name, view[name]) for name in view.columns]
-    batch = pa.record_batch(columns, names=list(view.columns))
+    _write_batch(pa.record_batch(columns, names=list(view.columns)), file)
+
+
+def _write_batch(batch: Any, file: IO[bytes]) -> None:
+    import pyarrow as pa
+
     with pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)  # also of no rows: it carries the categories
 

@@ -74,7 +74,7 @@ class Health:
         data = self._node.configuration.data
         if data is None:
             return Check("source", True, "this node has no data of its own")
-        file = data.source or data.database
+        file = data.path or data.database
         if self._problem:
             return Check("source", False, f"{self._problem}: gal doctor says what to do")
         if file is not None and not os.access(file, os.R_OK):

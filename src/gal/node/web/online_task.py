@@ -21,7 +21,7 @@ from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.predicting import NodePrediction
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
-from gal.node.source.data import read_source, refuse_forgotten
+from gal.node.source.data import kind_of_ids, refuse_forgotten
 from gal.node.store.state import TaskRecord
 from gal.node.web.batching import LANES, MOST_ROWS, SharedExchanges
 from gal.node.work.confinement import temporary_folder
@@ -147,7 +147,7 @@ class OnlineTask:
         return ids
 
     def _kind_of_ids(self) -> str:
-        return str(read_source(self._holder.node.configuration, label=False).ids.kind)
+        return kind_of_ids(self._holder.node.configuration)
 
 
 def parsed(body: bytes) -> dict[str, Any]:

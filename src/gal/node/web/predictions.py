@@ -14,7 +14,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gal.errors import GALError, InvalidInputError, TaskError
-from gal.node.config.configuration import SOURCES
+from gal.node.config.data_source import FILES
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.version_facts import finished_versions
 from gal.node.web.app import said_error, whole_body
@@ -129,8 +129,8 @@ class Comparisons:
         record = node.state.find_task(task, "label holder")
         chosen = finished_versions(node.state, record, versions)
         suffix = PurePath(name).suffix.lower()
-        if suffix not in SOURCES:
-            raise InvalidInputError(f"the file must end in {', '.join(sorted(SOURCES))}, got {name!r}")
+        if suffix not in FILES:
+            raise InvalidInputError(f"the file must end in {', '.join(sorted(FILES))}, got {name!r}")
         if not self._busy.acquire(blocking=False):
             raise TaskError("another comparison goes on: wait until it is done")
         try:

@@ -64,10 +64,27 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
     """Where data, secret and other files lie that node.toml names, whether or not they are there."""
     data, found = configuration.data, list(configuration.model.readable)
     if data is not None:
-        named = [data.source, data.database, *_files_in(data.sql or "", configuration.home)]
+        in_query = [] if data.is_database else _files_in(data.sql or "", configuration.home)
+        named = [data.path, data.database, *in_query, *_database_file(data.address or "", configuration.home)]
         found += [_folder_or_file(path.resolve(), configuration.home) for path in named if path is not None]
-        found += [data.secret_file] if data.secret_file is not None else []
+        found += [path for path in (data.secret_file, data.password_file) if path is not None]
+        found += _postgresql_files() if data.is_database else []
     return list(dict.fromkeys(found))
+
+
+def _database_file(address: str, home: Path) -> list[Path]:
+    """The file of an SQLite database."""
+    return [home / address.removeprefix("sqlite://").split("?")[0]] if address.startswith("sqlite://") else []
+
+
+def _postgresql_files() -> list[Path]:
+    """Where PostgreSQL's own library looks for passwords and certificates."""
+    named = [
+        os.environ.get(name)
+        for name in ("PGPASSFILE", "PGSERVICEFILE", "PGSSLROOTCERT", "PGSSLKEY", "PGSSLCERT")
+    ]
+    usual = [Path.home() / name for name in (".pgpass", ".pg_service.conf", ".postgresql")]
+    return [path for path in (*usual, *(Path(one) for one in named if one)) if path.exists()]
 
 
 def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:

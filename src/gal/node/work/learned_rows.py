@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.node.source.data import Table, view_of_table
-from gal.node.store.files import write_whole
+from gal.node.store.files import whole_file, write_whole
 
 ROWS, COLUMNS = "learned-rows.npy", "learned-columns.json"
 KEPT_FILES = frozenset({ROWS, COLUMNS})
@@ -34,6 +34,8 @@ MOST_VALUES = 10_000
 """A column of text with more different values has no list of them."""
 CHANGED = 0.01
 """This share of the rows that were learned from may be corrected before it is a change."""
+FEW = 100
+"""From fewer rows that predictions asked for nothing is concluded."""
 APART = 0.15
 """Shares that differ by more, and by more than chance, are a change."""
 
@@ -69,18 +71,24 @@ class Changes:
         return "; ".join(parts)
 
 
-def remember_rows(table: Table, positions: NDArray[np.intp], folder: Path) -> None:
+def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: Path) -> None:
     """Keep what a version learns from, beside its view; a key is drawn for each."""
     key = secrets.token_bytes(32)
-    found = np.empty((len(positions), 2), dtype=np.uint64)
-    for start in range(0, len(positions), BLOCK):
-        chosen = positions[start : start + BLOCK]
-        found[start : start + BLOCK, 0] = _id_hashes(table, chosen, key)
-        found[start : start + BLOCK, 1] = _row_hashes(table, chosen, key)
-    order = np.argsort(found[:, 0], kind="stable")
-    write_whole(folder / ROWS, np.ascontiguousarray(found[order]))
-    columns = _summary(view_of_table(table, _sampled(positions)), table.features)
+    found = np.empty((2, len(ids)), dtype=np.uint64)
+    for start in range(0, len(ids), BLOCK):
+        found[0, start : start + BLOCK] = _id_hashes(ids[start : start + BLOCK], key)
+        found[1, start : start + BLOCK] = _row_hashes(_rows(view, slice(start, start + BLOCK)), names, key)
+    order = np.argsort(found[0], kind="stable")
+    with whole_file(folder / ROWS) as file:
+        for start in range(0, len(ids), BLOCK):  # never all of it twice
+            file.write(np.ascontiguousarray(found[:, order[start : start + BLOCK]].T).data)
+    columns = _summary(_rows(view, _sampled(np.arange(len(ids)))), names)
     write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
+
+
+def _rows(view: Any, rows: Any) -> Any:
+    """Rows of a view: of an array, or of a frame."""
+    return view[rows] if isinstance(view, np.ndarray) else view.iloc[rows]
 
 
 def compare_rows(table: Table, folder: Path) -> Changes:
@@ -92,8 +100,8 @@ def compare_rows(table: Table, folder: Path) -> Changes:
     key, sample = bytes.fromhex(facts["key"]), _sampled(np.arange(len(table)))
     n_compared = n_changed = 0
     if len(kept):
-        places, learned = _find(kept, _id_hashes(table, sample, key))
-        now = _row_hashes(table, sample[learned], key)
+        places, learned = _find(kept, _id_hashes(table.ids.values[sample], key))
+        now = _of_table(table, sample[learned], key)
         n_compared, n_changed = int(learned.sum()), int((kept[places[learned], 1] != now).sum())
     columns = _summary(view_of_table(table, sample), table.features)
     told = {
@@ -132,8 +140,8 @@ def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int
     columns: dict[str, dict[str, Any]] = {}
     if table is not None and len(kept):
         every = np.arange(len(table))
-        places, learned = _find(kept, _id_hashes(table, every, key))
-        same = every[learned][kept[places[learned], 1] == _row_hashes(table, every[learned], key)]
+        places, learned = _find(kept, _id_hashes(table.ids.values, key))
+        same = every[learned][kept[places[learned], 1] == _of_table(table, every[learned], key)]
         columns = _summary(view_of_table(table, _sampled(same)), table.features) if len(same) else {}
     write_whole(folder / ROWS, np.ascontiguousarray(kept))
     write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
@@ -144,7 +152,9 @@ def _kept(folder: Path) -> tuple[dict[str, Any], Hashes] | None:
     """Columns and rows that are kept of a version; None for versions of before."""
     try:
         facts = json.loads((folder / COLUMNS).read_bytes())
-        return facts, np.fromfile(folder / ROWS, dtype=np.uint64).reshape(-1, 2)
+        if (folder / ROWS).stat().st_size == 0:
+            return facts, np.zeros((0, 2), dtype=np.uint64)
+        return facts, np.memmap(folder / ROWS, dtype=np.uint64, mode="r").reshape(-1, 2)
     except (OSError, ValueError):
         return None
 
@@ -161,6 +171,7 @@ class LearnedRows:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: dict[Path, tuple[Table, Changes]] = {}
+        self._so_far: dict[Path, tuple[int, int]] = {}
 
     def changes(self, table: Table, folder: Path) -> Changes:
         """How the rows of today differ from those that the version in this folder learned from."""
@@ -174,9 +185,29 @@ class LearnedRows:
                 self._found[folder] = found
         return found[1]
 
+    def changes_so_far(self, table: Table, folder: Path) -> Changes:
+        """The same from the rows that predictions asked for, added up: a source that is not read as a whole.
+
+        A few rows say nothing: one that was corrected is no change of the data.
+        """
+        found = _kept(folder) if len(table) else None
+        n_compared, n_changed = self._so_far.get(folder, (0, 0))
+        if found is not None and len(found[1]):
+            key = bytes.fromhex(found[0]["key"])
+            places, learned = _find(found[1], _id_hashes(table.ids.values, key))
+            now = _of_table(table, np.flatnonzero(learned), key)
+            n_compared += int(learned.sum())
+            n_changed += int((found[1][places[learned], 1] != now).sum())
+            with self._lock:
+                self._so_far[folder] = n_compared, n_changed
+        return Changes(n_compared, n_changed) if n_compared >= FEW else Changes()
+
     def forget(self, folder: Path) -> None:
         """Let go of everything of a task (its folder)."""
         with self._lock:
+            self._so_far = {
+                path: one for path, one in self._so_far.items() if folder not in (path, *path.parents)
+            }
             self._found = {
                 path: one for path, one in self._found.items() if folder not in (path, *path.parents)
             }
@@ -193,17 +224,16 @@ def _sampled(positions: NDArray[np.intp]) -> NDArray[np.intp]:
 # Digests
 
 
-def _id_hashes(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
-    return _hashes([str(one).encode() for one in table.ids.values[positions].tolist()], key, b"id")
+def _id_hashes(ids: NDArray[Any], key: bytes) -> Hashes:
+    return _hashes([str(one).encode() for one in ids.tolist()], key, b"id")
 
 
-def _row_hashes(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
+def _row_hashes(view: Any, names: tuple[str, ...], key: bytes) -> Hashes:
     """Of the values of each row; text by what it says, since its codes depend on all other values."""
-    if len(positions) == 0:
+    if len(view) == 0:
         return np.zeros(0, dtype=np.uint64)
-    bits = np.empty((len(positions), table.columns.num_columns), dtype=np.uint64)
-    view = view_of_table(table, positions)
-    for j, name in enumerate(table.features):
+    bits = np.empty((len(view), len(names)), dtype=np.uint64)
+    for j, name in enumerate(names):
         column: Any = view[:, j] if isinstance(view, np.ndarray) else view[name]
         if isinstance(view, np.ndarray) or getattr(column.dtype, "categories", None) is None:
             numbers = np.asarray(column, dtype=np.float64) + 0.0  # no -0.0
@@ -218,6 +248,10 @@ def _row_hashes(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes
 def _hashes(texts: list[bytes], key: bytes, what: bytes) -> Hashes:
     made = b"".join(hashlib.blake2b(text, digest_size=8, key=key, person=what).digest() for text in texts)
     return np.frombuffer(made, dtype=np.uint64)
+
+
+def _of_table(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
+    return _row_hashes(view_of_table(table, positions), table.features, key)
 
 
 # Columns

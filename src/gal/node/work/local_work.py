@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import (
-    Index,
-    check_overlap,
-    row_digest,
-)
+from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
 from gal.engine.organization import Organization, predict_locally
 from gal.models.adapters import is_moving
@@ -34,10 +30,11 @@ from gal.node.agreement.request_arrays import (
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
-from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of_table
+from gal.node.source.data import Table, check_kinds, read_like, view_of_table
 from gal.node.store.files import write_whole
-from gal.node.store.views import load_view, save_view
+from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
+from gal.node.work.found_rows import found_rows
 from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.stored_models import StoredModels
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]
+OwnTable = tuple[Table, NDArray[np.intp], NDArray[Any]]
 KEPT = 4
 """So many versions stay in memory."""
 
@@ -128,18 +126,17 @@ class LocalWork:
         ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
         """
         message = decode(data)
-        table, positions, asked = self.rows.known_rows(message, peer)
-        known = positions >= 0
-        with alignment_refusals():
-            check_roles(message.arrays, len(asked), peer)
-            Index(asked)  # refuses a row that is there twice
-            if own:
-                check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
-        if not own:  # one answer for few known rows and for none: it must not tell who is known here
-            self.limits.check_begin(int(known.sum()), message.version)
-            check_exchanged(message, known, self.configuration.name)
-        save_view(view_in_blocks(table, positions[known]), folder / "view")
-        remember_rows(table, positions[known], folder)
+        with found_rows(self.rows, message, folder, peer) as found:
+            known, asked = found.known, found.asked
+            with alignment_refusals():
+                check_roles(message.arrays, len(asked), peer)
+                if own:
+                    check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
+            if not own:  # one answer for few known rows and for none: it must not tell who is known here
+                self.limits.check_begin(int(known.sum()), message.version)
+                check_exchanged(message, known, self.configuration.name)
+            ids, kinds = found.save(folder / "view")
+        remember_rows(ids, load_view(folder / "view"), tuple(kinds), folder)
         answer = encode(
             Message(
                 "begun",
@@ -154,15 +151,13 @@ class LocalWork:
                 {"known": known.astype(np.uint8)},
             )
         )
-        left = write_whole(folder / ROWS, key_bytes(table.ids.values[positions[known]])) if keys else None
+        left = write_whole(folder / ROWS, key_bytes(ids)) if keys else None
         write_whole(folder / "begin.arrow", data)
         write_whole(folder / "begun.arrow", answer)
-        kinds: dict[str, str] = dict(table.kinds)
-        del table
         with self._lock:
             self._versions.pop(folder, None)
         self.rows.let_go_of_large()  # rounds need the view only
-        return Aligned(bytes(answer), int(known.sum()), kinds, left)
+        return Aligned(bytes(answer), int(known.sum()), dict(kinds), left)
 
     # Rounds
 
@@ -243,6 +238,16 @@ class LocalWork:
 
     # Prediction
 
+    def known_rows(self, data: bytes, peer: str, kinds: Mapping[str, Any]) -> OwnTable:
+        """The rows that a prediction asks for: a table, where each is in it, and the tokens asked for."""
+        return self.rows.known_rows(decode(data), peer, kinds)
+
+    def _changes(self, table: Table, folder: Path) -> Changes:
+        """How the rows of today differ from those learned from; at least those asked for."""
+        if self.rows.stay_where_they_are:
+            return self._learned.changes_so_far(table, folder)
+        return self._learned.changes(table, folder)
+
     def predict(
         self,
         data: bytes,
@@ -255,15 +260,16 @@ class LocalWork:
         organization: str,
         kinds: Mapping[str, Any],
         noise: Mapping[str, Any] | None = None,
+        own_rows: OwnTable | None = None,
     ) -> PredictedRows:
         """Values of all rounds asked for; ``rows`` is a file of own columns that stand in for the source.
 
-        ``organization`` is what the label holder calls this one.
+        ``organization`` is what the label holder calls this one, ``own_rows`` what `known_rows` found before.
         """
         message, keys, changes = decode(data), b"", Changes()
         if rows is None:
-            table, positions, asked = self.rows.known_rows(message, peer)
-            known, changes = positions >= 0, self._learned.changes(table, folder)
+            table, positions, asked = own_rows or self.rows.known_rows(message, peer, kinds)
+            known, changes = positions >= 0, self._changes(table, folder)
             if noise is not None:
                 keys = key_bytes(table.ids.values[positions[known]])
             check_kinds(table, kinds)

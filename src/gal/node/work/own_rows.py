@@ -5,19 +5,30 @@ in a private set intersection.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gal.alignment import Index, check_same_kind, secret_digest, tokens
+from gal.alignment import Index, RowIds, check_same_kind, secret_digest, tokens
 from gal.errors import AlignmentError, RefusedError
 from gal.node.agreement.request_arrays import asked_tokens, secret_of
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.source.data import Table, read_source, stamp_of
+from gal.node.source.data import (
+    Kind,
+    Table,
+    read_rows,
+    read_source,
+    source_ids,
+    source_stamp,
+    stamp_of,
+    streamed_features,
+)
+from gal.node.source.joining import AskedRows, JoinedRows, join_stream
 from gal.node.store.forgotten import forgotten_stamp
 from gal.protocol import Message, decode, digest, encode
 
@@ -36,14 +47,27 @@ class OwnRows:
         self._lock = threading.Lock()
         self._table: tuple[Any, Table] | None = None
         self._indices: dict[tuple[Any, str], Index] = {}
+        self._ids: tuple[Any, RowIds, Index] | None = None
         self._holders: dict[Any, Any] = {}
+
+    @property
+    def stay_where_they_are(self) -> bool:
+        """Whether the source is a database or a lake: streamed to learn, asked by id to predict."""
+        return self._configuration.data is not None and self._configuration.data.stays_where_it_is
+
+    def facts(self) -> dict[str, Any]:
+        """The features, and how many rows there are where that takes no reading."""
+        if self.stay_where_they_are:
+            return {"n_rows": None, "features": list(streamed_features(self._configuration))}
+        table = self.table()
+        return {"n_rows": len(table.ids), "features": list(table.features)}
 
     def table(self) -> Table:
         """All rows, read again when the source has changed."""
         with self._lock:
             stamp = stamp_of(self._configuration), forgotten_stamp(self._configuration.home)
             if self._table is None or self._table[0] != stamp:
-                # A query (no stamp) is asked once; what it reads may change without our seeing it.
+                # A query that names no file has no stamp: what it reads may change without our seeing it.
                 self._table = stamp, read_source(self._configuration)
                 self._indices.clear()
                 give_back_memory()
@@ -62,10 +86,69 @@ class OwnRows:
         """The secret for keyed hashes; None for other methods."""
         return secret_of(self._configuration) if method == "hashed" else None
 
-    def known_rows(self, message: Message, peer: str) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
-        """The table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
+    def known_rows(
+        self, message: Message, peer: str, kinds: Mapping[str, Kind] | None = None
+    ) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
+        """A table, where each row asked for is in it (-1: unknown), and the tokens asked for.
+
+        Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
+        """
         fields = message.fields
         asked = asked_tokens(message, peer)
+        self._check_secret(fields, peer)
+        if self.stay_where_they_are:
+            return self._asked_for(fields, asked, peer, kinds)
+        table, index = self._index(fields["method"])
+        with alignment_refusals():
+            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
+        return table, index.positions(asked), asked
+
+    def join(self, message: Message, peer: str, folder: Path) -> tuple[JoinedRows, NDArray[Any]]:
+        """What of the rows asked for is known, from a source that streams by; and the tokens asked for."""
+        fields = message.fields
+        asked = asked_tokens(message, peer)
+        self._check_secret(fields, peer)
+        secret = self._secret(fields["method"])
+
+        def check(ids: RowIds) -> None:
+            with alignment_refusals():
+                check_same_kind(ids, fields["kind"], self._configuration.name, peer)
+
+        with alignment_refusals():
+            index = Index(asked)  # refuses a row that is there twice
+        # What is wrong with our own rows is not told outside: it may name one.
+        wanted = AskedRows(index, check, lambda ids: tokens(ids, fields["method"], secret))
+        return join_stream(self._configuration, wanted, folder), asked
+
+    def _asked_for(
+        self, fields: Mapping[str, Any], asked: NDArray[Any], peer: str, kinds: Mapping[str, Kind] | None
+    ) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
+        """The rows with these tokens, and where each is; the source is asked for these ids alone."""
+        if fields["method"] == "hashed":  # ids cannot be told from their hashes, but for those that we have
+            ids, index = self._hashed_ids()
+            found = index.positions(asked)
+            wanted = ids.take(found[found >= 0])
+        else:
+            wanted = RowIds(fields["kind"], asked)
+        table = read_rows(self._configuration, wanted, kinds)
+        with alignment_refusals():
+            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
+        if len(table) == 0:
+            return table, np.full(len(asked), -1, dtype=np.intp), asked
+        index = Index(tokens(table.ids, fields["method"], self._secret(fields["method"])))
+        return table, index.positions(asked), asked
+
+    def _hashed_ids(self) -> tuple[RowIds, Index]:
+        """All ids, found by their keyed hashes; they are read again when the source has changed."""
+        with self._lock:
+            stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
+            if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
+                ids = source_ids(self._configuration).ids
+                self._ids = stamp, ids, Index(tokens(ids, "hashed", self._secret("hashed")))
+            return self._ids[1:]
+
+    def _check_secret(self, fields: Mapping[str, Any], peer: str) -> None:
+        """A refusal where both have secrets for keyed hashes that differ."""
         secret = self._secret(fields["method"])
         if secret is not None and secret_digest(secret) != fields["secret"]:
             raise RefusedError(
@@ -74,10 +157,6 @@ class OwnRows:
                 "hashes: compare "
                 "the files named by data.secret_file",
             )
-        table, index = self._index(fields["method"])
-        with alignment_refusals():
-            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
-        return table, index.positions(asked), asked
 
     def let_go_of_large(self) -> None:
         """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
@@ -92,7 +171,7 @@ class OwnRows:
 
         message = decode(data)
         fields = message.fields
-        table = self.table()
+        table = source_ids(self._configuration) if self.stay_where_they_are else self.table()
         with alignment_refusals():
             check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
         key = peer, message.task, fields["exchange"]

@@ -39,6 +39,11 @@ class Commands:
         self.work = LocalWork(configuration, source)
         self.policy = configuration.policy
 
+    @property
+    def waits(self) -> bool:
+        """Whether a prediction waits for something outside of this process, such as a database."""
+        return self.work.rows.stay_where_they_are
+
     def _limited(self, command: dict[str, Any]) -> AbstractContextManager[None]:
         """What this organization gives one request of others; its own may take what they need."""
         if command["own"]:
@@ -50,9 +55,8 @@ class Commands:
         return {"moving": self.work.moves}, b""
 
     def rows(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
-        """How many rows and columns there are."""
-        table = self.work.rows.table()
-        return {"n_rows": len(table.ids), "features": list(table.features)}, b""
+        """What features there are, and whether they can be read."""
+        return self.work.rows.facts(), b""
 
     def begin(self, command: dict[str, Any], data: bytes) -> Result:
         how = {"own": command["own"], "keys": command["keys"]}
@@ -84,11 +88,12 @@ class Commands:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
+        own_rows = None
         if command["rows"] is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
-                self.work.rows.table()
+                own_rows = self.work.known_rows(data, command["peer"], command["kinds"])
         with self._limited(command):
-            found = self.work.predict(data, Path(command["folder"]), models, **how)
+            found = self.work.predict(data, Path(command["folder"]), models, own_rows=own_rows, **how)
         changes = found.changes
         facts = {"keys": len(found.rows), "changed": bool(changes), "changes": changes.said()}
         return facts, found.rows + found.answer if found.rows else found.answer
@@ -139,7 +144,8 @@ class Server:
                 except (EOFError, OSError):
                     os._exit(0)  # also out of the middle of a fit
                 method: Callable[..., Result] = getattr(self._commands, command["do"])
-                if command["do"] == "predict" and len(data) < SMALL:  # sooner done than handed over
+                at_once = command["do"] == "predict" and len(data) < SMALL and not self._commands.waits
+                if at_once:  # sooner done than handed over
                     self._answer(method, command, data)
                     continue
                 pool = fits if command["do"] in ONE_AT_A_TIME else others

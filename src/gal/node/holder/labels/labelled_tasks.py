@@ -24,7 +24,7 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.labels.label_guard import Recalled
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
-from gal.node.source.data import labels_of, read_source
+from gal.node.source.data import labels_of, source_ids
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
@@ -51,8 +51,8 @@ def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
 
 
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
-    """Ids and labels of all rows that have one."""
-    table = read_source(configuration)
+    """Ids and labels of all rows that have one; no other column is read."""
+    table = source_ids(configuration, label=True)
     if table.label is None:
         raise InvalidInputError(
             f"organization {configuration.name!r} has no labels: name their column in node.toml, data.label"
@@ -60,7 +60,9 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     there = np.flatnonzero(~table.label.is_null(nan_is_null=True).to_numpy())
     if len(there) == 0:
         raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
-    return LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+    rows = LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+    is_database = configuration.data is not None and configuration.data.is_database
+    return in_order_of_ids(rows) if is_database else rows  # a database has no order of its own
 
 
 _NOT_LISTENING = (

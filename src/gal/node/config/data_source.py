@@ -1,0 +1,206 @@
+"""The section [data] of ``node.toml``: where the rows are, and which columns are what.
+
+Rows are in a file, a folder of Parquet files, a bucket (``s3://``), a database (``postgresql://`` and what
+else speaks ADBC), or whatever a query of DuckDB reads. A password never stands here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
+"""Of the environment: the password of a database."""
+
+DRIVERS = {
+    "postgresql": "adbc_driver_postgresql",
+    "postgres": "adbc_driver_postgresql",
+    "sqlite": "adbc_driver_sqlite",
+    "snowflake": "adbc_driver_snowflake",
+    "bigquery": "adbc_driver_bigquery",
+    "grpc": "adbc_driver_flightsql",
+    "grpc+tls": "adbc_driver_flightsql",
+}
+"""By the scheme of a source: the package of its ADBC driver."""
+
+LAKES = ("s3",)
+"""Schemes of object stores."""
+
+FILES = {".csv", ".parquet", ".pq", ".xlsx", ".xlsm"}
+"""How files of rows end."""
+SECRET_WORDS = re.compile(r"pass(word|wd|phrase)?|secret|token|credential|private_key|access_key", re.I)
+
+
+def _inside_home(value: object, info: ValidationInfo) -> object:
+    """A path relative to the home folder; an absolute one as it is."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"expected the path of a file, got {value!r:.80}")
+    return (info.context or {}).get("home", Path()) / Path(value).expanduser()
+
+
+def scheme_of(source: str) -> str | None:
+    """What stands before :// in an address; None for a path."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", source)
+    return found[1].lower() if found else None
+
+
+def _source(value: object, info: ValidationInfo) -> object:
+    """The path of a file or folder, relative to the home folder; an address as it is, if it tells no secret."""
+    if not isinstance(value, str) or scheme_of(value) is None:
+        return _inside_home(value, info)
+    parts = urlsplit(value)
+    in_query = [name for name, _ in parse_qsl(parts.query) if SECRET_WORDS.search(name)]
+    if parts.password is not None or in_query:  # what came is not repeated: it is a secret
+        where = f"its option {in_query[0]}" if in_query else "a password"
+        raise ValueError(
+            f"the address has {where} in it, and node.toml is no place for secrets: take it out, change it if "
+            f"others have seen it, and give it in the variable {PASSWORD_VARIABLE}, in a file (password_file) or, "
+            "for PostgreSQL, in .pgpass"
+        )
+    return value
+
+
+def _features(value: object) -> object:
+    if value == "all":
+        return value
+    if (
+        not isinstance(value, list | tuple)
+        or not value
+        or not all(isinstance(one, str) and one for one in value)
+    ):
+        raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
+    return tuple(value)
+
+
+FilePath = Annotated[Path, BeforeValidator(_inside_home)]
+Filled = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A part of ``node.toml``: frozen, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class DataSource(Section):
+    """Where the rows are: a file or folder, an address, or a query; and which columns are what."""
+
+    source: Annotated[Path | str | None, BeforeValidator(_source)] = None
+    """A path, or as text an address such as postgresql://host/database."""
+    sql: Filled | None = None
+    table: Filled | None = None
+    database: FilePath | None = None
+    driver: Filled | None = None
+    driver_options: Mapping[str, str] = Field(default_factory=dict)
+    password_file: FilePath | None = None
+    endpoint: Filled | None = None
+    region: Filled | None = None
+    timeout: Annotated[float, Field(gt=0, le=86400)] = 600.0
+    """Seconds that one reading of a database may take."""
+    row_id: Filled
+    row_id_type: Literal["text", "integer"] | None = None
+    features: Annotated[tuple[str, ...] | Literal["all"], BeforeValidator(_features)] = "all"
+    label: Filled | None = None
+    secret_file: FilePath | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file or folder, where the source is on this machine's disk."""
+        return self.source if isinstance(self.source, Path) else None
+
+    @property
+    def address(self) -> str | None:
+        """The address, where the source is a database or a bucket."""
+        return self.source if isinstance(self.source, str) else None
+
+    @property
+    def is_database(self) -> bool:
+        """Whether rows come through an ADBC driver."""
+        return self.driver is not None or (self.address is not None and not self.is_bucket)
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether rows are Parquet files in an object store."""
+        return self.address is not None and scheme_of(self.address) in LAKES
+
+    @property
+    def is_lake(self) -> bool:
+        """Whether rows are Parquet files in a folder or an object store."""
+        path = self.path
+        return self.is_bucket or (path is not None and (path.suffix.lower() not in FILES or path.is_dir()))
+
+    @property
+    def stays_where_it_is(self) -> bool:
+        """Whether rows are only ever streamed, and never held in memory as a whole."""
+        return self.is_database or self.is_lake
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        self._check_kind()
+        self._check_keys()
+        if self.label == self.row_id:
+            raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
+        if self.features != "all":
+            self._check_features()
+        return self
+
+    def _check_kind(self) -> None:
+        """Whether this says in one way where the rows are."""
+        if self.is_database:
+            if (self.sql is None) == (self.table is None):
+                raise ValueError(
+                    'a database needs either table, such as table = "patients", or sql (a query), and not both'
+                )
+            known = scheme_of(self.address or "")
+            if self.driver is None and known not in DRIVERS:
+                raise ValueError(
+                    f"no kind of source is called {known}://; there are {', '.join(f'{one}://' for one in (*DRIVERS, *LAKES))}. "
+                    "For another database name its ADBC driver: driver"
+                )
+            return
+        if (self.source is None) == (self.sql is None):
+            raise ValueError(
+                "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
+                "database such as postgresql://host/name) or sql (a query), and not both"
+            )
+        if self.path is not None and self.path.suffix.lower() not in {*FILES, ""} and not self.path.is_dir():
+            raise ValueError(
+                f"source must end in .csv, .parquet or .xlsx, got {self.path.name!r}; another spreadsheet is "
+                "saved as .xlsx or as CSV UTF-8 first"
+            )
+
+    def _check_keys(self) -> None:
+        """Keys that mean something for another kind of source only."""
+        if self.database is not None and (self.sql is None or self.is_database):
+            raise ValueError("database needs sql: the query that reads the rows from it")
+        if not self.is_database:
+            for name in ("table", "password_file", "driver_options"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} is for databases: it needs a source such as postgresql://host/name, or driver"
+                    )
+        if not self.is_bucket:
+            for name in ("endpoint", "region"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is for object stores: it needs a source such as s3://bucket/folder"
+                    )
+        told = [name for name in self.driver_options if SECRET_WORDS.search(name)]
+        if told:
+            raise ValueError(
+                f"driver_options has {told[0]!r}, and node.toml is no place for secrets: give it in the variable "
+                f"{PASSWORD_VARIABLE}, or in a file (password_file)"
+            )
+
+    def _check_features(self) -> None:
+        twice = [one for one in self.features if self.features.count(one) > 1]
+        if twice:
+            raise ValueError(f"features has {twice[0]!r} more than once")
+        for role, column in (("label", self.label), ("row_id", self.row_id)):
+            if column in self.features:
+                raise ValueError(f"features has {column!r}, which is the {role} and can be no feature")

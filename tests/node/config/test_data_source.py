@@ -1,0 +1,74 @@
+"""The section [data]: which kinds of sources there are, and that no secret can stand there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gal.errors import ConfigurationError
+from gal.node.config.configuration import read_configuration
+from gal.node.config.data_source import DataSource
+
+SECRET = "Tell-n0body!"
+
+
+def read(home: Path, *lines: str) -> DataSource:
+    (home / "node.toml").write_text("\n".join(['name = "lab"', "[data]", 'row_id = "id"', *lines]))
+    found = read_configuration(home).data
+    assert found is not None
+    return found
+
+
+def test_kinds_of_sources(tmp_path: Path) -> None:
+    (tmp_path / "spark.parquet").mkdir()
+    kinds = {
+        'source = "rows.csv"': (False, False),
+        'source = "rows.parquet"': (False, False),
+        'source = "spark.parquet"': (False, True),
+        'source = "lake"': (False, True),
+        'source = "s3://bucket/lake"': (False, True),
+        'source = "postgresql://me@host/db"\ntable = "t"': (True, False),
+        'source = "sqlite://rows.db"\nsql = "select 1 as id"': (True, False),
+        'driver = "adbc_driver_bigquery"\ntable = "t"': (True, False),
+        'sql = "select 1 as id"': (False, False),
+    }
+    for text, (database, lake) in kinds.items():
+        found = read(tmp_path, text)
+        assert (found.is_database, found.is_lake) == (database, lake), text
+        assert found.stays_where_it_is == (database or lake)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"postgresql://me:{SECRET}@host/db",
+        f"postgresql://host/db?password={SECRET}",
+        f"postgresql://host/db?sslpassword={SECRET}",
+        f"s3://key:{SECRET}@bucket/rows",
+        f"snowflake://me@account/db?token={SECRET}",
+    ],
+)
+def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no place for secrets") as error:
+        read(tmp_path, f'source = "{source}"', 'table = "t"')
+    assert "GAL_DATA_PASSWORD" in str(error.value)
+    assert SECRET not in f"{error.value!r}{error.value.__cause__}"
+    assert "line 4" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['source = "postgresql://me@host/db"'], "needs either table"),
+        (['source = "postgresql://me@host/db"', 'table = "t"', 'sql = "select 1"'], "needs either table"),
+        (['source = "mysql://me@host/db"', 'table = "t"'], "no kind of source is called mysql://.*driver"),
+        (['source = "rows.csv"', 'table = "t"'], "table is for databases"),
+        (['source = "rows.csv"', 'endpoint = "http://x"'], "endpoint is for object stores"),
+        (['source = "rows.xlsx"'], "saved as CSV"),
+        (['driver = "x"', 'table = "t"', 'driver_options = {"db.password" = "a"}'], "no place for secrets"),
+    ],
+)
+def test_what_is_wrong_is_said(lines: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read(tmp_path, *lines)

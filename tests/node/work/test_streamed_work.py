@@ -1,0 +1,257 @@
+"""A source that stays where it is gives the views, answers and refusals that the same rows in a file give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gal.alignment import RowIds, secret_digest
+from gal.errors import AlignmentError, GALError, InvalidInputError, RefusedError
+from gal.node.agreement.request_arrays import token_arrays
+from gal.node.config.configuration import read_configuration
+from gal.node.source import joining, streamed_reading
+from gal.node.source.streamed_reading import StreamedReader
+from gal.node.store.forgotten import forget_ids
+from gal.node.store.views import load_view
+from gal.node.work.learned_rows import LearnedRows
+from gal.node.work.local_work import LocalWork
+from gal.protocol import Message, decode, encode
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+N, TASK = 400, "a" * 32
+SECRET = b"a secret that both of them know"
+
+
+def frame(texts: bool = True) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame(
+        {"id": rng.permutation(N), "age": rng.normal(size=N), "year": np.arange(N) % 4 + 2000}
+    )
+    made.loc[3, "age"] = np.nan
+    if texts:
+        made["town"] = np.array(["Ulm", "Bonn", "Aachen", None], dtype=object)[rng.integers(4, size=N)]
+        made["smoker"] = np.where(rng.integers(2, size=N) == 1, "true", "false")
+    return made
+
+
+def work(home: Path, source: str, rows: pd.DataFrame, data: str = "") -> LocalWork:
+    """An organization with these rows in one Parquet file, or in a folder by year."""
+    home.mkdir()
+    if source == "file":
+        rows.to_parquet(home / "rows.parquet", index=False)
+    else:
+        for year, part in rows.groupby("year"):
+            (home / "lake" / f"year={year}").mkdir(parents=True)
+            part.drop(columns="year").to_parquet(
+                home / "lake" / f"year={year}" / "part.parquet", row_group_size=20
+            )
+        (home / "lake" / "_SUCCESS").touch()
+    named = "rows.parquet" if source == "file" else "lake"
+    kept = [name for name in rows if name not in {"id"}]
+    (home / "secret").write_bytes(SECRET)
+    (home / "node.toml").write_text(
+        f'name = "lab"\n[data]\nsource = "{named}"\nrow_id = "id"\nfeatures = {kept}\n'
+        f'secret_file = "secret"\n{data}[model]\nuse = "tabular"\n'
+    )
+    (home / "version").mkdir()
+    return LocalWork(read_configuration(home))
+
+
+def message(kind: str, ids: RowIds, method: str = "plain", **fields: Any) -> bytes:
+    secret = SECRET if method == "hashed" else None
+    own: dict[str, Any] = {
+        "kind": ids.kind,
+        "method": method,
+        "secret": "" if secret is None else secret_digest(secret),
+    }
+    arrays: dict[str, Any] = dict(token_arrays(ids, method, secret))
+    if kind == "begin":
+        own |= {"terms": "sha256:" + "0" * 64, "organization": "lab", "n_outputs": 1, "rounds": 5, "seed": 3}
+        arrays |= {"fit": np.ones(len(ids), dtype=np.uint8)}
+    return bytes(encode(Message(kind, TASK, 1, kind, own | fields, arrays)))
+
+
+def integers(*values: int) -> RowIds:
+    return RowIds("integer", np.array(values, dtype=np.int64))
+
+
+ASKED = integers(*range(300, 20, -1), 5000, 0, 7)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows came from the source, by reading."""
+    counts: list[int] = []
+    counted = StreamedReader._counted
+
+    def count(self: StreamedReader, reader: Any) -> Any:
+        def batches() -> Any:
+            for batch in counted(self, reader):
+                counts[-1] += batch.num_rows
+                yield batch
+
+        counts.append(0)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    monkeypatch.setattr(StreamedReader, "_counted", count)
+    return counts
+
+
+@pytest.mark.parametrize("method", ["plain", "hashed"])
+@pytest.mark.parametrize("texts", [False, True], ids=["numbers", "texts"])
+def test_a_lake_and_a_file_give_the_same_view(
+    texts: bool, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed_reading, "BATCH", 64)
+    monkeypatch.setattr(joining, "BLOCK", 50)
+    found = {}
+    for source in ("file", "lake"):
+        lab = work(tmp_path / source, source, frame(texts))
+        folder = tmp_path / source / "version"
+        aligned = lab.begin(message("begin", ASKED, method), folder, "clinic", own=False, keys=True)
+        found[source] = aligned, load_view(folder / "view")
+        assert (folder / "view").stat().st_mode & 0o077 == 0
+        assert not list(folder.glob("*.part"))
+    (in_file, view), (in_lake, streamed) = found["file"], found["lake"]
+    assert in_lake == in_file._replace(answer=in_lake.answer)
+    assert in_lake.n_rows == len(ASKED) - 1
+    np.testing.assert_array_equal(
+        decode(in_lake.answer).arrays["known"], decode(in_file.answer).arrays["known"]
+    )
+    if texts:
+        pd.testing.assert_frame_equal(
+            streamed.astype({"town": object}), view.astype({"town": object}), check_exact=True
+        )
+        assert set(streamed["town"].cat.categories) == {"Aachen", "Bonn", "Ulm"}
+    else:
+        np.testing.assert_array_equal(streamed, view)
+
+
+def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -> None:
+    rows = frame().sort_values("id")
+    lab = work(tmp_path / "lake", "lake", rows)
+    kinds = {"age": "number", "year": "number", "town": "text", "smoker": "number"}
+    table, positions, _ = lab.known_rows(
+        message("predict", integers(7, 9999), rounds=[1], track="assisted"), "x", kinds
+    )
+    assert read == [1]
+    assert positions.tolist() == [0, -1]
+    assert table.kinds == kinds
+    expected = rows.set_index("id").loc[7]
+    got = table.columns.to_pylist()[0]
+    assert (got["age"], got["year"]) == (expected["age"], expected["year"])
+    assert got["town"] is None  # a single missing value does not make numbers of a column of text
+    table, positions, _ = lab.known_rows(
+        message("predict", integers(9999), rounds=[1], track="assisted"), "x", kinds
+    )
+    assert (len(table), positions.tolist(), table.kinds) == (0, [-1], kinds)
+
+
+def test_hashed_ids_are_read_once_and_the_rows_by_their_ids(tmp_path: Path, read: list[int]) -> None:
+    lab = work(tmp_path / "lake", "lake", frame())
+    asked = message("predict", integers(7, 9999), "hashed", rounds=[1], track="assisted")
+    for expected in ([N, 1], [N, 1, 1]):  # all ids, then rows alone
+        _, positions, _ = lab.known_rows(asked, "x", {})
+        assert positions.tolist() == [0, -1]
+        assert read == expected
+    rows = pd.DataFrame({"id": [9999], "age": [1.0], "town": ["Ulm"], "smoker": ["true"]})
+    rows.to_parquet(tmp_path / "lake" / "lake" / "year=2000" / "new.parquet")
+    assert (lab.known_rows(asked, "x", {})[1] >= 0).all()  # a new file is noticed
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = work(tmp_path / "lake", "lake", frame())
+    seen: list[list[str]] = []
+    counted = StreamedReader._counted
+
+    def note(self: StreamedReader, reader: Any) -> Any:
+        seen.append(list(reader.schema.names))
+        return counted(self, reader)
+
+    monkeypatch.setattr(StreamedReader, "_counted", note)
+    path = tmp_path / "lake" / "node.toml"
+    path.write_text(
+        path.read_text().replace("features = ['age', 'year', 'town', 'smoker']", 'features = ["age"]')
+    )
+    lab = LocalWork(read_configuration(tmp_path / "lake"))
+    lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
+    assert seen == [["id", "age"]]
+
+
+def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
+    lab = work(tmp_path / "lake", "lake", frame())
+    forget_ids(tmp_path / "lake", ["7", "0"])
+    aligned = lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
+    assert decode(aligned.answer).arrays["known"][-3:].tolist() == [0, 0, 0]
+    asked = message("predict", integers(7, 8), rounds=[1], track="assisted")
+    assert lab.known_rows(asked, "x", {})[1].tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "said"),
+    [
+        (lambda rows: rows, RowIds("text", np.array(["a", "b"], dtype=object)), "different types"),
+        (lambda rows: pd.concat([rows, rows.assign(year=1999)]), ASKED, "one row for each id"),
+        (lambda rows: rows, integers(*range(9000, 9100)), "rows"),
+    ],
+    ids=["kind", "twice", "unknown"],
+)
+def test_what_is_refused_leaves_nothing_behind(change: Any, asked: RowIds, said: str, tmp_path: Path) -> None:
+    lab = work(tmp_path / "lake", "lake", change(frame()))
+    with pytest.raises((RefusedError, AlignmentError), match=said) as error:
+        lab.begin(message("begin", asked), tmp_path / "lake" / "version", "clinic", own=False)
+    # what is wrong with own rows is not told to others
+    assert isinstance(error.value, RefusedError) != ("one row for each" in said)
+    assert not list((tmp_path / "lake" / "version").iterdir())
+
+
+def test_rows_that_changed_are_noticed_from_predictions(tmp_path: Path) -> None:
+    rows = frame()
+    lab = work(tmp_path / "lake", "lake", rows)
+    folder = tmp_path / "lake" / "version"
+    lab.begin(message("begin", integers(*range(300))), folder, "clinic", own=False)
+    other = work(tmp_path / "other", "lake", rows.assign(age=rows["age"] + 1.0))
+    learned = LearnedRows()
+    for lot, told in ((range(50), False), (range(50, 150), True)):
+        asked = message("predict", integers(*lot), rounds=[1], track="assisted")
+        assert not learned.changes_so_far(lab.known_rows(asked, "x", {"town": "text"})[0], folder)
+        table = other.known_rows(asked, "x", {"town": "text"})[0]
+        assert bool(LearnedRows().changes_so_far(table, folder)) == (told and len(lot) >= 100)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "source", "said"),
+    [
+        (lambda home: None, "lake", "there is no folder .*lake"),
+        (lambda home: (home / "lake").mkdir(), "lake", "no .parquet file in .*put data into it"),
+        (lambda home: (home / "lake").write_text("x"), "lake", "is no folder and does not end in"),
+        (lambda home: (home / "rows.csv").mkdir(), "rows.csv", "no .parquet file in"),
+    ],
+    ids=["absent", "empty", "file", "folder"],
+)
+def test_a_wrong_lake_says_what_is_wrong(prepare: Any, source: str, said: str, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    (tmp_path / "node.toml").write_text(f'name = "lab"\n[data]\nsource = "{source}"\nrow_id = "id"\n')
+    with pytest.raises(InvalidInputError, match=said):
+        LocalWork(read_configuration(tmp_path)).rows.facts()
+
+
+def test_broken_files_and_columns(tmp_path: Path) -> None:
+    work(tmp_path / "lake", "lake", frame())
+    home = tmp_path / "lake"
+    text = (home / "node.toml").read_text()
+    (home / "node.toml").write_text(text.replace("'town'", "'twon'"))
+    with pytest.raises(GALError, match=r"no column 'twon'. Did you mean 'town'"):
+        LocalWork(read_configuration(home)).rows.facts()
+    (home / "node.toml").write_text(text)
+    (home / "lake" / "year=2000" / "part.parquet").write_bytes(
+        b"no Parquet at all, but long enough to look at"
+    )
+    with pytest.raises(InvalidInputError, match=r"cannot be read: .*Parquet.*Correct \[data\]"):
+        LocalWork(read_configuration(home)).rows.facts()
