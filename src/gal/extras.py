@@ -26,6 +26,12 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "psi": {"private_set_intersection": "openmined.psi"},
     "figures": {"matplotlib": "matplotlib"},
     "polars": {"polars": "polars"},
+    "dask": {
+        "dask": "dask",
+        "distributed": "distributed",
+        "xgboost": "xgboost-cpu",
+        "pyarrow": "pyarrow",
+    },
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

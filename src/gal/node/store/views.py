@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError
-from gal.node.store.files import whole_file
+from gal.models.parted import START, PartColumn, open_parts, write_parts
+from gal.node.store.files import whole_file, write_whole
 
 NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
+PARTED = START[: len(NUMPY)]
 """How the files begin."""
 
 
@@ -35,9 +38,17 @@ def save_view(view: Any, path: Path) -> None:
         _write(view, file)
 
 
+def save_parts(columns: Sequence[PartColumn], tables: Iterable[Any], path: Path) -> None:
+    """Write a view in Parquet parts beside ``path``, which says what they are and comes last.
+
+    ``tables``: of pyarrow, float64 or codes of categories; only one of them has to be in memory.
+    """
+    write_parts(path, columns, tables, partial(write_whole, durably=True))
+
+
 def load_view(path: Path) -> Any:
     """The view in a file, as it was: same types, categories and order; an array
-    stays on disk until it is used.
+    or parts stay on disk until they are used.
     """
     try:
         with path.open("rb") as file:
@@ -46,6 +57,8 @@ def load_view(path: Path) -> Any:
             return np.load(path, mmap_mode="r", allow_pickle=False)
         if start == ARROW:
             return _read_frame(path)
+        if start == PARTED:
+            return open_parts(path)
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors, too
         raise InvalidInputError(f"the view in {str(path)!r} cannot be read: {error}") from error
     raise InvalidInputError(f"{str(path)!r} is no view: it begins with {start!r}")

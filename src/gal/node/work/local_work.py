@@ -24,6 +24,7 @@ from gal.alignment import (
 from gal.core.requests import FitRequest, Terms
 from gal.engine.organization import Organization, predict_locally
 from gal.models.adapters import is_moving
+from gal.models.parted import takes_parts
 from gal.models.registry import make_model
 from gal.node.agreement.request_arrays import (
     asked_tokens,
@@ -34,9 +35,16 @@ from gal.node.agreement.request_arrays import (
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
-from gal.node.source.data import check_kinds, read_like, view_in_blocks, view_of_table
+from gal.node.source.data import (
+    check_kinds,
+    part_columns,
+    read_like,
+    view_in_blocks,
+    view_in_parts,
+    view_of_table,
+)
 from gal.node.store.files import write_whole
-from gal.node.store.views import load_view, save_view
+from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
 from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
@@ -138,7 +146,10 @@ class LocalWork:
         if not own:  # one answer for few known rows and for none: it must not tell who is known here
             self.limits.check_begin(int(known.sum()), message.version)
             check_exchanged(message, known, self.configuration.name)
-        save_view(view_in_blocks(table, positions[known]), folder / "view")
+        if takes_parts(self.new_model()):
+            save_parts(part_columns(table), view_in_parts(table, positions[known]), folder / "view")
+        else:
+            save_view(view_in_blocks(table, positions[known]), folder / "view")
         remember_rows(table, positions[known], folder)
         answer = encode(
             Message(
