@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser coverage lint site bench wheel clean
+.PHONY: demo install test test-all test-browser test-cluster coverage lint site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -38,6 +38,10 @@ test-all: $(STAMP)
 test-browser: $(STAMP)
 	$(PIP) "playwright>=1.50"
 	GAL_BROWSER=1 $(BIN)/python -m pytest tests/browser $(NO_SKIPS)
+
+# Fits on a Dask cluster of processes on this machine; some are killed.
+test-cluster: $(STAMP)
+	$(BIN)/python -m pytest tests/cluster -m cluster $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
 coverage: $(STAMP)

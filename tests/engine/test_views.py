@@ -49,7 +49,7 @@ def test_shape_and_rows_are_enough(options: dict[str, Any]) -> None:
         gal.predict(gal.learn(Y, [one], rounds=2, **options), [one]).output
         for one in (Organization("a", view, Elsewhere()), Organization("a", X, LinearModel()))
     ]
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_frames_are_still_taken_by_rows() -> None:

@@ -59,9 +59,13 @@ def test_other_ways_to_ask_for_rows(stored: PartedView, rows: Any) -> None:
     np.testing.assert_array_equal(stored[rows].read(), X[rows])
 
 
+def as_list(positions: Any) -> list[int]:
+    return [int(one) for one in positions]
+
+
 def test_parts_say_where_their_rows_stand(stored: PartedView) -> None:
     view = stored[[22, 0, 11, 3]]
-    found = {one.index: (np.ravel(one.inside).tolist(), one.places.tolist()) for one in view.parts()}
+    found = {one.number: (as_list(one.inside), as_list(one.places)) for one in view.parts()}
     assert found == {0: ([0, 3], [1, 3]), 2: ([1], [2]), 3: ([3], [0])}
     assert view.key != stored[[0, 22, 11, 3]].key != stored.key
     assert view.key == stored[[22, 0, 11, 3]].key

@@ -52,7 +52,7 @@ class PartColumn:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ViewPart:
     """Consecutive rows: a Parquet file, its content where the reader cannot see the file, or numbers."""
 
     n_rows: int
@@ -88,7 +88,7 @@ class Part:
             )
         return content
 
-    def with_content(self) -> Part:
+    def with_content(self) -> ViewPart:
         """The same part to be sent to whoever cannot see the file."""
         return replace(self, content=self.read_bytes())
 
@@ -96,9 +96,9 @@ class Part:
 class PartRows(NamedTuple):
     """What a view has of a part."""
 
-    index: int
+    number: int
     """Which part."""
-    part: Part
+    part: ViewPart
     inside: Positions | None
     """Positions in the part, in the view's order; None: all of them, as they are."""
     places: Positions
@@ -109,7 +109,7 @@ class PartedView:
     """A table (n, d) in parts, or some rows of one: paths, row counts and positions, never the data."""
 
     def __init__(
-        self, columns: Sequence[PartColumn], parts: Sequence[Part], rows: Positions | None = None
+        self, columns: Sequence[PartColumn], parts: Sequence[ViewPart], rows: Positions | None = None
     ) -> None:
         """``rows``: positions among all rows of the parts; None: all of them."""
         self.features, self._parts, self._rows = tuple(columns), tuple(parts), rows
@@ -201,7 +201,7 @@ def open_parts(manifest: Path) -> PartedView:
             raise InvalidInputError(f"{str(manifest)!r} is of format {facts['parted view']!r}, expected 1")
         columns = [PartColumn(one["name"], _categories(one["categories"])) for one in facts["columns"]]
         beside = manifest.absolute().parent
-        parts = [Part(one["rows"], str(beside / one["file"]), one["sha256"]) for one in facts["parts"]]
+        parts = [ViewPart(one["rows"], str(beside / one["file"]), one["sha256"]) for one in facts["parts"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(f"the view in {str(manifest)!r} cannot be read: {error}") from error
     return PartedView(columns, parts)
@@ -217,7 +217,9 @@ def takes_parts(model: Any) -> bool:
 def in_parts(values: Floats32, columns: Sequence[PartColumn], part_rows: int = PART_ROWS) -> PartedView:
     """A parted view of numbers in memory, codes for categories."""
     starts = range(0, max(len(values), 1), part_rows)
-    parts = [Part(len(one), values=one) for one in (values[start : start + part_rows] for start in starts)]
+    parts = [
+        ViewPart(len(one), values=one) for one in (values[start : start + part_rows] for start in starts)
+    ]
     return PartedView(columns, parts)
 
 

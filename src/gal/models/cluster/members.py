@@ -22,7 +22,7 @@ import xgboost
 from xgboost import collective
 from xgboost.tracker import RabitTracker
 
-from gal.models.parted import Floats32, Part, Positions
+from gal.models.parted import Floats32, Positions, ViewPart
 
 Group = Mapping[str, Any]
 """Where a group meets: what its tracker says."""
@@ -31,7 +31,7 @@ ENDING = 60
 
 
 @dataclass(frozen=True)
-class Plan:
+class TreePlan:
     """How trees are fitted: XGBoost's parameters, and into how many shards the parts go."""
 
     parameters: Mapping[str, Any]
@@ -92,7 +92,7 @@ class _Blocks(xgboost.DataIter):  # type: ignore[misc]
         self.next_part = 0
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One member of a group: its rank, rows, and what it fits."""
 
     rank: int
@@ -106,7 +106,7 @@ def sees(paths: Sequence[str]) -> list[bool]:
     return [os.access(path, os.R_OK) for path in paths]
 
 
-def load_part(part: Part) -> Floats32:
+def load_part(part: ViewPart) -> Floats32:
     """A part's rows, to be kept here."""
     return part.read()
 
@@ -138,7 +138,7 @@ def close_group(name: str) -> None:
 
 
 def fit_members(
-    members: Sequence[tuple[int, Shard, Floats32, Floats32]], name: str, group: Group | None, plan: Plan
+    members: Sequence[tuple[int, Shard, Floats32, Floats32]], name: str, group: Group | None, plan: TreePlan
 ) -> bytes:
     """Fit as these members of a group, each in a thread of its own; the model, as XGBoost writes it (UBJ).
 
@@ -147,7 +147,7 @@ def fit_members(
     _leave_slot()
     try:
         with ThreadPoolExecutor(len(members)) as threads:
-            fits = [threads.submit(_fit_member, Member(*one), group, plan) for one in members]
+            fits = [threads.submit(_fit_member, GroupMember(*one), group, plan) for one in members]
         found = [one.result() for one in fits]  # of all: one that failed is heard of
         return found[0]
     finally:
@@ -155,7 +155,7 @@ def fit_members(
             close_group(name)
 
 
-def _fit_member(member: Member, group: Group | None, plan: Plan) -> bytes:
+def _fit_member(member: GroupMember, group: Group | None, plan: TreePlan) -> bytes:
     with xgboost.config_context(verbosity=0), _joined(group, member.rank):
         if not _everybody(member.shard.matrix is not None, group):
             member.shard.bin()

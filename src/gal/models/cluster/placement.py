@@ -21,8 +21,8 @@ import numpy as np
 
 from gal.errors import ClusterError
 from gal.models.cluster.members import (
-    Plan,
     Shard,
+    TreePlan,
     close_group,
     fit_members,
     load_part,
@@ -60,7 +60,7 @@ def shards_of(view: PartedView, n_shards: int) -> Members:
     """The shards that have rows of this view, in order."""
     found: Members = {}
     for one in view.parts():
-        found.setdefault(one.index % n_shards, []).append(one)
+        found.setdefault(one.number % n_shards, []).append(one)
     return dict(sorted(found.items()))
 
 
@@ -75,7 +75,7 @@ class Here:
         self._shards: dict[str, dict[int, Shard]] = {}
         self._values: dict[int, Floats32] = {}
 
-    def fit(self, view: PartedView, target: Floats32, weight: Floats32, plan: Plan) -> bytes:
+    def fit(self, view: PartedView, target: Floats32, weight: Floats32, plan: TreePlan) -> bytes:
         """The model in XGBoost's bytes."""
         members = shards_of(view, plan.shards)
         shards = self._held(view, members, plan)
@@ -94,19 +94,19 @@ class Here:
         return _joined(found, len(view), raw)
 
     def _rows(self, one: PartRows) -> Floats32:
-        values = self._values[one.index] if one.index in self._values else one.part.read()
+        values = self._values[one.number] if one.number in self._values else one.part.read()
         return values if one.inside is None else values[one.inside]
 
-    def _held(self, view: PartedView, members: Members, plan: Plan) -> dict[int, Shard]:
+    def _held(self, view: PartedView, members: Members, plan: TreePlan) -> dict[int, Shard]:
         for one in view.parts():
-            if one.index not in self._values:
-                self._values[one.index] = one.part.read()
+            if one.number not in self._values:
+                self._values[one.number] = one.part.read()
         if view.key not in self._shards:
             while len(self._shards) >= KEPT:
                 self._shards.pop(next(iter(self._shards)))
             self._shards[view.key] = {
                 shard: Shard(
-                    [self._values[one.index] for one in parts],
+                    [self._values[one.number] for one in parts],
                     [one.inside for one in parts],
                     plan.max_bin,
                     plan.types,
@@ -129,11 +129,11 @@ class Cluster:
         self._shards: dict[str, dict[int, Any]] = {}
         self._deadline = 0.0
 
-    def fit(self, view: PartedView, target: Floats32, weight: Floats32, plan: Plan) -> bytes:
+    def fit(self, view: PartedView, target: Floats32, weight: Floats32, plan: TreePlan) -> bytes:
         """The model in XGBoost's bytes."""
         return self._repeated("fit", lambda: self._fit(view, target, weight, plan))
 
-    def predict(self, view: PartedView, raw: bytes, plan: Plan) -> Floats32:
+    def predict(self, view: PartedView, raw: bytes, plan: TreePlan) -> Floats32:
         """Values (n, K): every worker predicts the rows that it holds."""
         return self._repeated("prediction", lambda: self._predict(view, raw, plan))
 
@@ -166,7 +166,7 @@ class Cluster:
                     warnings.warn(f"{said}; it is repeated on what is there", ClusterWarning, stacklevel=3)
         raise AssertionError("attempts is at least 1")
 
-    def _fit(self, view: PartedView, target: Floats32, weight: Floats32, plan: Plan) -> bytes:
+    def _fit(self, view: PartedView, target: Floats32, weight: Floats32, plan: TreePlan) -> bytes:
         members = shards_of(view, plan.shards)
         self._settle(plan.shards)
         self._hold(view)
@@ -194,14 +194,14 @@ class Cluster:
                 self._submit(lead, close_group, name)
             raise
 
-    def _predict(self, view: PartedView, raw: bytes, plan: Plan) -> Floats32:
+    def _predict(self, view: PartedView, raw: bytes, plan: TreePlan) -> Floats32:
         self._settle(plan.shards)
         self._hold(view)
         asked: dict[str, list[PartRows]] = {}
         for one in view.parts():
-            asked.setdefault(self._homes[one.index % plan.shards], []).append(one)
+            asked.setdefault(self._homes[one.number % plan.shards], []).append(one)
         tasks = [
-            self._submit(home, predict_parts, [(self._parts[one.index], one.inside) for one in parts], raw)
+            self._submit(home, predict_parts, [(self._parts[one.number], one.inside) for one in parts], raw)
             for home, parts in asked.items()
         ]
         self._await(tasks)
@@ -244,32 +244,32 @@ class Cluster:
         n_shards = len(self._homes)
         missing: dict[str, list[PartRows]] = {}
         for one in view.parts():
-            if one.index not in self._parts:
-                missing.setdefault(self._homes[one.index % n_shards], []).append(one)
+            if one.number not in self._parts:
+                missing.setdefault(self._homes[one.number % n_shards], []).append(one)
         looks = [self._submit(home, sees, [one.part.path for one in new]) for home, new in missing.items()]
         self._await(looks)
         loading, unseen = {}, []
         for (home, new), look in zip(missing.items(), looks, strict=True):
             for one, seen in zip(new, look.result(), strict=True):
                 if seen:
-                    loading[one.index] = self._submit(home, load_part, one.part)
+                    loading[one.number] = self._submit(home, load_part, one.part)
                 else:
                     unseen.append((home, one))
         for home, one in unseen:
             part = one.part if one.part.values is not None else one.part.with_content()
-            loading[one.index] = self._submit(home, load_part, *self._send([part], home))
-            self._await([loading[one.index]])
+            loading[one.number] = self._submit(home, load_part, *self._send([part], home))
+            self._await([loading[one.number]])
         self._await(list(loading.values()))
         self._parts.update(loading)
 
-    def _held_shards(self, view: PartedView, members: Members, plan: Plan) -> dict[int, Any]:
+    def _held_shards(self, view: PartedView, members: Members, plan: TreePlan) -> dict[int, Any]:
         if view.key not in self._shards:
             while len(self._shards) >= KEPT:
                 self._shards.pop(next(iter(self._shards)))
             made = {}
             for shard, parts in members.items():
                 inside = self._send([[one.inside for one in parts]], self._homes[shard])
-                held = [self._parts[one.index] for one in parts]
+                held = [self._parts[one.number] for one in parts]
                 made[shard] = self._submit(self._homes[shard], Shard, held, *inside, plan.max_bin, plan.types)
             self._await(list(made.values()))
             self._shards[view.key] = made
@@ -314,11 +314,12 @@ class Cluster:
 
     def _await(self, tasks: list[Any]) -> list[Any]:
         """Wait until all are done; an error where one failed, or a worker is lost."""
-        from distributed import wait
-
+        ended = threading.Semaphore(0)
+        for task in tasks:  # not Dask's wait: its time-outs are errors that keep all of this in memory
+            task.add_done_callback(lambda _: ended.release())
         while True:
-            with suppress(TimeoutError), self._connected().as_current():
-                wait(tasks, timeout=LOOK)
+            if any(not task.done() for task in tasks):
+                ended.acquire(timeout=LOOK)
             for task in tasks:
                 if task.status in ("cancelled", "lost"):
                     raise _LostError("what workers held is gone")

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gal.errors import InvalidOptionError
-from gal.models.cluster.members import Plan, said_of
+from gal.models.cluster.members import TreePlan, said_of
 from gal.models.cluster.placement import Cluster, Here
 from gal.models.parted import Floats32, PartColumn, PartedView, in_parts
 from gal.models.tabular import TableEncoder, as_table
@@ -145,7 +145,7 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         numbers[np.isinf(numbers)] = np.nan
         return np.ascontiguousarray(numbers)
 
-    def _plan(self, columns: tuple[PartColumn, ...]) -> Plan:
+    def _plan(self, columns: tuple[PartColumn, ...]) -> TreePlan:
         parameters = {
             "tree_method": "hist",
             "objective": "reg:squarederror",
@@ -164,7 +164,7 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             "c" if one.categories is not None and len(one.categories) <= self.max_bin else "q"
             for one in columns
         )
-        return Plan(parameters, self.n_estimators, self.shards, self.max_bin, types)
+        return TreePlan(parameters, self.n_estimators, self.shards, self.max_bin, types)
 
 
 def _encoder_of(view: PartedView) -> TableEncoder:
