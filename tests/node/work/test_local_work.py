@@ -93,8 +93,8 @@ def test_a_model_that_asks_for_parts_gets_them_instead_of_one_file(
         )
         fitted = organization.fit(FitRequest(1, np.c_[codes == 2].astype(np.float32), ("lab",)), terms)
         assert np.corrcoef(fitted[:, 0], codes == 2)[0, 1] > 0.99
-    lab.begin(begin(integers(*range(12))), folder, "clinic", own=False)
-    assert len(list(folder.glob("view.*.parquet"))) == 2  # none of the rows before stay
+    lab.begin(begin(integers(*range(24))), folder, "clinic", own=False)
+    assert len(list(folder.glob("view.*.parquet"))) == 3  # none of the rows before stay
 
 
 def test_rows_in_the_label_holder_s_order(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -122,14 +123,14 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         """The view where it is fitted; learns what the categories of its columns are."""
         if isinstance(X, HeldView | PartedView):
             held = X if isinstance(X, HeldView) else HeldView(X, self._place())
-            self.encoder_ = _encoder_of(held.view)
+            self.encoder_ = _encoder_of(held.view.features)
             return held
         table = as_table(X)
-        self.encoder_ = TableEncoder().fit(table)
-        columns = [
-            PartColumn(str(j), tuple(categories) or None)
-            for j, categories in enumerate(self.encoder_.categories_)
-        ]
+        texts = (
+            [()] * table.shape[1] if isinstance(table, np.ndarray) else TableEncoder().fit(table).categories_
+        )
+        columns = [PartColumn(str(j), tuple(categories) or None) for j, categories in enumerate(texts)]
+        self.encoder_ = _encoder_of(columns)
         return HeldView(in_parts(self._numbers(table), columns), self._place())
 
     def _numbers(self, X: Any) -> Floats32:
@@ -167,10 +168,10 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         return TreePlan(parameters, self.n_estimators, self.shards, self.max_bin, types)
 
 
-def _encoder_of(view: PartedView) -> TableEncoder:
-    """Turns later tables into the codes that this view has."""
+def _encoder_of(columns: Sequence[PartColumn]) -> TableEncoder:
+    """Turns tables into numbers and the codes of these categories; trees need no scales."""
     encoder = TableEncoder()
-    encoder.categories_ = [list(one.categories or ()) for one in view.features]
+    encoder.categories_ = [list(one.categories or ()) for one in columns]
     encoder.is_category_ = [bool(categories) for categories in encoder.categories_]
-    encoder.says_nothing_ = [False] * len(view.features)
+    encoder.says_nothing_ = [False] * len(columns)
     return encoder
