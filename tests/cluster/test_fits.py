@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 
 import gal
+from benchmark_scripts import BENCHMARKS
 from gal import Organization
 from gal.errors import ClusterError
 from gal.extras import require
+from gal.models import LinearModel
 from gal.models.parted import PartColumn, PartedView, ViewPart, in_parts, open_parts, write_parts
 from gal.warnings import ClusterWarning
 from patience import LONGEST, patient
@@ -154,7 +156,7 @@ def test_two_fits_at_once_do_not_wait_for_each_other(two: str) -> None:
 def test_learning_on_a_cluster_is_learning_in_one_process(two: str) -> None:
     found = []
     for scheduler in (None, two):
-        alice = Organization("alice", X[:, :3])
+        alice = Organization("alice", np.nan_to_num(X[:, :3]), LinearModel())
         lab = Organization("lab", in_parts(X[:, 3:], COLUMNS[:3], 900), ClusterTrees(scheduler, **WHOLE_OF_6))
         ensemble = gal.learn(Y[:, 0] + Y[:, 1], [alice, lab], rounds=2, closing=False, cross_validation=0)
         found.append(gal.predict(ensemble, [alice, lab]).output)
@@ -283,3 +285,22 @@ def test_a_scheduler_killed_in_the_middle_is_a_missed_round(tmp_path: Path) -> N
         for one in (scheduler, *workers):
             os.killpg(one.pid, signal.SIGKILL)
             one.wait(LONGEST)
+
+
+@pytest.mark.timeout(400)
+def test_the_benchmark_finds_one_model_both_ways() -> None:
+    words = [
+        sys.executable,
+        str(BENCHMARKS / "cluster.py"),
+        "--rows",
+        "3000",
+        "--columns",
+        "4",
+        "--rounds",
+        "2",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LONGEST)
+    assert done.returncode == 0, done.stderr
+    one, cluster = (line.split() for line in done.stdout.splitlines()[-2:])
+    assert one[-1] == cluster[-1]
+    assert len(one) == len(cluster) + 1  # "one process" is two words
