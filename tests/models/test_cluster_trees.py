@@ -136,3 +136,26 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
 def test_a_fault_of_the_fit_itself_is_not_taken_for_a_lost_worker() -> None:
     with pytest.raises(Exception, match="max_depth"):
         ClusterTrees(max_depth=-3).fit(X, Y)
+
+
+class Unfetched:
+    """A task that is done, on a worker that was lost before anybody asked for the result."""
+
+    status = "finished"
+
+    def add_done_callback(self, call: Any) -> None:
+        call(self)
+
+    def done(self) -> bool:
+        return True
+
+    def result(self, timeout: float) -> Any:
+        raise TimeoutError
+
+
+def test_a_result_whose_worker_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = placement.Cluster(NOBODY, attempts=1, patience=60.0)
+    monkeypatch.setattr(cluster, "_homes", {0: "tcp://lost:1", 1: "tcp://there:1"})
+    monkeypatch.setattr(cluster, "_living", lambda: ["tcp://there:1"])
+    with pytest.raises(ClusterError, match="attempt 1 of 1: the worker tcp://lost:1 is gone"):
+        cluster._repeated("prediction", lambda: cluster._fetch(Unfetched()))

@@ -175,7 +175,7 @@ class Cluster:
         lead, group = self._homes[next(iter(members))], None
         if len(members) > 1:
             opened = self._submit(lead, open_group, name, len(members), int(self._patience))
-            group = self._await([opened])[0].result()
+            group = self._fetch(opened)
         tasks = {}
         for home in dict.fromkeys(self._homes[shard] for shard in members):
             asked = []
@@ -187,7 +187,7 @@ class Cluster:
             tasks[home] = self._submit(home, fit_members, asked, opened_here, group, plan)
         try:
             self._await(list(tasks.values()))
-            return bytes(tasks[lead].result())
+            return bytes(self._fetch(tasks[lead]))
         except _LostError:
             with suppress(Exception):  # the scheduler may be the one that is gone: the next look says so
                 self._client.cancel(list(tasks.values()))
@@ -207,7 +207,7 @@ class Cluster:
         self._await(tasks)
         found = []
         for parts, task in zip(asked.values(), tasks, strict=True):
-            found += [(one.places, said) for one, said in zip(parts, task.result(), strict=True)]
+            found += [(one.places, said) for one, said in zip(parts, self._fetch(task), strict=True)]
         return _joined(found, len(view), raw)
 
     # What workers hold
@@ -250,7 +250,7 @@ class Cluster:
         self._await(looks)
         loading, unseen = {}, []
         for (home, new), look in zip(missing.items(), looks, strict=True):
-            for one, seen in zip(new, look.result(), strict=True):
+            for one, seen in zip(new, self._fetch(look), strict=True):
                 if seen:
                     loading[one.number] = self._submit(home, load_part, one.part)
                 else:
@@ -312,7 +312,21 @@ class Cluster:
         except (OSError, TimeoutError, RuntimeError) as error:
             raise _LostError(f"{home} could not be sent its rows: {error}") from error
 
-    def _await(self, tasks: list[Any]) -> list[Any]:
+    def _fetch(self, task: Any) -> Any:
+        """The result of a task; an error where its worker is lost before it is here.
+
+        Dask would wait forever for such a worker to do the task again.
+        """
+        seconds = LOOK
+        while True:
+            self._await([task])
+            try:
+                return task.result(timeout=seconds)
+            except TimeoutError:
+                self._look()
+                seconds *= 2  # it may be large
+
+    def _await(self, tasks: list[Any]) -> None:
         """Wait until all are done; an error where one failed, or a worker is lost."""
         ended = threading.Semaphore(0)
         for task in tasks:  # not Dask's wait: its time-outs are errors that keep all of this in memory
@@ -326,12 +340,16 @@ class Cluster:
                 if task.status == "error":
                     raise _explained(task.exception())
             if all(task.status == "finished" for task in tasks):
-                return tasks
-            gone = sorted(set(self._homes.values()) - set(self._living()))
-            if gone:
-                raise _LostError(f"the worker {', '.join(gone)} is gone")
-            if time.monotonic() > self._deadline:
-                raise _LostError(f"it took more than {self._patience:g} s")
+                return
+            self._look()
+
+    def _look(self) -> None:
+        """An error where a worker is gone, or time is over."""
+        gone = sorted(set(self._homes.values()) - set(self._living()))
+        if gone:
+            raise _LostError(f"the worker {', '.join(gone)} is gone")
+        if time.monotonic() > self._deadline:
+            raise _LostError(f"it took more than {self._patience:g} s")
 
 
 def _explained(error: BaseException) -> BaseException:
