@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser test-database coverage lint lint-deploy site bench wheel clean
+.PHONY: demo install test test-all test-browser test-database test-cluster coverage lint lint-deploy site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -46,6 +46,10 @@ test-database: $(STAMP)
 	$(PIP) "adbc-driver-sqlite>=1.5"
 	test -d $(STORE)/moto || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(STORE) "moto>=5" flask flask-cors
 	GAL_DATABASE=1 GAL_OBJECT_STORE=$(STORE) $(PYTEST) tests/database -m "database" $(NO_SKIPS)
+
+# Fits on a Dask cluster of processes on this machine; some are killed.
+test-cluster: $(STAMP)
+	$(BIN)/python -m pytest tests/cluster -m cluster $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
 coverage: $(STAMP)

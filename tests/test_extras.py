@@ -68,7 +68,7 @@ def base(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_table_of_extras_is_that_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = {
-        extra: sorted(one.split(">")[0] for one in packages)
+        extra: sorted(one.split(">")[0] for one in packages if "== 'darwin'" not in one)
         for extra, packages in project["optional-dependencies"].items()
         if extra in EXTRAS
     }

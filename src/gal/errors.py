@@ -9,7 +9,8 @@
     │   ├── InvalidOptionError                 an option has a value outside its range
     │   └── MissingDataError                   a file that an experiment reads is not there
     ├── LocalModelError                        one organization's local model failed
-    │   └── UnsupportedLocalLossError          ... because it cannot minimise the local loss asked of it
+    │   ├── UnsupportedLocalLossError          ... because it cannot minimise the local loss asked of it
+    │   └── ClusterError                       ... because the cluster that fits it was lost
     ├── InvalidReplyError                      an organization answered with something unusable
     ├── NoAnswerError                          an organization did not answer; the message says why
     ├── NobodyAnsweredError                    no organization gave a usable answer in a round
@@ -67,6 +68,10 @@ class LocalModelError(GALError):
 
 class UnsupportedLocalLossError(LocalModelError):
     """A local model cannot minimise the local loss that was asked of it."""
+
+
+class ClusterError(LocalModelError):
+    """The cluster that fits a local model cannot be reached, or was lost more often than allowed."""
 
 
 class InvalidReplyError(GALError):

@@ -36,6 +36,12 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "adbc_driver_manager": "adbc-driver-manager",
         "adbc_driver_postgresql": "adbc-driver-postgresql",
     },
+    "dask": {
+        "dask": "dask",
+        "distributed": "distributed",
+        "xgboost": "xgboost-cpu",
+        "pyarrow": "pyarrow",
+    },
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

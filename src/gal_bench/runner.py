@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from zipfile import BadZipFile
 
-from joblib import Parallel, delayed, parallel_config
-
 from gal.errors import ExperimentError, GALError, InvalidInputError, MissingExtraError
+from gal.evaluate.spreading import Spread
 from gal_bench.cache import Cache
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.run_cell import run_to_the_end
@@ -73,10 +72,11 @@ def run_tables(
     deep_sets: Collection[str] = (),
     kept: Mapping[str, Outcome] | None = None,
     n_jobs: int = -1,
+    spread: Spread | None = None,
     on_run: Observer | None = None,
 ) -> list[Run]:
     """All cells of these tables, each once; of the deep ones those in the cache or
-    ``kept``, and those of ``deep_sets``.
+    ``kept``, and those of ``deep_sets``. ``spread``: who runs them; default: ``n_jobs`` cores.
     """
     cells = in_order(tables)
     outcomes: dict[str, Outcome] = {}
@@ -91,7 +91,7 @@ def run_tables(
     total = len(outcomes) + len(left)
     if on_run is not None:
         on_run(len(outcomes), total, "from the cache" if outcomes else "")
-    for cell, outcome in _run(left, sources, n_jobs):
+    for cell, outcome in _run(left, sources, spread or Spread(n_jobs=n_jobs)):
         cache.put(cell, outcome)
         outcomes[repr(cell)] = outcome
         if on_run is not None:
@@ -151,17 +151,13 @@ def check_extras(cells: Iterable[Cell]) -> None:
         raise MissingExtraError("privacy", "dp-accounting", "noise that is added up over rounds")
 
 
-def _run(cells: Sequence[Cell], sources: Sources, n_jobs: int) -> Iterator[tuple[Cell, Outcome]]:
+def _run(cells: Sequence[Cell], sources: Sources, spread: Spread) -> Iterator[tuple[Cell, Outcome]]:
     """Small ones side by side, one core each, long ones first; then large and
-    deep ones with all cores each.
+    deep ones with all cores each, here.
     """
     small = sorted((cell for cell in cells if not (cell.large or cell.deep)), key=lambda cell: -cell.cost)
     if small:
-        with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=1):
-            done = Parallel(return_as="generator_unordered")(
-                delayed(_run_one)(cell, sources) for cell in small
-            )
-            yield from done
+        yield from spread.run(_run_one, [(cell, sources) for cell in small], in_order=False)
     for cell in cells:
         if cell.deep:  # in this process: the device is set up once
             yield _run_one(cell, sources)

@@ -22,6 +22,7 @@ from patience import LONGEST
 
 SMALLEST = {
     "camera_views": "",
+    "cluster": "--rows 3000 --columns 4 --rounds 1",
     "contributions": "--rows 60 --seeds 1",
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",

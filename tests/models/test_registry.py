@@ -10,16 +10,18 @@ import pytest
 
 from gal import Organization
 from gal.errors import InvalidInputError, MissingExtraError
+from gal.extras import require
 from gal.models import LinearModel, TabularModel
 from gal.models.registry import MODELS, make_model
 
 DEEP = ("network", "shared_body")
+NEEDS = dict.fromkeys(DEEP, "deep") | {"cluster_trees": "dask"}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_name_makes_a_local_model(name: str) -> None:
-    if name in DEEP:
-        pytest.importorskip("torch", reason="the extra deep is not installed")
+    if name in NEEDS:
+        require(NEEDS[name], "this test")
     model = make_model("lab", name)
     assert Organization("lab", np.zeros((4, 2)), model).model is model
     assert make_model("lab", name) is not model
@@ -27,6 +29,8 @@ def test_every_name_makes_a_local_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in DEEP])
 def test_made_models_learn(name: str) -> None:
+    if name in NEEDS:
+        require(NEEDS[name], "this test")
     X = np.random.default_rng(0).normal(size=(80, 2))
     fitted = make_model("lab", name).fit(X, X[:, 0]).predict(X)
     assert np.mean((fitted - X[:, 0]) ** 2) < 0.5 * np.var(X[:, 0])

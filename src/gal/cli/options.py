@@ -17,6 +17,14 @@ Home = Annotated[
     ),
 ]
 
+Backend = Annotated[
+    str, typer.Option(help="Who runs: loky (cores of this machine) or dask (a cluster).", metavar="NAME")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(help="Address of the Dask scheduler: tcp://HOST:8786.", metavar="URL", show_default=False),
+]
+
 
 def known_tasks(incomplete: str) -> list[str]:
     """Tasks of the node that is found here, for a shell that completes; none where there is no node."""

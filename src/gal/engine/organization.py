@@ -19,6 +19,7 @@ from gal.core.residual_losses import LocalLoss
 from gal.core.rows import Rows
 from gal.core.task import local_seed
 from gal.errors import (
+    ClusterError,
     GALError,
     InvalidColumnsError,
     InvalidInputError,
@@ -159,6 +160,8 @@ def fit_locally(
         view = prepared(template, view)
         models = _fit_folds(template, view, rows, request, previous)
         values = _own_values(models, view, rows, (request.round,), terms.n_outputs)[0]
+    except ClusterError as error:
+        raise ClusterError(f"organization {name!r}, round {request.round}: {error}") from error
     except GALError:
         raise
     except Exception as error:
@@ -301,9 +304,16 @@ def check_view(name: str, view: Any) -> Any:
 
 def take_rows(view: Any, positions: NDArray[np.intp]) -> Any:
     """These rows of a view of any kind."""
-    if hasattr(view, "columns") or hasattr(view, "iloc") or sparse.issparse(view):
+    if hasattr(view, "iloc") or sparse.issparse(view) or _is_other_frame(view):
         return _safe_indexing(view, positions)
     return view[positions]
+
+
+def _is_other_frame(view: Any) -> bool:
+    """Whether this is a frame of polars or pyarrow: any view may have an attribute ``columns``."""
+    return hasattr(view, "columns") and any(
+        hasattr(view, name) for name in ("__dataframe__", "__arrow_c_stream__")
+    )
 
 
 def _rows(view: Any, positions: NDArray[np.intp], n_rows: int) -> Any:

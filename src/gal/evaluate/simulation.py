@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
+from gal.evaluate.spreading import Spread, with_one_core
 from gal.models.tabular import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -157,12 +158,14 @@ def simulate(
     seed: int = 0,
     relearn: bool = False,
     worth_per_point: float | None = None,
+    spread: Spread | None = None,
     on_step: OnStep | None = None,
 ) -> Simulation:
     """Cross-validate alone, assisted and pooled on this table.
 
     What some of the organizations would bring is estimated from what all of them say; ``relearn`` learns with
-    each coalition instead. ``worth_per_point``: what a point of the metric is worth, in any currency.
+    each coalition instead. ``worth_per_point``: what a point of the metric is worth; ``spread``: who computes
+    parts side by side, one core each.
 
     >>> from sklearn.datasets import load_diabetes
     >>> table = load_diabetes(as_frame=True).frame
@@ -171,16 +174,14 @@ def simulate(
     >>> found.assisted.value > found.alone.value
     True
     """
-    started = time.perf_counter()
-    say: OnStep = on_step if on_step is not None else (lambda _: None)
-    X, y, chosen, setting = _question(
-        table, target, organizations, metric, label_holder, local_models, rounds, seed
-    )
+    started, say = time.perf_counter(), on_step or _say_nothing
+    asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
+    X, y, chosen, setting = _question(*asked)
     _refuse_rare(as_frame(table).rename(columns=str)[target].to_numpy(), chosen, target)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
-    picked, outputs = _left_out_outputs(X, y, setting, splits, joining, evidence, say)
+    picked, outputs = _left_out_outputs((X, y), setting, splits, joining, evidence, say, spread)
     truth = np.concatenate([y[test] for _, test in splits])
     say("confidence intervals")
     scores = _bootstrap(chosen, truth, outputs, seed)
@@ -256,32 +257,79 @@ def _covered(scores: Mapping[str, Interval]) -> float | None:
 
 
 def _left_out_outputs(
-    X: pd.DataFrame,
-    y: NDArray[Any],
+    data: tuple[pd.DataFrame, NDArray[Any]],
     setting: Mapping[str, Any],
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
     joining: Joining,
     evidence: Evidence,
     say: OnStep,
+    spread: Spread | None,
 ) -> tuple[str, dict[str, NDArray[Any]]]:
     """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
+    X, y = data
     outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
-    picked = ""
-    for index, (train, test) in enumerate(splits):
-        part = f"part {index + 1} of {len(splits)}"
-        models: dict[str, Any] = {}
-        for name, method in COMPARED.items():
-            say(f"{part}, {name}")
-            options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
-            if name == "assisted":
-                options["on_round"] = partial(_say_round, say, f"{part}, {name}", setting["rounds"])
-                options["on_message"] = evidence.message
-            model = models[name] = _fit(METHODS[method](**setting, **options), X.iloc[train], y[train])
+    for (train, test), models in zip(
+        splits, _models(data, setting, splits, evidence, say, spread), strict=True
+    ):
+        for name, model in models.items():
             outputs[name].append(evidence.output(name, model, X.iloc[test]))
-            picked = model.chosen_ if name == "pooled" else picked
         evidence.learned(models["assisted"], len(train))
         joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
+        picked = models["pooled"].chosen_
     return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
+
+
+def _models(
+    data: tuple[pd.DataFrame, NDArray[Any]],
+    setting: Mapping[str, Any],
+    splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+    evidence: Evidence,
+    say: OnStep,
+    spread: Spread | None,
+) -> Iterator[dict[str, Any]]:
+    """By part: the three fitted models. The first part is done here, since others need what it picks."""
+    X, y = data
+    train, _ = splits[0]
+    first = partial(_fit_part, X.iloc[train], y[train], setting, "", say, f"part 1 of {len(splits)}")
+    models = first(evidence.message) if spread is None else with_one_core(first, (evidence.message,))
+    picked = models["pooled"].chosen_
+    yield models
+    if spread is None:
+        for index, (train, _) in enumerate(splits[1:], 2):
+            part = f"part {index} of {len(splits)}"
+            yield _fit_part(X.iloc[train], y[train], setting, picked, say, part)
+        return
+    cases = [(X.iloc[train], y[train], setting, picked) for train, _ in splits[1:]]
+    for index, models in enumerate(spread.run(_fit_part, cases, in_order=True), 2):
+        say(f"part {index} of {len(splits)}, assisted")
+        yield models
+
+
+def _fit_part(
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    setting: Mapping[str, Any],
+    picked: str,
+    say: OnStep | None = None,
+    part: str = "",
+    on_message: Any = None,
+) -> dict[str, Any]:
+    """The three models of one part; ``picked`` is the pooled one, where it was chosen already."""
+    models: dict[str, Any] = {}
+    for name, method in COMPARED.items():
+        options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
+        if say is not None:
+            say(f"{part}, {name}")
+        if name == "assisted" and say is not None:
+            options["on_round"] = partial(_say_round, say, f"{part}, {name}", setting["rounds"])
+        if name == "assisted" and on_message is not None:
+            options["on_message"] = on_message
+        models[name] = _fit(METHODS[method](**setting, **options), X, y)
+    return models
+
+
+def _say_nothing(step: str) -> None:
+    """Nobody wants to hear of it."""
 
 
 def _say_round(say: OnStep, where: str, rounds: int, progress: Any) -> None:

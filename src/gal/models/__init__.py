@@ -1,6 +1,7 @@
 """Local models: what an organization fits to the residual, and how any regressor becomes one.
 
-Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which needs the extra ``deep``.
+Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which needs the extra ``deep``;
+``ClusterTrees`` is in ``gal.models.cluster``, which needs the extra ``dask``.
 """
 
 from gal.models.adapters import MovingModel, PerOutput, as_local_model, set_seed, supports_sample_weight
@@ -8,6 +9,7 @@ from gal.models.checks import check_local_model, iter_local_model_checks
 from gal.models.linear import LinearModel
 from gal.models.local_losses import ReweightedRegressor, with_local_loss
 from gal.models.paper_linear import PaperLinear
+from gal.models.parted import PartedView, View, takes_parts
 from gal.models.sequences import Sequences
 from gal.models.tabular import TabularModel, default_model, takes_missing_values
 from gal.models.torch_loss import torch_loss
@@ -16,10 +18,12 @@ __all__ = [
     "LinearModel",
     "MovingModel",
     "PaperLinear",
+    "PartedView",
     "PerOutput",
     "ReweightedRegressor",
     "Sequences",
     "TabularModel",
+    "View",
     "as_local_model",
     "check_local_model",
     "default_model",
@@ -27,6 +31,7 @@ __all__ = [
     "set_seed",
     "supports_sample_weight",
     "takes_missing_values",
+    "takes_parts",
     "torch_loss",
     "with_local_loss",
 ]

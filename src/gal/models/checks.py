@@ -24,6 +24,7 @@ from gal.models.adapters import (
     set_seed,
     supports_sample_weight,
 )
+from gal.models.parted import PartColumn, in_parts, takes_parts
 
 Check = Callable[[Any], None]
 _CHECKS: list[tuple[str, Check]] = []
@@ -273,6 +274,30 @@ def _a_prepared_view_is_as_good_as_the_view(model: Any) -> None:
     local, there = _fitted(model, X, residual), _fitted(model, again, residual)
     assert np.allclose(local.predict(X), there.predict(again), rtol=1e-4, atol=1e-5), (
         f"{_name(model)} says something else of a prepared view"
+    )
+
+
+@_check
+def _rows_of_a_view_come_in_the_order_asked_for(model: Any) -> None:
+    """The contract of ``gal.models.View``, for models that prepare a view or take a parted one."""
+    X, residual = _data()
+    local = as_local_model(model, 3, "check")
+    parted = in_parts(X.astype(np.float32), [PartColumn(name) for name in "abcd"], part_rows=7)
+    view = prepared(local, parted if takes_parts(model) else X)
+    if view is X:
+        return
+    rows = np.random.default_rng(2).permutation(len(X))[:40]
+    some = view[rows]
+    assert tuple(some.shape)[:1] == (40,), (
+        f"{_name(model)}: 40 rows of its view have the shape {tuple(some.shape)}"
+    )
+    there, here = _fitted(model, some, residual[rows]), _fitted(model, X[rows], residual[rows])
+    assert np.allclose(there.predict(view), here.predict(X), rtol=1e-4, atol=1e-5), (
+        f"{_name(model)} fitted to some rows of its view, in another order, says something else than fitted "
+        "to these rows of the table"
+    )
+    assert np.allclose(there.predict(some), np.asarray(there.predict(view))[rows], rtol=1e-4, atol=1e-5), (
+        f"{_name(model)}: view[rows] does not have the rows in the order asked for"
     )
 
 

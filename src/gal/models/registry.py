@@ -43,9 +43,10 @@ MODELS: dict[str, Callable[..., Any]] = {
     "random_forest": _plain("sklearn.ensemble", "RandomForestRegressor"),
     "network": _plain("gal.models.deep", "TorchModel"),
     "shared_body": _plain("gal.models.deep", "SharedBodyModel"),
+    "cluster_trees": _plain("gal.models.cluster", "ClusterTrees"),
 }
 """Local models by name; ``package.module:Class`` names any other that is installed here.
-Networks need the extra ``deep``."""
+Networks need the extra ``deep``, ``cluster_trees`` the extra ``dask``."""
 
 
 def make_model(organization: str, name: str, options: Mapping[str, Any] | None = None) -> Any:

@@ -20,8 +20,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.benching.peers import PEERS, bench_peers
-from gal.cli.options import AsJson
+from gal.cli.options import AsJson, Backend, Scheduler
 from gal.errors import InvalidInputError, MissingExtraError
+from gal.evaluate.spreading import Spread
 from gal_bench.brought import brought_datasets
 from gal_bench.cache import Cache
 from gal_bench.cells import Cell, Sources
@@ -74,6 +75,8 @@ class Work:
     ] = None
     results: Annotated[Path, typer.Option(help="Where tables, pictures and the cache go.")] = Path("results")
     jobs: Annotated[int, typer.Option(help="Runs side by side; -1: as many as there are cores.")] = -1
+    backend: Backend = "loky"
+    scheduler: Scheduler = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ def bench(
     if listed:
         print_tables(known, as_json)
         return
+    if work.backend != "loky" and {PEERS, ADVERSARIES} & set(tables or []):
+        raise InvalidInputError("--backend spreads runs of the paper's tables, not of adversaries and peers")
     if tables == [PEERS]:
         _check_writable(work.results)
         bench_peers(part.dataset or [], part.seeds or 1, work.results, work.data_dir, as_json=as_json)
@@ -128,6 +133,7 @@ def bench(
     asked, own = find_own_sets(part.dataset or [], work.data_dir)
     narrowed = _narrowed(_choose(tables or [], known), part, asked, own)
     _check_jobs(work.jobs)
+    spread = Spread(work.backend, work.scheduler, work.jobs)
     _check_writable(work.results)
     started, cache = time.perf_counter(), Cache(work.results / "cache", own.digests)
     kept = {} if deep_runs.anew else read_kept()
@@ -138,7 +144,7 @@ def bench(
         _plan(deep_runs.plan, left, narrowed, cache, asked, deep=deep_runs.deep)
         return
     deep_sets = _to_run_here(narrowed, cache, asked, kept) if deep_runs.deep else []
-    options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "n_jobs": work.jobs}
+    options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "spread": spread}
     with _progress(quiet=as_json) as observer:
         runs = run_tables(narrowed, cache, _sources(work.data_dir, own), on_run=observer, **options)
     written, no_pictures = write_results(runs, work.results)

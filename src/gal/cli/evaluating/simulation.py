@@ -16,10 +16,11 @@ from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.evaluating.tables import read_table
-from gal.cli.options import AsJson
+from gal.cli.options import AsJson, Scheduler
 from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
+from gal.evaluate.spreading import Spread
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
@@ -42,6 +43,25 @@ class WhoJoins:
             show_default=False,
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class WhereItRuns:
+    """Who computes the parts of the cross-validation."""
+
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="Parts side by side: loky (cores of this machine) or dask (a cluster).", show_default=False
+        ),
+    ] = None
+    scheduler: Scheduler = None
+
+    def spread(self) -> Spread | None:
+        """As the simulation takes it; None: one part after another, with all cores each."""
+        if self.backend is None and self.scheduler is None:
+            return None
+        return Spread(self.backend or "loky", self.scheduler)
 
 
 def simulate_command(
@@ -72,6 +92,7 @@ def simulate_command(
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
     *,
     coalitions: WhoJoins,
+    place: WhereItRuns,
     writing: ReportOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -98,6 +119,7 @@ def simulate_command(
         seed=seed,
         relearn=coalitions.relearn,
         worth_per_point=coalitions.worth_per_point,
+        spread=place.spread(),
         quiet=as_json,
     )
     print_found(found, as_json, Console())

@@ -6,7 +6,7 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from gal.alignment import RowIds, row_ids
 from gal.errors import ConfigurationError, InvalidColumnsError, InvalidInputError, InvalidLabelsError
+from gal.models.parted import PART_ROWS, PartColumn
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
 from gal.node.source.source_reading import BATCH, SourceReader
@@ -265,6 +266,33 @@ def view_in_blocks(table: Table, positions: NDArray[np.intp]) -> Any:
     return Blocks(shape, (view_of_table(table, positions[start : start + BATCH]) for start in starts))
 
 
+def part_columns(table: Table) -> list[PartColumn]:
+    """What the parts of a view have: numbers, and text with all values that it has anywhere."""
+    import pyarrow as pa
+
+    return [
+        PartColumn(name, tuple(column.chunk(0).dictionary.to_pylist()))
+        if pa.types.is_dictionary(column.type)
+        else PartColumn(name)
+        for name, column in zip(table.features, table.columns.columns, strict=True)
+    ]
+
+
+def view_in_parts(table: Table, positions: NDArray[np.intp]) -> Iterator[Any]:
+    """The same view as pyarrow tables of one part each: numbers, and codes for text."""
+    import pyarrow as pa
+
+    for start in range(0, max(len(positions), 1), PART_ROWS):
+        chosen = table.columns.take(_indices(table, positions[start : start + PART_ROWS]))
+        columns = [
+            pa.concat_arrays(one.chunks).indices
+            if pa.types.is_dictionary(one.type) and one.num_chunks
+            else one
+            for one in chosen.columns
+        ]
+        yield pa.table(columns, names=list(table.features))
+
+
 def labels_of(table: Table, positions: NDArray[np.intp] | None = None) -> NDArray[Any]:
     """The labels (n,) of these rows: numbers, booleans, or text as objects; a missing one is an error."""
     whose = f"organization {table.organization!r}"
@@ -445,6 +473,7 @@ __all__ = [
     "columns_in",
     "labels_of",
     "load_view",
+    "part_columns",
     "read_ids",
     "read_like",
     "read_source",
@@ -452,6 +481,7 @@ __all__ = [
     "save_view",
     "stamp_of",
     "view_in_blocks",
+    "view_in_parts",
     "view_of_table",
     "without_rows",
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError
-from gal.node.store.files import whole_file
+from gal.models.parted import PART_ROWS, START, PartColumn, open_parts, write_parts
+from gal.node.store.files import whole_file, write_whole
 from gal.storage.rereading import reread
 
 NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
+PARTED = START[: len(NUMPY)]
 """How the files begin."""
 
 
@@ -51,9 +54,51 @@ def save_view(view: Any, path: Path) -> None:
         _write(view, file)
 
 
+def save_parts(columns: Sequence[PartColumn], tables: Iterable[Any], path: Path) -> None:
+    """Write a view in Parquet parts beside ``path``, which says what they are and comes last.
+
+    ``tables``: of pyarrow, float64 or codes of categories; only one of them has to be in memory.
+    """
+    write_parts(path, columns, tables, partial(write_whole, durably=True))
+
+
+def parts_of_view(view: Any, names: Sequence[str]) -> tuple[list[PartColumn], Iterator[Any]]:
+    """A view that is whole, as what `save_parts` takes."""
+    import pyarrow as pa
+
+    if isinstance(view, np.ndarray):
+        blocks = (view[start : start + PART_ROWS] for start in _starts(view))
+        return [PartColumn(name) for name in names], (
+            pa.table([pa.array(block[:, j]) for j in range(len(names))], names=list(names))
+            for block in blocks
+        )
+    text = [getattr(view[name].dtype, "categories", None) for name in names]
+    columns = [
+        PartColumn(name) if values is None else PartColumn(name, tuple(values))
+        for name, values in zip(names, text, strict=True)
+    ]
+    parts = (view.iloc[start : start + PART_ROWS] for start in _starts(view))
+    return columns, (
+        pa.table([_codes_or_numbers(part[name]) for name in names], names=list(names)) for part in parts
+    )
+
+
+def _starts(view: Any) -> range:
+    return range(0, max(len(view), 1), PART_ROWS)
+
+
+def _codes_or_numbers(column: Any) -> Any:
+    import pyarrow as pa
+
+    if getattr(column.dtype, "categories", None) is None:
+        return pa.array(column.to_numpy())
+    codes = column.cat.codes.to_numpy().astype(np.int32)
+    return pa.array(codes, mask=codes < 0)
+
+
 def load_view(path: Path) -> Any:
     """The view in a file, as it was: same types, categories and order; an array
-    stays on disk until it is used.
+    or parts stay on disk until they are used.
     """
     try:
         with path.open("rb") as file:
@@ -62,6 +107,8 @@ def load_view(path: Path) -> Any:
             return reread(lambda: np.load(path, mmap_mode="r", allow_pickle=False))
         if start == ARROW:
             return _read_frame(path)
+        if start == PARTED:
+            return open_parts(path)
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors, too
         raise InvalidInputError(f"the view in {str(path)!r} cannot be read: {error}") from error
     raise InvalidInputError(f"{str(path)!r} is no view: it begins with {start!r}")

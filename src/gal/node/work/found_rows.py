@@ -6,20 +6,35 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import Index
-from gal.node.source.data import Kind, Table, view_in_blocks
+from gal.node.source.data import (
+    Kind,
+    Table,
+    part_columns,
+    view_in_blocks,
+    view_in_parts,
+    view_of_table,
+)
 from gal.node.source.joining import JoinedRows
-from gal.node.store.views import save_view
+from gal.node.store.views import load_view, parts_of_view, save_parts, save_view
 from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
 from gal.protocol import Message
 
-Saved = tuple[NDArray[Any], Mapping[str, Kind]]
-"""Ids of the known rows, in the order asked for, and what each feature is."""
+
+class Saved(NamedTuple):
+    """A view that was written."""
+
+    ids: NDArray[Any]
+    """Of the known rows, in the order asked for."""
+    kinds: Mapping[str, Kind]
+    """What each feature is."""
+    view: Any
+    """The same rows again: an array, or what has ``iloc`` as a frame does."""
 
 
 class Found(Protocol):
@@ -32,8 +47,24 @@ class Found(Protocol):
     def known(self) -> NDArray[np.bool_]:
         """Whether each row asked for is known."""
 
-    def save(self, path: Path) -> Saved:
-        """Write the view of the known rows."""
+    def save(self, path: Path, *, parts: bool) -> Saved:
+        """Write the view of the known rows: as one file, or in ``parts``."""
+
+
+@dataclass(frozen=True)
+class RowsOfTable:
+    """Rows of a table, as a view only when they are asked for."""
+
+    table: Table
+    positions: NDArray[np.intp]
+
+    @property
+    def iloc(self) -> Self:
+        """As a frame has it."""
+        return self
+
+    def __getitem__(self, rows: Any) -> Any:
+        return view_of_table(self.table, self.positions[rows])
 
 
 @dataclass
@@ -53,11 +84,15 @@ class FoundInTable:
         """Whether each row asked for is known."""
         return self.positions >= 0
 
-    def save(self, path: Path) -> Saved:
-        """Write the view of the known rows."""
+    def save(self, path: Path, *, parts: bool) -> Saved:
+        """Write the view of the known rows: as one file, or in ``parts``."""
         there = self.positions[self.known]
+        ids, kinds = self.table.ids.values[there], self.table.kinds
+        if parts:
+            save_parts(part_columns(self.table), view_in_parts(self.table, there), path)
+            return Saved(ids, kinds, RowsOfTable(self.table, there))
         save_view(view_in_blocks(self.table, there), path)
-        return self.table.ids.values[there], self.table.kinds
+        return Saved(ids, kinds, load_view(path))
 
 
 @dataclass
@@ -72,10 +107,13 @@ class FoundInStream:
         """Whether each row asked for is known."""
         return self.joined.known
 
-    def save(self, path: Path) -> Saved:
-        """Write the view of the known rows."""
+    def save(self, path: Path, *, parts: bool) -> Saved:
+        """Write the view of the known rows: as one file, or in ``parts`` that are made of it."""
         self.joined.save(path)
-        return self.joined.ids, self.joined.kinds
+        view = load_view(path)
+        if parts:  # the file that is read here stays until all parts are there
+            save_parts(*parts_of_view(view, tuple(self.joined.kinds)), path)
+        return Saved(self.joined.ids, self.joined.kinds, view)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
 from gal.engine.organization import Organization, predict_locally
 from gal.models.adapters import is_moving
+from gal.models.parted import takes_parts
 from gal.models.registry import make_model
 from gal.node.agreement.request_arrays import (
     asked_tokens,
@@ -135,8 +136,8 @@ class LocalWork:
             if not own:  # one answer for few known rows and for none: it must not tell who is known here
                 self.limits.check_begin(int(known.sum()), message.version)
                 check_exchanged(message, known, self.configuration.name)
-            ids, kinds = found.save(folder / "view")
-        remember_rows(ids, load_view(folder / "view"), tuple(kinds), folder)
+            saved = found.save(folder / "view", parts=takes_parts(self.new_model()))
+        remember_rows(saved.ids, saved.view, tuple(saved.kinds), folder)
         answer = encode(
             Message(
                 "begun",
@@ -151,13 +152,13 @@ class LocalWork:
                 {"known": known.astype(np.uint8)},
             )
         )
-        left = write_whole(folder / ROWS, key_bytes(ids)) if keys else None
+        left = write_whole(folder / ROWS, key_bytes(saved.ids)) if keys else None
         write_whole(folder / "begin.arrow", data)
         write_whole(folder / "begun.arrow", answer)
         with self._lock:
             self._versions.pop(folder, None)
         self.rows.let_go_of_large()  # rounds need the view only
-        return Aligned(bytes(answer), int(known.sum()), dict(kinds), left)
+        return Aligned(bytes(answer), int(known.sum()), dict(saved.kinds), left)
 
     # Rounds
 

@@ -1,0 +1,227 @@
+"""Views that hold no data: ``View`` is what the engine asks of one, ``PartedView`` a table in Parquet parts.
+
+A parted view knows paths, row counts and positions. Its rows stay in files until somebody reads a part, in
+this process or on a worker of a cluster; ``view[rows]`` is again such a view, in the order asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import InvalidInputError, LocalModelError
+
+PART_ROWS = 100_000
+"""Rows of a part; the last one may have fewer."""
+START = b'{"parted view": '
+"""How a manifest begins."""
+
+Floats32 = NDArray[np.float32]
+Positions = NDArray[np.intp]
+
+
+class View(Protocol):
+    """All that the engine asks of a view: how many rows there are, and some of them. Never the data.
+
+    A view that is no array and no frame reaches its local model as it is, or as the model's ``prepare``
+    returns it. It may have any other attributes, ``columns`` among them.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows first, then columns (or more axes)."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        """These rows (positions, in any order) as a view of the same kind, in the order asked for."""
+
+
+@dataclass(frozen=True)
+class PartColumn:
+    """A column of a parted view: numbers, or text as codes of these categories."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ViewPart:
+    """Consecutive rows: a Parquet file, its content where the reader cannot see the file, or numbers."""
+
+    n_rows: int
+    path: str = ""
+    digest: str = ""
+    content: bytes | None = None
+    values: Floats32 | None = None
+
+    def read(self) -> Floats32:
+        """The rows as float32 (n, d), codes for categories; NaN where a value is missing or infinite."""
+        if self.values is not None:
+            return self.values
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(pa.BufferReader(self.read_bytes()))
+        found = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
+        for j, column in enumerate(table.columns):
+            with np.errstate(over="ignore"):
+                found[:, j] = column.to_numpy()  # of whole numbers with nulls it makes floats with NaN
+        found[np.isinf(found)] = np.nan
+        if found.shape[0] != self.n_rows:
+            raise LocalModelError(f"the part {self.path!r} has {found.shape[0]} rows, expected {self.n_rows}")
+        return found
+
+    def read_bytes(self) -> bytes:
+        """The file as it was written; an error where it is another one now."""
+        content = Path(self.path).read_bytes() if self.content is None else self.content
+        if hashlib.sha256(content).hexdigest() != self.digest:
+            raise LocalModelError(
+                f"the part {self.path!r} is not the file that was written when the version began: "
+                "learn a new version"
+            )
+        return content
+
+    def with_content(self) -> ViewPart:
+        """The same part to be sent to whoever cannot see the file."""
+        return replace(self, content=self.read_bytes())
+
+
+class PartRows(NamedTuple):
+    """What a view has of a part."""
+
+    number: int
+    """Which part."""
+    part: ViewPart
+    inside: Positions | None
+    """Positions in the part, in the view's order; None: all of them, as they are."""
+    places: Positions
+    """Where these rows stand in the view."""
+
+
+class PartedView:
+    """A table (n, d) in parts, or some rows of one: paths, row counts and positions, never the data."""
+
+    def __init__(
+        self, columns: Sequence[PartColumn], parts: Sequence[ViewPart], rows: Positions | None = None
+    ) -> None:
+        """``rows``: positions among all rows of the parts; None: all of them."""
+        self.features, self._parts, self._rows = tuple(columns), tuple(parts), rows
+        self._starts = np.concatenate([[0], np.cumsum([part.n_rows for part in self._parts])]).astype(np.intp)
+        n_rows = int(self._starts[-1]) if rows is None else len(rows)
+        self.shape: tuple[int, int] = (n_rows, len(self.features))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        n_rows, n_columns = self.shape
+        return f"PartedView({n_rows} rows x {n_columns} columns in {len(self._parts)} parts)"
+
+    def __getitem__(self, rows: Any) -> Self:
+        every = np.arange(len(self)) if self._rows is None else self._rows
+        return type(self)(self.features, self._parts, np.asarray(every[rows], dtype=np.intp))
+
+    @property
+    def whole(self) -> PartedView:
+        """All rows of the parts, in their order."""
+        return PartedView(self.features, self._parts)
+
+    @property
+    def key(self) -> str:
+        """Tells which rows these are, in which order."""
+        return "" if self._rows is None else hashlib.sha256(self._rows.tobytes()).hexdigest()
+
+    def parts(self) -> Iterator[PartRows]:
+        """The parts that have rows of this view, in their order."""
+        if self._rows is None:
+            for index, part in enumerate(self._parts):
+                yield PartRows(index, part, None, np.arange(self._starts[index], self._starts[index + 1]))
+            return
+        which = np.searchsorted(self._starts, self._rows, side="right") - 1
+        order = np.argsort(which, kind="stable")
+        edges = np.searchsorted(which[order], np.arange(len(self._parts) + 1))
+        for index, part in enumerate(self._parts):
+            places = order[edges[index] : edges[index + 1]]
+            if len(places):
+                yield PartRows(index, part, self._rows[places] - self._starts[index], places)
+
+    def blocks(self) -> Iterator[tuple[Positions, Floats32]]:
+        """Places and rows (float32), one part after another: only one of them is in memory."""
+        for found in self.parts():
+            values = found.part.read()
+            yield found.places, values if found.inside is None else values[found.inside]
+
+    def read(self) -> Floats32:
+        """All rows of this view in memory, as float32 (n, d)."""
+        values = np.empty(self.shape, dtype=np.float32)
+        for places, rows in self.blocks():
+            values[places] = rows
+        return values
+
+
+def write_parts(
+    manifest: Path,
+    columns: Sequence[PartColumn],
+    tables: Iterable[Any],
+    write: Callable[[Path, bytes], Any] = Path.write_bytes,
+) -> None:
+    """Write pyarrow tables (float64, or int32 codes for categories) as parts beside ``manifest``.
+
+    The manifest comes last. ``write`` puts bytes into a file. Parts of that name from before are deleted.
+    """
+    import pyarrow.parquet as pq
+
+    for old in manifest.parent.glob(f"{manifest.name}.*.parquet"):
+        old.unlink()
+    parts = []
+    for number, table in enumerate(tables):
+        file = io.BytesIO()
+        pq.write_table(table, file)
+        content, path = file.getvalue(), manifest.with_name(f"{manifest.name}.{number:06d}.parquet")
+        write(path, content)
+        parts.append(
+            {"file": path.name, "rows": table.num_rows, "sha256": hashlib.sha256(content).hexdigest()}
+        )
+    facts = {"parted view": 1, "columns": [asdict(one) for one in columns], "parts": parts}
+    write(manifest, json.dumps(facts).encode())
+
+
+def open_parts(manifest: Path) -> PartedView:
+    """The view that ``write_parts`` wrote; no part is read."""
+    try:
+        facts = json.loads(manifest.read_bytes())
+        if facts["parted view"] != 1:
+            raise InvalidInputError(f"{str(manifest)!r} is of format {facts['parted view']!r}, expected 1")
+        columns = [PartColumn(one["name"], _categories(one["categories"])) for one in facts["columns"]]
+        beside = manifest.absolute().parent
+        parts = [ViewPart(one["rows"], str(beside / one["file"]), one["sha256"]) for one in facts["parts"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"the view in {str(manifest)!r} cannot be read: {error}") from error
+    return PartedView(columns, parts)
+
+
+def takes_parts(model: Any) -> bool:
+    """Whether a local model asks for a ``PartedView``: with ``takes_parts = True``, also inside wrappers."""
+    return bool(getattr(model, "takes_parts", False)) or (
+        hasattr(model, "estimator") and takes_parts(model.estimator)
+    )
+
+
+def in_parts(values: Floats32, columns: Sequence[PartColumn], part_rows: int = PART_ROWS) -> PartedView:
+    """A parted view of numbers in memory, codes for categories."""
+    starts = range(0, max(len(values), 1), part_rows)
+    parts = [
+        ViewPart(len(one), values=one) for one in (values[start : start + part_rows] for start in starts)
+    ]
+    return PartedView(columns, parts)
+
+
+def _categories(found: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if found is None else tuple(found)
