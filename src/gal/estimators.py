@@ -65,6 +65,15 @@ if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
 Floats = NDArray[np.float64]
 
 
+def _with_closing(ensemble: Ensemble, fitted: dict[str, Any]) -> Ensemble:
+    """The ensemble with its closing model, which files of 0.1 have among what was ``fitted``."""
+    before = fitted.pop("closing_", None)
+    if before is None:
+        return ensemble
+    own = (before.model, before.share, before.validation_loss)
+    return replace(ensemble, closing=Closing(*own, fitted["_loss"]))
+
+
 class _GAL(BaseEstimator):  # type: ignore[misc]
     """What both estimators share; the parameters are described in ``docs/ref-options.md``."""
 
@@ -287,10 +296,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
-        before = objects["fitted"].pop("closing_", None)  # where files of 0.1 have it
-        if before is not None:
-            own = (before.model, before.share, before.validation_loss)
-            ensemble = replace(ensemble, closing=Closing(*own, objects["fitted"]["_loss"]))
+        ensemble = _with_closing(ensemble, objects["fitted"])
         loaded = cls(**objects["parameters"])
         for name, value in {"_seconds": [], **objects["fitted"]}.items():
             setattr(loaded, name, value)

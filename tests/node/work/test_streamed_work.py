@@ -11,6 +11,7 @@ import pytest
 
 from gal.alignment import RowIds, secret_digest
 from gal.errors import AlignmentError, GALError, InvalidInputError, RefusedError
+from gal.models.parted import PartedView
 from gal.node.agreement.request_arrays import token_arrays
 from gal.node.config.configuration import read_configuration
 from gal.node.source import joining, streamed_reading
@@ -131,6 +132,34 @@ def test_a_lake_and_a_file_give_the_same_view(
         assert set(streamed["town"].cat.categories) == {"Aachen", "Bonn", "Ulm"}
     else:
         np.testing.assert_array_equal(streamed, view)
+
+
+@pytest.mark.parametrize("texts", [False, True], ids=["numbers", "texts"])
+def test_a_model_that_takes_parts_gets_them_from_either(
+    texts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gal.node.work.local_work.takes_parts", lambda _: True)
+    monkeypatch.setattr("gal.node.store.views.PART_ROWS", 70)
+    monkeypatch.setattr("gal.node.source.data.PART_ROWS", 70)
+    found = []
+    for source in ("file", "lake"):
+        folder = tmp_path / source / "version"
+        lab = work(tmp_path / source, source, frame(texts))
+        lab.begin(message("begin", ASKED), folder, "clinic", own=False)
+        view = load_view(folder / "view")
+        assert isinstance(view, PartedView)
+        codes = np.vstack([one.part.read() for one in view.parts()])
+        named = {
+            one.name: np.array([*(one.categories or ()), None], dtype=object)[
+                np.nan_to_num(column, nan=-1).astype(int)
+            ]
+            if one.categories is not None
+            else column
+            for one, column in zip(view.features, codes.T, strict=True)
+        }
+        found.append(pd.DataFrame(named))
+        assert len(list(folder.glob("view*"))) == 1 + -(-(len(ASKED) - 1) // 70)
+    pd.testing.assert_frame_equal(found[0], found[1])
 
 
 def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -> None:

@@ -133,7 +133,7 @@ class RequestChecks:
             self.disk(asked)
             self._count_beginning(asked)
             if terms.alignment == "psi" and not self._state.use_credit(*_exchanged(asked), _n_rows(asked)):
-                raise self._not_exchanged()
+                raise _not_exchanged(self._name)
 
     def disk(self, asked: IncomingRequest) -> None:
         """Whether more may be kept for this label holder: views, models and answers of all its tasks."""
@@ -155,12 +155,6 @@ class RequestChecks:
         """A beginning succeeded: it does not count as one that was refused."""
         if not asked.own:
             self._state.use_credit(f"begin {asked.peer}", self._today(), 1)
-
-    def _not_exchanged(self) -> RefusedError:
-        return RefusedError(
-            "alignment",
-            f"{self._name} speaks only of rows that a private set intersection has found: do one first",
-        )
 
     def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """A step of a private set intersection: before a version begins, or (charged
@@ -264,7 +258,7 @@ class RequestChecks:
         if self._state.spend_predictions(f"unknown {asked.peer}", self._today(), 0, limit) >= limit:
             raise self._limits.too_many_unknown()
         if agreed == "psi" and not self._state.use_credit(*_exchanged(asked), n_rows):
-            raise self._not_exchanged()
+            raise _not_exchanged(self._name)
         self.charge_rows(asked, n_rows)
 
     def predicted(self, asked: IncomingRequest, answer: Message) -> None:
@@ -282,7 +276,7 @@ class RequestChecks:
             self._state.spend_predictions(f"unknown {asked.peer}", self._today(), limit - before, limit)
             raise self._limits.too_many_unknown()
         if n_unknown and asked.message.fields["method"] == "psi":
-            raise self._not_exchanged()
+            raise _not_exchanged(self._name)
         if asked.message.fields["method"] != "psi":  # there, the exchange was counted
             self._count_small(asked, int(known.sum()))
 
@@ -293,6 +287,12 @@ class RequestChecks:
         limit = self._policy.small_predictions_per_day
         if self._state.spend_predictions(f"small {asked.peer}", self._today(), 1, limit) >= limit:
             raise self._limits.too_small()
+
+
+def _not_exchanged(name: str) -> RefusedError:
+    return RefusedError(
+        "alignment", f"{name} speaks only of rows that a private set intersection has found: do one first"
+    )
 
 
 def _check_arrays(
