@@ -11,7 +11,7 @@ EXTRAS ?= node
 # Modules are compiled after the installation, on all cores: a process that is shut in cannot keep what it compiles.
 # (A few files in packages are no Python of this version, and stay as they are.)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|sympy|networkx|pip|setuptools|mlflow|mypyc|_inductor)/' $(VENV)/lib src || true
 empty :=
 comma := ,
 GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
