@@ -24,6 +24,7 @@ from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.models.tabular import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
+from gal.privacy.leakage.predictions import PredictionsTell, told_columns, told_membership
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
 
@@ -35,6 +36,11 @@ PRETENDED = 4
 
 FEWEST = 20
 """Canaries, in a table that can spare them."""
+
+SMALLEST = 1e-12
+"""Probabilities are not taken to be smaller."""
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Rehearsal:
     """The same with the label holder's own columns only: nothing is sent."""
     leak: LeakReport
     """Of all seeds together."""
+    predictions: PredictionsTell
+    """What predictions tell whoever gets them; columns with the first seed."""
     label_holder: str
     organizations: Mapping[str, Sequence[str]]
     pretended: bool
@@ -90,6 +98,7 @@ class Rehearsal:
             "rows": self.rows,
             "seconds": self.seconds,
             "leak": self.leak.to_json(),
+            "predictions": self.predictions.to_json(),
         }
 
 
@@ -178,33 +187,54 @@ def rehearse_all(
     unprotected, alone = [], []
     for seed in seeds:
         say(f"without a mechanism, and alone (seed {seed})")
-        unprotected.append(_utility(stage, None, seed))
-        alone.append(_utility(replace(stage, organizations={stage.label_holder: stage.own}), None, seed))
+        unprotected.append(_learned(stage, None, seed))
+        alone.append(_learned(replace(stage, organizations={stage.label_holder: stage.own}), None, seed))
     found = []
     for name, privacy in mechanisms.items():
         utility, reports = [], []
         for place, seed in enumerate(seeds):
             say(f"{name or 'learning'} (seed {seed})")
-            utility.append(unprotected[place] if privacy is None else _utility(stage, privacy, seed))
+            utility.append(unprotected[place] if privacy is None else _learned(stage, privacy, seed))
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
-        scores = (tuple(utility), tuple(unprotected), tuple(alone))
-        found.append(_rehearsal(stage, name, scores, added_reports(reports), time.perf_counter() - started))
+        found.append(
+            _rehearsal(
+                stage,
+                name,
+                (utility, unprotected, alone),
+                (added_reports(reports), _told_by(stage, utility, seeds[0])),
+                time.perf_counter() - started,
+            )
+        )
         started = time.perf_counter()
     return found
 
 
+def _told_by(stage: Stage, models: Sequence[Learned], seed: int) -> PredictionsTell:
+    """What the predictions of these models tell: of membership all of them together, of columns the first."""
+    rng = np.random.default_rng([seed, 4])
+    errors = [np.concatenate(each) for each in zip(*(one.errors for one in models), strict=True)]
+    views = {name: stage.X.iloc[models[0].rows][list(own)] for name, own in stage.organizations.items()}
+    columns = told_columns(models[0].output, views, rng)
+    return PredictionsTell(told_membership(errors[0], errors[1], rng), tuple(columns))
+
+
 def _rehearsal(
-    stage: Stage, name: str, scores: tuple[tuple[float, ...], ...], leak: LeakReport, seconds: float
+    stage: Stage,
+    name: str,
+    models: tuple[Sequence[Learned], ...],
+    told: tuple[LeakReport, PredictionsTell],
+    seconds: float,
 ) -> Rehearsal:
-    utility, unprotected, alone = scores
+    utility, unprotected, alone = (tuple(one.score for one in each) for each in models)
     return Rehearsal(
         name=name,
         metric="accuracy" if stage.classes is not None else "r2",
         utility=utility,
         unprotected=unprotected,
         alone=alone,
-        leak=leak,
+        leak=told[0],
+        predictions=told[1],
         label_holder=stage.label_holder,
         organizations=stage.organizations,
         pretended=stage.pretended,
@@ -292,8 +322,22 @@ def _leak(stage: Stage, privacy: Any, seed: int) -> LeakReport:
     )
 
 
-def _utility(stage: Stage, privacy: Any, seed: int) -> float:
-    """The score on rows that were put aside; no canaries."""
+@dataclass(frozen=True)
+class Learned:
+    """A model of one seed, and what it says."""
+
+    score: float
+    """On rows that were put aside."""
+    errors: tuple[Floats, Floats]
+    """Of rows that were learned from, and of those put aside: log loss, or the distance of numbers."""
+    rows: NDArray[np.intp]
+    """Put aside."""
+    output: Floats
+    """What is predicted of them (m, K): probabilities, or numbers."""
+
+
+def _learned(stage: Stage, privacy: Any, seed: int) -> Learned:
+    """Learn, without canaries, and look at what is predicted."""
     train, test = _rows(stage, seed)
     options: Any = dict(stage.options)
     models = options.get("local_models")
@@ -307,7 +351,16 @@ def _utility(stage: Stage, privacy: Any, seed: int) -> float:
         **options,
     ).fit(stage.X.iloc[train], stage.y[train])
     metric = METRICS["accuracy" if stage.classes is not None else "r2"]
-    return metric.score(stage.y[test], np.asarray(model.predict(stage.X.iloc[test])))
+    said, errors = np.asarray(model.predict(stage.X.iloc[test])), []
+    for rows in (train, test):
+        if stage.classes is None:
+            output = np.asarray(model.predict(stage.X.iloc[rows]), dtype=np.float64).reshape(len(rows), -1)
+            errors.append(np.abs(output - stage.y[rows].reshape(len(rows), -1)).sum(axis=1))
+        else:
+            output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
+            right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
+            errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
+    return Learned(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:

@@ -78,8 +78,11 @@ def columns_from_answers(
     own: Floats,
     known: Mask,
     rng: np.random.Generator,
+    *,
+    by: str = "the label holder",
 ) -> list[Reconstruction]:
-    """How well the label holder finds each column of ``views`` in the ``answers`` (n, T, K) of who has it.
+    """How well the label holder, or who is called ``by`` here, finds each column of ``views`` in the
+    ``answers`` (n, T, K) of who has it.
 
     ``own`` (n, d) is what she has anyway: her columns and labels as numbers. ``known`` rows (n,), whose
     columns she knows, teach it.
@@ -88,7 +91,7 @@ def columns_from_answers(
     for name, view in views.items():
         if name in answers:
             said = np.nan_to_num(answers[name].reshape(len(own), -1))
-            found += _reconstructed([said], own, {name: view}, known, rng, "the label holder")
+            found += _reconstructed([said], own, {name: view}, known, rng, by)
     return found
 
 
