@@ -197,20 +197,14 @@ def rehearse_all(
             utility.append(unprotected[place] if privacy is None else _learned(stage, privacy, seed))
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
-        found.append(
-            _rehearsal(
-                stage,
-                name,
-                (utility, unprotected, alone),
-                (added_reports(reports), _told_by(stage, utility, seeds[0])),
-                time.perf_counter() - started,
-            )
-        )
+        told = added_reports(reports), _told_by(stage, utility, seeds[0])
+        models = (utility, unprotected, alone)
+        found.append(_rehearsal(stage, name, models, told, time.perf_counter() - started))
         started = time.perf_counter()
     return found
 
 
-def _told_by(stage: Stage, models: Sequence[Learned], seed: int) -> PredictionsTell:
+def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> PredictionsTell:
     """What the predictions of these models tell: of membership all of them together, of columns the first."""
     rng = np.random.default_rng([seed, 4])
     errors = [np.concatenate(each) for each in zip(*(one.errors for one in models), strict=True)]
@@ -222,7 +216,7 @@ def _told_by(stage: Stage, models: Sequence[Learned], seed: int) -> PredictionsT
 def _rehearsal(
     stage: Stage,
     name: str,
-    models: tuple[Sequence[Learned], ...],
+    models: tuple[Sequence[LearnedModel], ...],
     told: tuple[LeakReport, PredictionsTell],
     seconds: float,
 ) -> Rehearsal:
@@ -323,7 +317,7 @@ def _leak(stage: Stage, privacy: Any, seed: int) -> LeakReport:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedModel:
     """A model of one seed, and what it says."""
 
     score: float
@@ -336,7 +330,7 @@ class Learned:
     """What is predicted of them (m, K): probabilities, or numbers."""
 
 
-def _learned(stage: Stage, privacy: Any, seed: int) -> Learned:
+def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
     """Learn, without canaries, and look at what is predicted."""
     train, test = _rows(stage, seed)
     options: Any = dict(stage.options)
@@ -360,7 +354,7 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> Learned:
             output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
             right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
             errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
-    return Learned(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
+    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:

@@ -65,7 +65,7 @@ def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> 
         (['source = "mysql://me@host/db"', 'table = "t"'], "no kind of source is called mysql://.*driver"),
         (['source = "rows.csv"', 'table = "t"'], "table is for databases"),
         (['source = "rows.csv"', 'endpoint = "http://x"'], "endpoint is for object stores"),
-        (['source = "rows.xlsx"'], "saved as CSV"),
+        (['source = "rows.ods"'], "saved as .xlsx"),
         (['driver = "x"', 'table = "t"', 'driver_options = {"db.password" = "a"}'], "no place for secrets"),
     ],
 )
