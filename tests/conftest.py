@@ -40,6 +40,13 @@ def one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_lookups() -> None:
+    from quick_lookups import remember_lookups  # here: who hands out tests imports no scikit-learn
+
+    remember_lookups()
+
+
 STARTING = ("gal.node.admin.doctor", "gal.node.work.worker", "gal_bench.demo.processes")
 """Modules that start processes of Python; where a test knows of their room, they are imported."""
 
