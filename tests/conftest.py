@@ -69,6 +69,13 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
 
 
+@pytest.fixture
+def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two penalties and two parts for a private refit, where not how much it repairs is looked at."""
+    monkeypatch.setattr("gal.privacy.refit.PENALTIES", (10.0, 1.0))
+    monkeypatch.setattr("gal.privacy.refit.FOLDS", 2)
+
+
 @pytest.fixture(scope="module")
 def weak_attackers() -> Iterator[None]:
     """Few trees, folds and readings for attackers, where not how good these are is looked at."""
