@@ -41,6 +41,13 @@ def one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_lookups() -> None:
+    from quick_lookups import remember_lookups  # here: who hands out tests imports no scikit-learn
+
+    remember_lookups()
+
+
 STARTING = ("gal.node.admin.doctor", "gal.node.work.worker", "gal_bench.demo.processes")
 """Modules that start processes of Python; where a test knows of their room, they are imported."""
 
@@ -61,6 +68,13 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("RandomForestClassifier", "RandomForestRegressor"):
         monkeypatch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
+
+
+@pytest.fixture
+def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two penalties and two parts for a private refit, where not how much it repairs is looked at."""
+    monkeypatch.setattr("gal.privacy.refit.PENALTIES", (10.0, 1.0))
+    monkeypatch.setattr("gal.privacy.refit.FOLDS", 2)
 
 
 @pytest.fixture(scope="module")

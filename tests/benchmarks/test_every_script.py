@@ -38,6 +38,9 @@ SMALLEST = {
 }
 """By script: the arguments with which it has the least to do; _ stands for a blank within one of them."""
 
+FEWER: dict[str, dict[str, Any]] = {"privacy": {"EPSILONS": (1.0,), "ROUNDS": 2}}
+"""By script: constants that its arguments do not reach, where less shows as much."""
+
 NEEDS = {
     "camera_views": ["torch"],
     "deep_speed": ["torch"],
@@ -81,8 +84,13 @@ def test_every_script_is_here() -> None:
         ("sources", r"folder +beginning +\d+\.\d CPU-s"),
     ],
 )
-def test_it_runs(name: str, said: str, start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("weak_attackers")
+def test_it_runs(
+    name: str, said: str, start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = start(name)
+    for constant, value in FEWER.get(name, {}).items():
+        monkeypatch.setattr(script, constant, value)
     with forking(*([script] if name == "nodes" else [])):
         script.main()
     assert re.search(said, capsys.readouterr().out)

@@ -25,7 +25,7 @@ bank = { columns = ["income"], model = "ridge" }
 shop = { columns = ["basket", "age"], model = "ridge" }
 """
 
-pytestmark = pytest.mark.usefixtures("weak_attackers")
+pytestmark = pytest.mark.usefixtures("weak_attackers", "few_penalties")
 
 
 @pytest.fixture

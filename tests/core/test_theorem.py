@@ -60,7 +60,7 @@ def test_the_train_loss_never_rises(loss: str, weights: str, local: Any) -> None
     model = estimator(
         partition(X.shape[1], 8, seed=0),
         local_models=local,
-        rounds=15,
+        rounds=8,
         loss=loss.split()[0],
         weights=weights,
         **IN_SAMPLE,
@@ -96,14 +96,14 @@ def gaps_to_joint(seed: int, rounds: int, **options: Any) -> NDArray[np.float64]
 
 
 @pytest.mark.parametrize("weights", ["auto", "exact"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_linear_locals_converge_to_joint_least_squares(seed: int, weights: str) -> None:
     gaps = gaps_to_joint(seed, 200, weights=weights)
     assert gaps.min() > -1e-6  # nothing linear is better than the optimum
     assert gaps[-1] < 1e-3
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_bounded_rates_converge_too(seed: int) -> None:
     gaps = gaps_to_joint(seed, 200, line_search="bounded")
     assert (np.diff(gaps) <= 1e-9).all()

@@ -25,6 +25,14 @@ from gal.privacy.leakage.transcript import Transcript
 from gal.storage import load_ensemble, save_ensemble
 
 N, WIDTH = 2500, 3
+FEW = 1000
+"""Rows where not how much is heard is looked at, and the number of what is many is lowered."""
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
+    monkeypatch.setattr("gal.engine.task_making.SIGNS", 6)
 
 
 def views(parties: int, n: int = 2 * N, seed: int = 0) -> list[Any]:
@@ -100,9 +108,10 @@ def test_where_there_is_nothing_to_hear_nothing_is_followed() -> None:
     assert model.traffic_.trips <= plain.traffic_.trips + 3
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_off_and_the_paper_ask_nothing_more() -> None:
     """The paper's preset has the same bits and the same traffic with the option and without it."""
-    a, b = views(2, N)
+    a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
     found = []
     for signs in ("auto", "off"):
@@ -132,17 +141,17 @@ def test_small_tables_are_left_alone_and_what_cannot_be_is_said() -> None:
     assert asked.fit(X, y).ensemble_ is not None
 
 
-def xor_task(seed: int = 0, **options: Any) -> tuple[Any, dict[str, Organization], Any]:
-    a, b = views(2, N)
+def xor_task(n: int = FEW, **options: Any) -> tuple[Any, dict[str, Organization], Any]:
+    a, b = views(2, n)
     y = classes(4 * np.sign(a[:, 0] * b[:, 1]))
     members = {"a": Organization("a", a), "b": Organization("b", b)}
     chosen = Options(rounds=2, **options)
-    task = make_task(class_labels(y, chosen), list(members), chosen, label_holder="a", seed=seed)
+    task = make_task(class_labels(y, chosen), list(members), chosen, label_holder="a", seed=0)
     return task, members, y
 
 
 def test_what_is_sent_is_the_residual_times_signs_and_few_signs_are_few() -> None:
-    task, members, y = xor_task(interactions=4)
+    task, members, y = xor_task(N, interactions=4)
     seen: list[Any] = []
     with_model = drive_learning(task, members, InProcess(), on_message=lambda asked, _: seen.append(asked))
     assert with_model.crossing is not None
@@ -159,6 +168,7 @@ def test_what_is_sent_is_the_residual_times_signs_and_few_signs_are_few() -> Non
     assert np.abs(correlations).max() < 0.1  # random targets have no label in them
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_crossed_answers_are_of_models_that_did_not_see_the_row() -> None:
     task, members, _ = xor_task(interactions=4)
     residual = np.random.default_rng(0).normal(size=(len(task.rows.fit), 1)).astype(np.float32)
@@ -172,8 +182,9 @@ def test_crossed_answers_are_of_models_that_did_not_see_the_row() -> None:
         np.testing.assert_array_equal(values[rows], expected.astype(np.float32).reshape(-1, 1))
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
-    a, b, c = views(3, N)
+    a, b, c = views(3, FEW)
     y = classes(4 * np.sign(a[:, 0] * b[:, 1]))
 
     class Unwilling(Ridge):  # type: ignore[misc]
@@ -205,18 +216,20 @@ def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
     assert not any(one.target == "crossed" and "c" in one.organizations for one in seen)
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:
-    a, b = views(2, N)
+    a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]) + a[:, 2])
     model = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
     assert model.crossing_ is not None
     assert auc(model, X, y) > 0.9
-    some = np.arange(N) < 100
+    some = np.arange(FEW) < 100
     mixed = model.predict_proba(X, missing={"b": some})
     np.testing.assert_array_equal(mixed[~some], model.predict_proba(X)[~some])
     np.testing.assert_array_equal(mixed[some], model.predict_proba(X, missing="b")[some])
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
     task, members, _ = xor_task()
     ensemble = drive_learning(task, members, InProcess())
@@ -229,8 +242,9 @@ def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(gal.predict(again, list(members.values())).output, said)
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_explain_adds_up() -> None:
-    a, b = views(2, N)
+    a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
     model = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
     parts = model.explain(X[:50])
@@ -238,8 +252,9 @@ def test_explain_adds_up() -> None:
     np.testing.assert_allclose(parts.sum(axis=1), model.decision_function(X[:50]))
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_interrupted_it_keeps_the_rounds() -> None:
-    a, b = views(2, N)
+    a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(2 * np.sign(a[:, 0] * b[:, 1]) + a[:, 2])
 
     def end_in_the_crossing(asked: Any, _: Any) -> None:
@@ -252,6 +267,7 @@ def test_interrupted_it_keeps_the_rounds() -> None:
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_a_resumed_task_crosses_the_same() -> None:
     task, members, _ = xor_task()
     seen: list[Progress] = []

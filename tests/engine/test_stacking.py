@@ -26,6 +26,14 @@ from gal.storage import load_ensemble, read_archive, save_ensemble, write_archiv
 from gal.warnings import InterruptedWarning
 
 PARTS = {"left": [0, 1], "right": [2, 3]}
+FEW = 700
+"""Rows where not how much is heard is looked at, and the number of what is many is lowered."""
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
+    monkeypatch.setattr("gal.engine.task_making.SIGNS", 4)
 
 
 def regressor(parts: Any, **options: Any) -> GALRegressor:
@@ -106,8 +114,9 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
     assert not closes(AbsoluteError())
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_a_model_of_ones_own_closes() -> None:
-    X, y = crossed()
+    X, y = crossed(FEW)
     model = classifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
     assert isinstance(model.closing_, Closing)
     assert isinstance(model.closing_.model, HistGradientBoostingClassifier)
@@ -115,23 +124,26 @@ def test_a_model_of_ones_own_closes() -> None:
     assert (model.predict_proba(X) == again.predict_proba(X)).all()
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_explanations_still_add_up() -> None:
-    X, y = crossed()
+    X, y = crossed(FEW)
     model = regressor(PARTS, random_state=0).fit(X, y)
     parts = model.explain(X[:20])
     assert "closing model" in parts.columns
     assert parts.sum(axis=1).to_numpy() == pytest.approx(model.predict(X[:20]))
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    X, y = crossed()
+    X, y = crossed(FEW)
     model = regressor(PARTS, random_state=0).fit(X, y)
     model.save(tmp_path / "model.gal")
     assert (GALRegressor.load(tmp_path / "model.gal").predict(X) == model.predict(X)).all()
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
-    X, y = crossed(2100)
+    X, y = crossed(FEW)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
     ensemble = learn(y, members, rounds=2)
     save_ensemble(ensemble, tmp_path / "ensemble.gal")
@@ -140,9 +152,10 @@ def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
     assert predict(loaded, members).output.tobytes() == predict(ensemble, members).output.tobytes()
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_files_of_before_are_read(tmp_path: Path) -> None:
     """They have the closing model among what was fitted, not with the ensemble."""
-    X, y = crossed(2100)
+    X, y = crossed(FEW)
     model = regressor(PARTS, rounds=2, random_state=0).fit(X, y)
     expected, path = model.predict(X), tmp_path / "model.gal"
     model.save(path)
@@ -153,8 +166,9 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
     assert (GALRegressor.load(path).predict(X) == expected).all()
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_an_organization_may_be_missing() -> None:
-    X, y = crossed()
+    X, y = crossed(FEW)
     model = regressor(PARTS, random_state=0).fit(X, y)
     assert np.isfinite(model.predict(X, missing=["right"])).all()
 
@@ -262,8 +276,9 @@ def test_what_is_not_possible_is_said_before_the_first_round(
         regressor(PARTS, **options).fit(X, y)
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_a_classifier_must_tell_probabilities() -> None:
-    X, y = crossed(2500)
+    X, y = crossed(FEW)
     for wrong in (LinearSVC(), Ridge()):
         with pytest.raises(InvalidOptionError, match="predict_proba"):
             classifier(PARTS, closing=wrong).fit(X, y > 0)
@@ -276,15 +291,17 @@ class Broken(Ridge):  # type: ignore[misc]
         raise self.error
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_its_failure_says_whose_it_is() -> None:
-    X, y = crossed(2500)
+    X, y = crossed(FEW)
     Broken.error = ValueError("no thanks")
     with pytest.raises(LocalModelError, match="the closing model Broken failed: no thanks"):
         regressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_ctrl_c_while_it_is_fitted_keeps_the_rounds() -> None:
-    X, y = crossed(2500)
+    X, y = crossed(FEW)
     Broken.error = KeyboardInterrupt()
     with pytest.warns(InterruptedWarning, match="without a closing model"):
         model = regressor(PARTS, rounds=2, closing=Broken(), random_state=0).fit(X, y)
@@ -312,8 +329,9 @@ def test_in_parts_there_is_the_same() -> None:
     assert (predict(plain, [left, right]).output != found.output).any()
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_in_parts_who_cannot_be_asked_is_left_to_the_rounds() -> None:
-    X, y = crossed(2100)
+    X, y = crossed(FEW)
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
     views = {"left": X[:5, :2]}
     ensemble = learn(y, [left, right], rounds=2)
@@ -324,8 +342,9 @@ def test_in_parts_who_cannot_be_asked_is_left_to_the_rounds() -> None:
     np.testing.assert_array_equal(found.output, predict(plain, [left, right], views).output)
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
-    X, y = crossed(2100)
+    X, y = crossed(FEW)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
     noted: list[Progress] = []
     whole = learn(y, members, rounds=3, on_round=noted.append)
@@ -337,8 +356,9 @@ def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
         learn(y, members, rounds=3, progress=replace(noted[1], fitted=()))
 
 
+@pytest.mark.usefixtures("few_are_many")
 def test_cores_change_nothing() -> None:
-    X, y = crossed(2100)
+    X, y = crossed(FEW)
     one, two = (regressor(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
     assert isinstance(two.closing_, Closing)
     assert (

@@ -153,7 +153,8 @@ def test_scorers_that_do_not_suit(name: str, labels: list[object], said: str) ->
         metric_for(name, np.array(labels * 5))
 
 
-def test_a_simulation_with_a_scorer() -> None:
+def test_a_simulation_with_a_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.evaluate.simulation.RESAMPLES", 50)  # scikit-learn takes its time over each
     frame = table(60)
     frame["y"] = np.where(frame["y"] > 0, "yes", "no")
     found = simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, folds=2, metric="average_precision")

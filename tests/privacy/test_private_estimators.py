@@ -113,6 +113,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.usefixtures("few_penalties")
 def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
     options: dict[str, Any],
 ) -> None:
@@ -145,6 +146,7 @@ def test_numbers_too(kind: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"fitted": "out-of-fold"}, {"fitted": "held-out"}], ids=str)
 @pytest.mark.parametrize("estimator", [classifier, regressor])
+@pytest.mark.usefixtures("few_penalties")
 def test_two_label_vectors_with_the_same_releases_give_byte_identical_traffic(
     estimator: Any, options: dict[str, Any]
 ) -> None:
@@ -170,6 +172,7 @@ def test_without_a_mechanism_the_labels_do_show() -> None:
     assert heard[0] != heard[1]
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_the_first_residual_of_randomised_response_shows_the_noisy_copy_and_no_more() -> None:
     X, y = table()
     sent = Sent()
@@ -180,6 +183,7 @@ def test_the_first_residual_of_randomised_response_shows_the_noisy_copy_and_no_m
     assert 0.3 < np.mean(noisy == y) < 0.65
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_a_tasks_seed_does_not_fix_production_noise() -> None:
     pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
     X, y = table()
@@ -220,6 +224,7 @@ def test_residual_mechanisms_learn_at_a_generous_epsilon() -> None:
     assert model.score(X[300:], y[300:]) > 0.75
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_a_class_without_rows_is_known_all_the_same() -> None:
     X, y = table()
     model = classifier(RandomisedResponse(4.0, ["a", "b", "c", "never"], SeededNoise(1)))
@@ -231,6 +236,7 @@ def test_a_class_without_rows_is_known_all_the_same() -> None:
     assert "never" not in set(model.predict(X))
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_the_statement_names_the_cost_or_that_there_is_none() -> None:
     X, y = table()
     private = classifier(noisy_response(1.0)).fit(X, y)
@@ -255,6 +261,7 @@ def test_paper_mechanisms_change_what_is_sent_and_are_repeatable() -> None:
     assert sent[0].traffic[0] != sent[2].traffic[0]
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_saved_and_loaded_it_predicts_the_same(tmp_path: Any) -> None:
     X, y = table()
     model = classifier(RandomisedResponse(1.0, CLASSES, Fixed())).fit(X, y)
@@ -265,6 +272,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path: Any) -> None:
     assert str(loaded.privacy_) == str(model.privacy_)
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_parts_of_a_prediction_sum_to_it_and_missing_organizations_get_their_mean() -> None:
     X, y = table()
     model = classifier(noisy_response(1.0)).fit(X, y)
@@ -434,6 +442,7 @@ def crossed_under(privacy: Any, y: Values, X: Values) -> tuple[GALClassifier, li
     return model, sent.traffic
 
 
+@pytest.mark.usefixtures("few_penalties")
 def test_which_residuals_are_crossed_follows_from_the_noisy_copy_alone() -> None:
     """Other true labels, the same copy: the same signs, passes and requests, in prediction too."""
     X, y = together(1500)

