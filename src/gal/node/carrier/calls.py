@@ -109,6 +109,8 @@ class Call:
         if (answer.header.session, answer.header.number) != (self._session, self._number):
             raise LinkLostError(f"{self._name} answered another question than the one it was asked")
         self._incoming.put(answer.frames)
+        if answer.frames:  # before it is read, what it answers would still seem to be awaited
+            self._incoming.wait_until_read(self._pace.look)
         if answer.header.ended and answer.header.code:
             self._lost = RefusedError(answer.header.code, answer.header.why)
         return answer.header
@@ -158,8 +160,11 @@ class Calls:
         self._thread.join(5)
         with self._lock:
             calls = [one for one in self._open.values() if one is not None]
-        for one in calls:
-            one.stream.close()
+        closing = [threading.Thread(target=one.stream.close, daemon=True) for one in calls]
+        for one in closing:  # side by side: each may take seconds to say goodbye
+            one.start()
+        for one in closing:
+            one.join(5)
 
     def _watch(self) -> None:
         while not self._ending.wait(self._pace.look):

@@ -13,6 +13,9 @@ from gal.transport.stream import Outgoing
 AT_ONCE = 1 << 16
 """So many frames of a stream may wait here; a carrier takes whole messages along."""
 
+MOMENT = 0.02
+"""Seconds after which nothing more comes that could be taken along."""
+
 
 class Mailbox:
     """Frames in order; as an iterator it waits for each, until it is closed and empty."""
@@ -20,7 +23,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._frames: deque[bytes] = deque()
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._is_read_out = False
 
     @property
     def is_over(self) -> bool:
@@ -31,15 +34,24 @@ class Mailbox:
     def put(self, frames: Iterable[bytes]) -> None:
         """Add frames, all at once."""
         with self._changed:
+            before = len(self._frames)
             self._frames.extend(frames)
+            self._is_read_out = self._is_read_out and len(self._frames) == before
             self._changed.notify_all()
 
     def take(self, seconds: float) -> list[bytes]:
-        """All frames that are there, once there are any; none where time is up or it is closed."""
+        """All frames that are there, once there are any; none where time is up or it is closed.
+
+        What comes a moment after the first is waited for: requests of a step are posted one by one.
+        """
         until = time.monotonic() + seconds
         with self._changed:
             while not self._frames and not self._closed and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
+            n_frames = 0
+            while not self._closed and len(self._frames) > n_frames:
+                n_frames = len(self._frames)
+                self._changed.wait_for(lambda: self._closed, MOMENT)
             frames = list(self._frames)
             self._frames.clear()
             return frames
@@ -52,11 +64,19 @@ class Mailbox:
                 self._frames.clear()
             self._changed.notify_all()
 
+    def wait_until_read(self, seconds: float) -> None:
+        """Wait until who iterates has done with all that was put, and waits for more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_read_out or self._closed, seconds)
+
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
         with self._changed:
+            if not self._frames:
+                self._is_read_out = True
+                self._changed.notify_all()
             self._changed.wait_for(lambda: self._frames or self._closed)
             if not self._frames:
                 raise StopIteration
