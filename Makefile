@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser coverage lint site bench wheel clean
+.PHONY: demo install test test-all test-browser test-nvflare coverage lint site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -38,6 +38,13 @@ test-all: $(STAMP)
 test-browser: $(STAMP)
 	$(PIP) "playwright>=1.50"
 	GAL_BROWSER=1 $(BIN)/python -m pytest tests/browser $(NO_SKIPS)
+
+# NVFlare's own server and sites as processes on loopback, in an environment of their own: it brings Flask,
+# SQLAlchemy and others that nobody else here needs.
+test-nvflare: $(STAMP)
+	test -x $(VENV)-nvflare/bin/python || $(PYTHON) -m venv $(VENV)-nvflare
+	$(VENV)-nvflare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,nvflare]"
+	GAL_NVFLARE=1 $(VENV)-nvflare/bin/python -m pytest tests/nvflare $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
 coverage: $(STAMP)
