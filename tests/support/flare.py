@@ -67,6 +67,8 @@ class Flare:
             "HOME": str(self.root),
             "NVFLARE_POC_WORKSPACE": str(self.root / "poc"),
             "OMP_NUM_THREADS": "1",
+            # So long a job that is over waits for the word of a site that is dead; NVFlare's own are 900 s.
+            "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
             "PYTHONPATH": os.pathsep.join(
                 [
                     *os.environ.get("PYTHONPATH", "").split(os.pathsep),

@@ -62,7 +62,7 @@ def read_settings(local: Path, site: str | None) -> SiteSettings:
             f"{path} must have label_holder and either home or homes, as texts, and nothing else; it has "
             f"{', '.join(sorted(found)) or 'nothing'}"
         )
-    return SiteSettings(Path(own) if own is not None else Path(shared) / (site or holder), holder)
+    return SiteSettings(Path(own) if own is not None else Path(str(shared)) / (site or holder), holder)
 
 
 def prepare_site(
