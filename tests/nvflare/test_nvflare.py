@@ -143,7 +143,9 @@ def test_a_killed_site_is_a_missed_round_and_back_in_the_next_job(tmp_path: Path
             assert missed == [[], ["insurer"], ["insurer"]]
             network.allow("insurer")
             flare.start("insurer")
-            until(lambda: flare.is_there(session, "insurer"), "the killed site to be back")
+            # The server still counts it among those who are there: what it says itself is waited for.
+            registered = "Successfully registered"
+            until(lambda: flare.said("insurer").count(registered) == 2, "the killed site to be back")
             job = write_job(tmp_path / "predict", TASK, SITES, predict="all.csv")
             predicting = session.submit_job(str(job))
             assert flare.ended(session, predicting) == "FINISHED:COMPLETED", flare.said("server")[-3000:]
