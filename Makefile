@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser test-database test-cluster coverage lint lint-deploy site bench wheel clean
+.PHONY: demo install test test-all test-browser test-database test-cluster test-nvflare coverage lint lint-deploy site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -50,6 +50,13 @@ test-database: $(STAMP)
 # Fits on a Dask cluster of processes on this machine; some are killed.
 test-cluster: $(STAMP)
 	$(BIN)/python -m pytest tests/cluster -m cluster $(NO_SKIPS)
+
+# NVFlare's own server and sites as processes on loopback, in an environment of their own: it brings Flask,
+# SQLAlchemy and others that nobody else here needs.
+test-nvflare: $(STAMP)
+	test -x $(VENV)-nvflare/bin/python || $(PYTHON) -m venv $(VENV)-nvflare
+	$(VENV)-nvflare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,nvflare]"
+	GAL_NVFLARE=1 $(VENV)-nvflare/bin/python -m pytest tests/nvflare $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
 coverage: $(STAMP)

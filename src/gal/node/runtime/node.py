@@ -13,9 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from gal import __version__
-from gal.errors import IdentityError, NodeRunsError
+from gal.errors import IdentityError, LinkLostError, NodeRunsError
 from gal.node.assistant.links import Links
 from gal.node.assistant.service import Service
+from gal.node.carrier.called import Called
+from gal.node.carrier.calls import Calls, Pace
+from gal.node.carrier.carrier import Carrier
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
@@ -43,7 +46,8 @@ class Node:
     """An organization that runs; ``with Node(home) as node`` starts it and ends it.
 
     The port of a label holder is opened last. Who has more to prepare says
-    ``listens=False`` and calls ``listen``.
+    ``listens=False`` and calls ``listen``. Where a carrier connects the organizations, no port is opened and
+    nobody is dialed: a label holder asks over her ``carrier``, an organization is ``called``.
     """
 
     def __init__(
@@ -54,12 +58,16 @@ class Node:
         clock: Callable[[], datetime] = utc_now,
         dials: bool = True,
         listens: bool = True,
+        carrier: Carrier | None = None,
+        called: Called | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.home = home.absolute()
         self.configuration: NodeConfiguration = read_configuration(self.home)
         self.name = self.configuration.name
         self.log = open_log(self.home) if log is None else log
         self._clock, self._dials, self._listens = clock, dials, listens
+        self._carrier, self._called, self._pace = carrier, called, pace
         self.port: int | None = None
         self._stack = ExitStack()
         self.stopping = threading.Event()
@@ -145,12 +153,16 @@ class Node:
         if self._dials:
             self.links.start()
             stack.callback(self.links.close)
+        if self._called is not None:
+            stack.callback(self._called.close)
         if self._listens:
             self.listen()
 
     def listen(self) -> None:
         """Open the one port of a label holder, when all else is ready; say that the node has started."""
-        if self.configuration.listen is not None:
+        if self._carrier is not None:
+            self._call(self._carrier)
+        elif self.configuration.listen is not None and self._called is None:
             self.port = self._open_port(self.configuration.listen.bind)
         self.log.info(
             "started", organization=self.name, fingerprint=self.identity.fingerprint, port=self.port
@@ -170,6 +182,21 @@ class Node:
         )
         return self._stack.enter_context(listener).port
 
+    def _call(self, carrier: Carrier) -> None:
+        calls = Calls(
+            carrier,
+            self.identity,
+            self.cards,
+            on_stream=self.assistants.on_stream,
+            awaits=lambda name: any(one.organization == name for one in self.assistants.unanswered()),
+            on_refused=lambda peer, why: self.records.turned_away("", f"{peer}: {why}"),
+            largest=self.configuration.policy.largest_message,
+            software=SOFTWARE,
+            pace=self._pace,
+        )
+        calls.start()
+        self._stack.callback(calls.close)
+
     def _dropped(self, n_connections: int) -> None:
         self.log.warning("strangers dropped", connections=n_connections)
         self.records.metrics.strangers_dropped(n_connections)
@@ -179,6 +206,19 @@ class Node:
         if card is None:
             raise IdentityError(
                 f"there is no card of {peer} any more: gal cards add FILE, or gal forget its tasks"
+            )
+        if self._called is not None:
+            if peer != self._called.label_holder:
+                raise LinkLostError(
+                    f"this node is called by {self._called.label_holder} and dials nobody: {peer} cannot be "
+                    "reached from here (gal serve dials)"
+                )
+            return self._called.dial(
+                card,
+                self.identity,
+                cards=self.cards,
+                largest=self.configuration.policy.largest_message,
+                software=SOFTWARE,
             )
         return dial(
             card,

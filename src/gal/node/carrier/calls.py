@@ -1,0 +1,227 @@
+"""The label holder's side of a carrier: one stream to each organization that is present.
+
+A question takes along what waits to be sent, and its answer what came of it. While an answer is awaited, the
+organization keeps the question open for some seconds; who does not come back then is lost, and called again
+when it is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
+from gal.node.carrier.carrier import Carrier
+from gal.node.carrier.mailbox import AT_ONCE, Mailbox, collected
+from gal.node.carrier.parcels import Header, Parcel, parcel_of
+from gal.transport import CardFolder, Identity, Stream
+from gal.transport.handshake import welcome
+from gal.transport.stream import Outgoing
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often and how long is asked, in seconds."""
+
+    look: float = 0.5
+    """Between looks at who is present."""
+    idle: float = 2.0
+    """Between questions while nothing is awaited."""
+    hold: float = 20.0
+    """For which an organization keeps a question open while it computes."""
+    grace: float = 30.0
+    """For the way there and back, beyond that."""
+    hello: float = 20.0
+    """For an organization to say hello: one that has joined no task does not."""
+    again: float = 5.0
+    """After a call that came to nothing."""
+
+
+class Call:
+    """One session with one organization: a stream whose frames travel as parcels."""
+
+    def __init__(
+        self, name: str, carrier: Carrier, cards: CardFolder, awaits: Callable[[str], bool], pace: Pace
+    ) -> None:
+        self._name, self._carrier, self._awaits, self._pace = name, carrier, awaits, pace
+        self._session, self._number = uuid4().hex, 0
+        self._incoming = Mailbox()
+        self._lost: NodeError = LinkLostError(f"{name} ended the stream")
+        self._greeted = self._cancelled = False
+        self._outgoing = Outgoing(AT_ONCE)
+        card = cards.get(name)
+        if card is None:
+            raise IdentityError(f"there is no card of {name}: gal cards add FILE")
+        fingerprint = card.fingerprint
+        self.stream = Stream(
+            name,
+            fingerprint,
+            incoming=self._incoming,
+            outgoing=self._outgoing,
+            is_known=lambda: cards.is_known(name, fingerprint),
+            why_lost=lambda: self._lost,
+            cancel=self._cancel,
+        )
+        threading.Thread(target=self._carry, name=f"calling {name}", daemon=True).start()
+
+    def greeted(self) -> None:
+        """The greeting is over: from now on questions are kept open only for answers."""
+        self._greeted = True
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        self._incoming.close(drop=True)
+
+    def _carry(self) -> None:
+        waiting = collected(self._outgoing, self._name)
+        try:
+            while not self._cancelled and not waiting.is_over:
+                awaited = not self._greeted or self._awaits(self._name)
+                frames = waiting.take(0.0 if awaited else self._pace.idle)
+                hold = min(1.0, self._pace.hold) if not self._greeted else self._pace.hold
+                hold = hold if awaited or self._awaits(self._name) else 0.0
+                if self._ask(frames, hold).ended:
+                    break
+            else:
+                self._say_end()
+        except NodeError as error:
+            self._lost = error
+        except Exception as error:  # a carrier's own words: they end this stream, not the node
+            LOGGER.exception("the carrier failed for %s", self._name)
+            self._lost = LinkLostError(f"{self._name} cannot be asked: {error!s:.500}")
+        finally:
+            self._incoming.close()
+            self.stream.gone()
+
+    def _ask(self, frames: list[bytes], hold: float) -> Header:
+        if self._name not in self._carrier.present():
+            raise LinkLostError(f"{self._name} is not there any more")
+        self._number += 1
+        header = Header(session=self._session, number=self._number, hold=hold)
+        data = Parcel(header, frames).to_bytes()
+        answer = parcel_of(self._carrier.ask(self._name, data, hold + self._pace.grace))
+        if (answer.header.session, answer.header.number) != (self._session, self._number):
+            raise LinkLostError(f"{self._name} answered another question than the one it was asked")
+        self._incoming.put(answer.frames)
+        if answer.frames:  # before it is read, what it answers would still seem to be awaited
+            self._incoming.wait_until_read(self._pace.look)
+        if answer.header.ended and answer.header.code:
+            self._lost = RefusedError(answer.header.code, answer.header.why)
+        return answer.header
+
+    def _say_end(self) -> None:
+        """The organization need not wait for more, and hears why."""
+        refusal = self.stream.refusal
+        code, why = ("", "") if refusal is None else (refusal.code, str(refusal)[:2000])
+        header = Header(session=self._session, number=self._number + 1, ended=True, code=code, why=why)
+        if self._name in self._carrier.present():
+            self._carrier.ask(self._name, Parcel(header).to_bytes(), min(5.0, self._pace.grace))
+
+
+class Calls:
+    """All streams of a label holder over a carrier."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        identity: Identity,
+        cards: CardFolder,
+        *,
+        on_stream: Callable[[Stream], object],
+        awaits: Callable[[str], bool],
+        on_refused: Callable[[str, str], object],
+        largest: int,
+        software: str,
+        pace: Pace | None = None,
+    ) -> None:
+        """``on_stream`` serves a stream until it ends; ``awaits`` says whether somebody owes an answer."""
+        self._carrier, self._identity, self._cards = carrier, identity, cards
+        self._on_stream, self._awaits, self._on_refused = on_stream, awaits, on_refused
+        self._largest, self._software, self._pace = largest, software, pace or Pace()
+        self._lock = threading.Lock()
+        self._open: dict[str, Call | None] = {}
+        self._not_before: dict[str, float] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="calls", daemon=True)
+
+    def start(self) -> None:
+        """Call whoever is present, now and later."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all calls."""
+        self._ending.set()
+        self._thread.join(5)
+        with self._lock:
+            calls = [one for one in self._open.values() if one is not None]
+        closing = [threading.Thread(target=one.stream.close, daemon=True) for one in calls]
+        for one in closing:  # side by side: each may take seconds to say goodbye
+            one.start()
+        for one in closing:
+            one.join(5)
+
+    def _watch(self) -> None:
+        while not self._ending.wait(self._pace.look):
+            try:
+                self._look()
+            except Exception:  # of a carrier: the next look may find it well again
+                LOGGER.exception("looking for who is present failed")
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        for name in self._carrier.present():
+            with self._lock:
+                if (
+                    name in self._open
+                    or now < self._not_before.get(name, now)
+                    or self._cards.get(name) is None
+                ):
+                    continue
+                self._open[name] = None
+            threading.Thread(target=self._call, args=(name,), name=f"gal {name}", daemon=True).start()
+
+    def _call(self, name: str) -> None:
+        """The life of one call: greeting, then whatever the node does with its stream."""
+        try:
+            call = Call(name, self._carrier, self._cards, self._awaits, self._pace)
+            with self._lock:
+                self._open[name] = call
+            self._serve(call)
+        except NodeError as error:
+            LOGGER.info("no call to %s: %s", name, error)
+        finally:
+            with self._lock:
+                self._open.pop(name, None)
+                self._not_before[name] = time.monotonic() + self._pace.again
+
+    def _serve(self, call: Call) -> None:
+        stream = call.stream
+        try:
+            self._welcome(stream)
+            call.greeted()
+            self._on_stream(stream)
+        except LinkLostError as error:
+            LOGGER.debug("%s", error)
+        except RefusedError as error:
+            self._on_refused(stream.peer, str(error))
+            stream.refuse(error.code, str(error))
+        except Exception:
+            LOGGER.exception("the stream of %s failed", stream.peer)
+            stream.refuse("failed", f"{self._identity.name} failed to go on; its log says why")
+        finally:
+            stream.close()
+
+    def _welcome(self, stream: Stream) -> None:
+        timer = threading.Timer(self._pace.hello, stream.abandon)
+        timer.daemon = True
+        timer.start()
+        try:
+            welcome(stream, self._identity, software=self._software, largest=self._largest)
+        finally:
+            timer.cancel()

@@ -1,0 +1,1 @@
+"""Organizations that NVFlare connects: an executor at each site, a controller for the label holder."""

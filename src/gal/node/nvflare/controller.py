@@ -1,0 +1,129 @@
+"""The label holder's component: a controller that learns or predicts with the node of her home folder.
+
+NVFlare's server runs at the label holder. No port of a node is opened: all that is asked travels as tasks of
+the job.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from gal.errors import GALError, InvalidInputError
+from gal.node.carrier.calls import Pace
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.learning.gathering import Patience
+from gal.node.nvflare.carrier import NVFlareCarrier
+from gal.node.nvflare.settings import read_settings
+from gal.node.runtime.node import Node
+
+PACE = Pace(hold=5.0)
+"""A question is kept open for less long than between nodes: a site does one thing at a time, and is ended
+between two questions.
+"""
+ROWS, PREDICTIONS = "rows", "predictions"
+"""Folders of the home: files of rows that may be predicted, and where predictions are written to."""
+
+
+class LabelHolderController(Controller):  # type: ignore[misc]
+    """Learns ``task`` with the clients of the job, or predicts the rows of a file for it.
+
+    ``resume`` goes on with a learning that was interrupted. ``join``, ``deadline`` and ``quorum`` are those
+    of ``gal learn``: how long all are waited for, how long a round may take, and how many must answer (0:
+    more than half). ``predict`` names a file in the folder ``rows`` of her home: a job must not choose what
+    else of her machine is read.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        resume: bool = False,
+        join: float = 120.0,
+        deadline: float = 600.0,
+        quorum: int = 0,
+        predict: str = "",
+    ) -> None:
+        super().__init__()
+        self._task, self._resume, self._predict = task, resume, predict
+        self._patience = Patience(float(join), float(deadline), int(quorum))
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing: the node starts with the work."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing: the node has ended with the work."""
+
+    def process_result_of_unknown_task(
+        self,
+        client: Client,
+        task_name: str,
+        client_task_id: str,  # noqa: ARG002
+        result: Shareable,  # noqa: ARG002
+        fl_ctx: FLContext,
+    ) -> None:
+        """An answer that came too late: nobody waits for it."""
+        self.log_info(fl_ctx, f"{client.name} answered too late ({task_name})")
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Do the work; what goes wrong ends the job with a sentence."""
+        engine: Any = fl_ctx.get_engine()
+        try:
+            settings = read_settings(Path(engine.get_workspace().get_site_config_dir()), None)
+            carrier = NVFlareCarrier(self, engine)
+            with Node(settings.home, carrier=carrier, dials=False, pace=PACE) as node:
+                holder = LabelHolder(node)
+                try:
+                    self._work(holder, abort_signal, fl_ctx)
+                finally:
+                    holder.close()
+        except GALError as error:
+            self.system_panic(str(error), fl_ctx)
+
+    def _work(self, holder: LabelHolder, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        if self._predict:
+            self._predict_file(holder, fl_ctx)
+            return
+
+        def tell(event: Mapping[str, Any]) -> None:
+            self.log_info(fl_ctx, json.dumps(dict(event), default=str))
+
+        facts = holder.learn(
+            self._task,
+            resume=self._resume,
+            patience=self._patience,
+            on_event=tell,
+            stopping=_Aborted(abort_signal),
+        )
+        self.log_info(fl_ctx, f"learned {self._task}: {json.dumps(facts, default=str)[:2000]}")
+
+    def _predict_file(self, holder: LabelHolder, fl_ctx: FLContext) -> None:
+        home = holder.node.configuration.home
+        rows, out = home / ROWS / self._predict, home / PREDICTIONS / self._predict
+        if Path(self._predict).name != self._predict:
+            raise InvalidInputError(
+                f"predict must be the name of a file in {home / ROWS}, without folders, got {self._predict!r}"
+            )
+        out.parent.mkdir(exist_ok=True)
+        seconds, join = self._patience.deadline, self._patience.join
+        facts = holder.predict_file(self._task, rows, out, seconds=seconds, join=join)
+        self.log_info(fl_ctx, f"predicted {self._task}: {json.dumps(facts, default=str)[:2000]}")
+
+
+class _Aborted(threading.Event):
+    """Set as soon as NVFlare aborts the job."""
+
+    def __init__(self, signal: Signal) -> None:
+        super().__init__()
+        self._signal = signal
+
+    def is_set(self) -> bool:
+        return bool(self._signal.triggered) or super().is_set()

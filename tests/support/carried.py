@@ -1,0 +1,75 @@
+"""Nodes of this process that a carrier connects: no port, nobody is dialed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gal.node.carrier.called import Called
+from gal.node.carrier.calls import Pace
+from gal.node.carrier.memory import MemoryCarrier
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.holder.learning.gathering import Patience
+from gal.node.journal.logs import open_log
+from gal.node.runtime.node import Node
+from patience import LONGEST, patient
+from real_nodes import HOLDER, TASK, Network
+
+QUICK = Pace(look=0.02, idle=0.1, hold=patient(2.0), grace=patient(5.0), hello=patient(5.0), again=0.1)
+
+
+@contextmanager
+def site(carrier: MemoryCarrier, home: Path, name: str) -> Iterator[Node]:
+    """The node of an organization, asked over this carrier."""
+    called = Called(HOLDER)
+    with Node(home, called=called, log=open_log(home, "error")) as node:
+        carrier.connect(name, called.answer)
+        try:
+            yield node
+        finally:
+            carrier.disconnect(name)
+
+
+@dataclass
+class Holder:
+    """A label holder over a carrier, and what she was told."""
+
+    node: Node
+    work: LabelHolder
+    events: list[Mapping[str, Any]] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    after_round: Callable[[int], object] = lambda round: None
+    """Called with the number of each round, before the next one is asked for."""
+
+    def learn(self, **options: Any) -> dict[str, Any]:
+        patience = Patience(**{"deadline": LONGEST, "join": LONGEST} | options.pop("patience", {}))
+        return self.work.learn(
+            TASK, patience=patience, on_event=self._note, stopping=self.stopping, **options
+        )
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        self.events.append(event)
+        if event["event"] == "round":
+            self.after_round(event["round"])
+
+    def predict(self, network: Network) -> dict[str, Any]:
+        rows = network.root / f"{HOLDER}.csv"
+        return self.work.predict_file(TASK, rows, seconds=patient(20.0), join=patient(20.0))
+
+    def told(self, event: str) -> list[Mapping[str, Any]]:
+        return [one for one in self.events if one["event"] == event]
+
+
+@contextmanager
+def label_holder(carrier: MemoryCarrier, home: Path) -> Iterator[Holder]:
+    """The label holder's node; she asks over this carrier."""
+    with Node(home, carrier=carrier, pace=QUICK, dials=False, log=open_log(home, "error")) as node:
+        work = LabelHolder(node)
+        try:
+            yield Holder(node, work)
+        finally:
+            work.close()
