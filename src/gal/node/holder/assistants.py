@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -41,6 +41,8 @@ class Pending:
     """How often it was sent."""
     through: Stream | None = None
     """The stream on which it was sent, or waits to be."""
+    together: Sequence[threading.Event] = ()
+    """``done`` of all that are waited for together: nobody is woken up before the last of them."""
     done: threading.Event = field(default_factory=threading.Event)
     since: float = field(default_factory=time.time)
     """When it was asked, in seconds since 1970."""
@@ -130,6 +132,41 @@ class Assistants:
         self._send(stream, pending)  # sooner done than handed over, and nothing that could keep us waiting
         return pending
 
+    def post_together(self, requests: Mapping[str, Encoded]) -> dict[str, Pending]:
+        """Ask several organizations, as `post` does; who waits for the answers waits for all of them.
+
+        Small ones to whom nothing else is being sent are written down in one transaction.
+        """
+        pendings = {name: Pending(name, encoded) for name, encoded in requests.items()}
+        together = [pending.done for pending in pendings.values()]
+        at_once: dict[tuple[str, int], list[tuple[Stream, Pending]]] = {}
+        with self._changed:
+            for name, pending in pendings.items():
+                pending.together = together
+                self._pending[pending.key] = pending
+                stream, encoded = self._streams.get(name), pending.encoded
+                if stream is None or encoded.message.task not in self._joined.get(name, {}):
+                    continue
+                if encoded.data.size > SMALL or not stream.is_idle:
+                    self._hand_over(stream, pending)
+                    continue
+                pending.through = stream
+                at_once.setdefault((encoded.digest, stream.version), []).append((stream, pending))
+        for same in at_once.values():
+            self._send_together(same)
+        return pendings
+
+    def _send_together(self, same: Sequence[tuple[Stream, Pending]]) -> None:
+        """Send one message to several organizations, in the same version of the protocol."""
+        try:
+            sendings = self._records.written_down([stream for stream, _ in same], same[0][1].encoded)
+        except (NodeError, OSError) as error:
+            self._records.log.error("not sent", kind=same[0][1].encoded.message.kind, why=str(error))
+            self._fail([pending for _, pending in same], str(error))
+            return
+        for (stream, pending), send in zip(same, sendings, strict=True):
+            self._send(stream, pending, send)
+
     def give_up(self, pendings: Iterable[Pending]) -> None:
         """Ask no more, and take no late answers."""
         with self._changed:
@@ -142,12 +179,16 @@ class Assistants:
             pending.through = stream
             self._senders[stream].submit(self._send, stream, pending)
 
-    def _send(self, stream: Stream, pending: Pending) -> None:
+    def _send(self, stream: Stream, pending: Pending, send: Callable[[], None] | None = None) -> None:
+        """Send a request; ``send`` does it where it is on record already."""
         if pending.done.is_set():
             return
         try:
             pending.sent += 1
-            self._records.send(stream, pending.encoded)
+            if send is None:
+                self._records.send(stream, pending.encoded)
+            else:
+                send()
         except (LinkLostError, RefusedError) as error:  # it is asked again when it comes back
             self._records.log.info(
                 "not sent", peer=stream.peer, kind=pending.encoded.message.kind, why=str(error)
@@ -295,8 +336,8 @@ class Assistants:
             self._records.log.error("answer not kept", peer=stream.peer, kind=message.kind, why=str(error))
         finally:
             pending.done.set()
-            with self._changed:
-                self._changed.notify_all()
+            if all(done.is_set() for done in pending.together):
+                self.notify()
 
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
@@ -86,18 +89,23 @@ class Records:
         It is said in the protocol version that was agreed on.
         """
         encoded = in_version(encoded, stream.version)
-        message = encoded.message
-        self.audit.append(
-            "out",
-            message.kind,
-            peer=stream.peer,
-            task=message.task,
-            version=message.version,
-            round=int(message.fields.get("round") or 0),
-            shape=message.shape,
-            digest=encoded.digest,
-            n_bytes=encoded.data.size,
+        self.audit.append("out", encoded.message.kind, peer=stream.peer, **_facts_of(encoded))
+        self._hand_over(stream, encoded)
+
+    def written_down(self, streams: Sequence[Stream], encoded: Encoded) -> list[Callable[[], None]]:
+        """For each of these peers, what sends it the message: by then it is on record for all of them.
+
+        One transaction for all. They have agreed on one version of the protocol.
+        """
+        encoded = in_version(encoded, streams[0].version)
+        self.audit.append_each(
+            "out", encoded.message.kind, [one.peer for one in streams], **_facts_of(encoded)
         )
+        return [partial(self._hand_over, one, encoded) for one in streams]
+
+    def _hand_over(self, stream: Stream, encoded: Encoded) -> None:
+        """Send what is on record."""
+        message = encoded.message
         stream.send(encoded)
         self.metrics.message("out", stream.peer, message.kind, encoded.data.size)
         self.log.debug(
@@ -147,3 +155,16 @@ class Records:
         """Something that was done here, such as forgetting a task."""
         self.audit.append("own", what, task=task, note=note)
         self.log.info(what, task=task, note=note)
+
+
+def _facts_of(encoded: Encoded) -> dict[str, Any]:
+    """What the audit log keeps of a message besides its kind and peer."""
+    message = encoded.message
+    return {
+        "task": message.task,
+        "version": message.version,
+        "round": int(message.fields.get("round") or 0),
+        "shape": message.shape,
+        "digest": encoded.digest,
+        "n_bytes": encoded.data.size,
+    }
