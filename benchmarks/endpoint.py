@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nodes import OTHERS, OWN, TASK, Network, Scene, serving, table
 
 from gal.node.web.token import FILE as TOKEN_FILE
+from nodes import OTHERS, OWN, TASK, Network, Scene, serving, table
 
 TICKS = os.sysconf("SC_CLK_TCK")
 STARTING = 120.0

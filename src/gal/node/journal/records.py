@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
+from gal.errors import NodeError
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
@@ -92,16 +92,27 @@ class Records:
         self.audit.append("out", encoded.message.kind, peer=stream.peer, **_facts_of(encoded))
         self._hand_over(stream, encoded)
 
-    def written_down(self, streams: Sequence[Stream], encoded: Encoded) -> list[Callable[[], None]]:
-        """For each of these peers, what sends it the message: by then it is on record for all of them.
+    def send_each(self, streams: Sequence[Stream], encoded: Encoded) -> list[NodeError | OSError | None]:
+        """Send a message to several peers who speak one version of the protocol; by peer, what went wrong.
 
-        One transaction for all. They have agreed on one version of the protocol.
+        It is on record for all of them, in one transaction, before it leaves for the first.
         """
         encoded = in_version(encoded, streams[0].version)
-        self.audit.append_each(
-            "out", encoded.message.kind, [one.peer for one in streams], **_facts_of(encoded)
-        )
-        return [partial(self._hand_over, one, encoded) for one in streams]
+        peers, kind = [stream.peer for stream in streams], encoded.message.kind
+        try:
+            self.audit.append_each("out", kind, peers, **_facts_of(encoded))
+        except (NodeError, OSError) as error:
+            self.log.error("not sent", kind=kind, why=str(error))
+            return [error] * len(streams)
+        problems: list[NodeError | OSError | None] = []
+        for stream in streams:
+            try:
+                self._hand_over(stream, encoded)
+                problems.append(None)
+            except (NodeError, OSError) as error:
+                self.log.info("not sent", peer=stream.peer, kind=kind, why=str(error))
+                problems.append(error)
+        return problems
 
     def _hand_over(self, stream: Stream, encoded: Encoded) -> None:
         """Send what is on record."""

@@ -172,7 +172,7 @@ class AuditLog:
     def append_each(
         self, direction: Direction, kind: str, peers: Sequence[str], **about: Any
     ) -> list[AuditEntry]:
-        """Add the same for each of these peers, as `append` does, in one transaction: all of it or nothing."""
+        """Add the same for each of these peers, as `append` does, all in one transaction."""
         return self._append_all([(direction, _about(kind, peer, **about)) for peer in peers])
 
     def _append_all(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
