@@ -217,9 +217,9 @@ class Link:
                 )
                 return
             self._records.send(stream, encoded)
-            self._records.metrics.answered(self.peer)
             if message.kind == "predict":
                 self._quick = time.monotonic() - begun < QUICK
+            self._records.metrics.answered(self.peer)
         except (NodeError, OSError) as error:  # it will be asked again on the next stream
             self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
             stream.close()
