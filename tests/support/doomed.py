@@ -195,6 +195,7 @@ def before_record(doom: Doom, role: str) -> None:
     from gal.node.journal.records import Records
 
     around(Records, "send", lambda *_: doom.strike(), None)
+    around(Records, "send_each", lambda *_: doom.strike(), None)
 
 
 def after_record(doom: Doom, role: str) -> None:

@@ -14,6 +14,8 @@ from gal.errors import AlignmentError
 Kind = Literal["integer", "text"]
 EXACT = 2**53
 """Whole numbers up to here are exact as floats; larger ones may be another id than was meant."""
+FEW = 100
+"""So many ids are compared without pandas, which takes longer for a row or two than all else of a request."""
 OTHERS = 'use a column of whole numbers or text, or make it text: row_id_type = "text"'
 """What to do about a column whose type cannot name rows."""
 
@@ -200,6 +202,8 @@ def _encodable(values: NDArray[Any], whose: str) -> NDArray[Any]:
 
 
 def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
+    if len(values) <= FEW and len(set(values.tolist())) == len(values):
+        return
     import pandas as pd
 
     again = np.asarray(pd.Series(values, dtype=values.dtype, copy=False).duplicated())

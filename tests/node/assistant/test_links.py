@@ -11,11 +11,13 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from threading import Event
+from threading import Event, Semaphore, current_thread
 
 from gal.errors import LinkLostError
+from gal.node.assistant import links
 from gal.node.assistant.links import Link
 from gal.node.journal.logs import open_log
+from gal.protocol import Message
 from patience import patient
 
 
@@ -74,3 +76,55 @@ def test_a_link_that_breaks_is_one() -> None:
     said = said_of("the network broke")
     assert "link lost" in said
     assert "no link" in said
+
+
+class Asking:
+    """A stream on which predictions are asked for, each after the one before was answered."""
+
+    software, version, peer = "gal-learn", 2, "clinic"
+
+    def __init__(self, n: int) -> None:
+        self._left, self.answered = n, Semaphore(1)
+        self.done = Event()
+
+    def receive(self) -> Any:
+        assert self.answered.acquire(timeout=patient(30))
+        if self._left == 0:
+            self.done.set()
+            raise LinkLostError("clinic closed the stream")
+        self._left -= 1
+        return SimpleNamespace(message=Message("predict", "0" * 32, 1), data=b"", digest="", n_bytes=500)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("seconds", "beside"), [(1e6, [True, False, False]), (0.0, [True, True, True])])
+def test_only_predictions_that_are_quick_are_answered_where_they_are_received(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, beside: list[bool]
+) -> None:
+    """Another one must not wait for a slow one, nor a fit."""
+    monkeypatch.setattr(links, "QUICK", seconds)
+    stream, threads = Asking(3), list[str]()
+    metrics = SimpleNamespace(
+        connected=lambda peer, there: None, answered=lambda peer: stream.answered.release()
+    )
+    records = SimpleNamespace(
+        log=open_log(None, to=io.StringIO()),
+        metrics=metrics,
+        quotas=SimpleNamespace(why_spent=lambda peer: None),
+        send=lambda stream, one: None,
+        is_limited=lambda peer: None,
+        entered=lambda peer, received: 0.0,
+    )
+    service = SimpleNamespace(
+        configuration=SimpleNamespace(policy=SimpleNamespace(largest_message=1000)),
+        state=SimpleNamespace(tasks=lambda role: []),
+        worker=lambda do: ({"moving": False}, b""),
+        answer=lambda asked: threads.append(current_thread().name),
+    )
+    made: Callable[..., Any] = Link
+    link = made("clinic", service, records, lambda peer: stream)
+    assert stream.done.wait(patient(30))
+    link.close()
+    assert [name != "link clinic" for name in threads] == beside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,15 @@ class Overheard:
 
     def __init__(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: list[list[int]] = []
-        post = network.nodes["clinic"].assistants.post
+        post = network.nodes["clinic"].assistants.post_together
 
-        def noting(name: str, encoded: Any, *more: Any) -> Any:
-            if encoded.message.kind == "predict":
-                self.sent.append(encoded.message.arrays["integers"].tolist())
-            return post(name, encoded, *more)
+        def noting(requests: Mapping[str, Any], *more: Any) -> Any:
+            for encoded in requests.values():
+                if encoded.message.kind == "predict":
+                    self.sent.append(encoded.message.arrays["integers"].tolist())
+            return post(requests, *more)
 
-        monkeypatch.setattr(network.nodes["clinic"].assistants, "post", noting)
+        monkeypatch.setattr(network.nodes["clinic"].assistants, "post_together", noting)
 
 
 def test_the_order_of_the_file_stays_here(

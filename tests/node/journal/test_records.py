@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,28 @@ def test_what_cannot_be_written_down_does_not_leave(
     with pytest.raises(NodeError, match="full"):
         records.send(stream, FIT)
     assert stream.sent == []
+
+
+def test_what_leaves_for_several_is_written_down_for_all_before(records: Records) -> None:
+    streams: Any = [FakeStream(records.audit, fails=fails) for fails in (False, True, False)]
+    problems = records.send_each(streams, FIT)
+    assert [type(one) for one in problems] == [type(None), LinkLostError, type(None)]
+    assert [[before for _, before in one.sent] for one in streams] == [[3], [], [3]]
+    assert [one.digest for one in records.audit.entries()] == [FIT.digest] * 3
+    assert records.audit.verify().n == 3
+
+
+def test_what_cannot_be_written_down_leaves_for_nobody(records: Records) -> None:
+    streams: Any = [FakeStream(records.audit), FakeStream(records.audit)]
+    with sqlite3.connect(records.audit.path) as db:
+        db.execute(
+            "create trigger full before insert on audit when new.seq = 2 "
+            "begin select raise(abort, 'full'); end"
+        )
+    problems = records.send_each(streams, FIT)
+    assert all(isinstance(one, NodeError) for one in problems)
+    assert [one.sent for one in streams] == [[], []]
+    assert records.audit.entries() == []  # all, or nothing
 
 
 def test_what_enters(records: Records) -> None:

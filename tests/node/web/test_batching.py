@@ -15,6 +15,7 @@ pytest.importorskip("duckdb")
 from gal.alignment import RowIds
 from gal.errors import TaskError
 from gal.node.holder.predicting import NodePrediction
+from gal.node.web import batching
 from gal.node.web.batching import SharedExchanges, merged
 from patience import patient
 
@@ -49,6 +50,35 @@ def test_what_comes_while_others_are_under_way_goes_together() -> None:
     assert [one.output[:, 0].tolist() for one in found] == [[20, 50], [50, 30]]
     assert [one.unknown for one in found] == [{"lab": 1}, {"lab": 2}]
     assert asked == [[1], [2, 5, 3]]
+    exchanges.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(1e6, [[1], [2, 3]]), (0.0, [[1], [2], [3]])], ids=["quick", "held-up"]
+)
+def test_another_exchange_begins_only_beside_one_that_is_held_up(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[list[int]]
+) -> None:
+    monkeypatch.setattr(batching, "LEAST_SHARED", seconds)
+    monkeypatch.setattr(batching, "MOST_SHARED", seconds)
+    free, begun, asked = threading.Event(), threading.Semaphore(0), list[list[int]]()
+
+    def exchange(ids: RowIds) -> NodePrediction:
+        asked.append(ids.values.tolist())
+        begun.release()
+        assert free.wait(patient(30))
+        return predicted(ids)
+
+    exchanges = SharedExchanges(exchange, lanes=3)
+    found = [exchanges.ask(of(1))]
+    assert begun.acquire(timeout=patient(30))
+    for one in (2, 3):
+        found.append(exchanges.ask(of(one)))
+        if seconds == 0:  # it does not wait for the first
+            assert begun.acquire(timeout=patient(30))
+    free.set()
+    assert [one.result(patient(30)).output[0, 0] for one in found] == [10, 20, 30]
+    assert asked == expected
     exchanges.close()
 
 

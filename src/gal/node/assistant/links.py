@@ -31,6 +31,11 @@ SOONEST, LATEST = 0.2, 10.0
 BESIDE = frozenset({"predict", "blind"})
 """Requests that do not wait for a fit."""
 
+SMALL, QUICK = 1 << 14, 0.05
+"""A prediction of so few bytes is answered where it is received, while such answers take no longer than so
+many seconds: another thread would only have to be woken up for it.
+"""
+
 APIECE = 10_000
 """Bytes that a waiting request takes besides its own."""
 
@@ -70,7 +75,7 @@ class Link:
         self._announced: tuple[tuple[str, str], ...] = ()
         self._announcing = threading.Lock()
         self._waiting = WaitingBytes(service.configuration.policy.largest_message)
-        self._heard = self._replaced = self._parted = False
+        self._heard = self._replaced = self._parted = self._quick = False
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
         self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
@@ -174,6 +179,10 @@ class Link:
                 "told", peer=self.peer, code=message.fields["code"], why=message.fields["message"]
             )
             return
+        if message.kind == "predict" and self._quick and received.n_bytes <= SMALL:
+            self._answer(stream, received)
+            self._ending.wait(pause)
+            return
         pool = beside if message.kind in BESIDE else fits
         # Not read on meanwhile: a label holder who asks without end must not fill our memory.
         size = received.n_bytes + APIECE
@@ -200,7 +209,7 @@ class Link:
             self._answer_or_refuse(stream, received, failed)
 
     def _answer_or_refuse(self, stream: Stream, received: Received, failed: Callable[[str], None]) -> None:
-        message = received.message
+        message, begun = received.message, time.monotonic()
         try:
             try:
                 encoded = self._service.answer(
@@ -218,6 +227,8 @@ class Link:
                 self._refuse(stream, message, received.digest, failure)
                 return
             self._records.send(stream, encoded)
+            if message.kind == "predict":
+                self._quick = time.monotonic() - begun < QUICK
             self._records.metrics.answered(self.peer)
         except (NodeError, OSError) as error:  # it will be asked again on the next stream
             self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))

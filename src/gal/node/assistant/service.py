@@ -154,14 +154,8 @@ class Service:
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
         wanted = set(asked.message.fields["rounds"])
-        found = self.state.answers(
-            task.id, asked.message.version, "track = ? AND part = -1", (asked.message.fields["track"],)
-        )
-        return [
-            (one.model, one.model_digest)
-            for one in found
-            if one.round in wanted and one.model is not None and one.model_digest is not None
-        ]
+        found = self.state.models(task.id, asked.message.version, asked.message.fields["track"])
+        return [(file, digest) for round, file, digest in found if round in wanted]
 
     def _revisit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, "begun")

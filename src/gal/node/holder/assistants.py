@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +24,10 @@ SMALL = 1 << 16
 
 ANSWERS = frozenset(ANSWER_KINDS)
 
+OnAnswer = Callable[[Received], None]
+Requests = Mapping[str, Encoded]
+"""By organization: what it is asked."""
+
 
 @dataclass(eq=False)
 class Pending:
@@ -32,7 +36,7 @@ class Pending:
     organization: str
     encoded: Encoded
     answer: Received | None = None
-    on_answer: Callable[[Received], None] | None = None
+    on_answer: OnAnswer | None = None
     """Called with the answer before it counts, in the thread of the stream; what it
     raises is the answer's problem.
     """
@@ -41,6 +45,8 @@ class Pending:
     """How often it was sent."""
     through: Stream | None = None
     """The stream on which it was sent, or waits to be."""
+    together: Sequence[threading.Event] = ()
+    """``done`` of all that are waited for together: nobody is woken up before the last of them."""
     done: threading.Event = field(default_factory=threading.Event)
     since: float = field(default_factory=time.time)
     """When it was asked, in seconds since 1970."""
@@ -63,14 +69,11 @@ class Assistants:
         self._pending: dict[tuple[str, str, int, str], Pending] = {}
         # A thread for each stream: who does not read what it is sent keeps nobody else waiting.
         self._senders: dict[Stream, ThreadPoolExecutor] = {}
-        self._since = time.monotonic()
-        self._last_there: dict[str, float] = {}
+        self._since, self._last_there = time.monotonic(), dict[str, float]()
 
     def close(self) -> None:
         """Send nothing more."""
-        with self._changed:
-            senders = [*self._senders.values()]
-        for sender in senders:
+        for sender in list(self._senders.values()):
             sender.shutdown(wait=False, cancel_futures=True)
 
     # Who is there
@@ -113,22 +116,30 @@ class Assistants:
 
     # Asking
 
-    def post(
-        self, organization: str, encoded: Encoded, on_answer: Callable[[Received], None] | None = None
-    ) -> Pending:
+    def post(self, organization: str, encoded: Encoded, on_answer: OnAnswer | None = None) -> Pending:
         """Ask an organization: now, or as soon as it is there."""
-        pending = Pending(organization, encoded, on_answer=on_answer)
+        return self.post_together({organization: encoded}, on_answer)[organization]
+
+    def post_together(self, requests: Requests, on_answer: OnAnswer | None = None) -> dict[str, Pending]:
+        """Ask several organizations, of whom one waits for all answers."""
+        pendings = {name: Pending(name, one, on_answer=on_answer) for name, one in requests.items()}
+        together = [pending.done for pending in pendings.values()]
+        at_once: dict[tuple[str, int], list[tuple[Stream, Pending]]] = {}
         with self._changed:
-            self._pending[pending.key] = pending
-            stream = self._streams.get(organization)
-            if stream is None or encoded.message.task not in self._joined.get(organization, {}):
-                return pending
-            if encoded.data.size > SMALL or not stream.is_idle:
-                self._hand_over(stream, pending)
-                return pending
-            pending.through = stream
-        self._send(stream, pending)  # sooner done than handed over, and nothing that could keep us waiting
-        return pending
+            for name, pending in pendings.items():
+                pending.together = together
+                self._pending[pending.key] = pending
+                stream, encoded = self._streams.get(name), pending.encoded
+                if stream is None or encoded.message.task not in self._joined.get(name, {}):
+                    continue
+                if encoded.data.size > SMALL or not stream.is_idle:
+                    self._hand_over(stream, pending)
+                    continue
+                pending.through = stream
+                at_once.setdefault((encoded.digest, stream.version), []).append((stream, pending))
+        for same in at_once.values():
+            self._send(same)  # sooner done than handed over, and nothing that could keep us waiting
+        return pendings
 
     def give_up(self, pendings: Iterable[Pending]) -> None:
         """Ask no more, and take no late answers."""
@@ -140,22 +151,20 @@ class Assistants:
         """Have a request sent; once on a stream, however often the peer joins. Holds the lock."""
         if pending.through is not stream:
             pending.through = stream
-            self._senders[stream].submit(self._send, stream, pending)
+            self._senders[stream].submit(self._send, [(stream, pending)])
 
-    def _send(self, stream: Stream, pending: Pending) -> None:
-        if pending.done.is_set():
-            return
-        try:
+    def _send(self, same: Sequence[tuple[Stream, Pending]]) -> None:
+        """Send one message to these organizations, who speak the same version of the protocol."""
+        same = [(stream, pending) for stream, pending in same if not pending.done.is_set()]
+        for _, pending in same:
             pending.sent += 1
-            self._records.send(stream, pending.encoded)
-        except (LinkLostError, RefusedError) as error:  # it is asked again when it comes back
-            self._records.log.info(
-                "not sent", peer=stream.peer, kind=pending.encoded.message.kind, why=str(error)
-            )
-            stream.close()
-        except (NodeError, OSError) as error:  # here, and not there: the audit log cannot be written
-            self._records.log.error("not sent", kind=pending.encoded.message.kind, why=str(error))
-            self._fail([pending], str(error))
+        streams = [stream for stream, _ in same]
+        problems = self._records.send_each(streams, same[0][1].encoded) if same else []
+        for (stream, pending), error in zip(same, problems, strict=True):
+            if isinstance(error, LinkLostError | RefusedError):  # it is asked again when it comes back
+                stream.close()
+            elif error is not None:  # here, and not there: the audit log cannot be written
+                self._fail([pending], str(error))
 
     def unanswered(self) -> list[Pending]:
         """Requests whose answers are waited for."""
@@ -233,9 +242,8 @@ class Assistants:
     def _join(self, stream: Stream, message: Message) -> None:
         """Which tasks the organization takes part in: those that it was invited to, under their terms."""
         joined, refused = _checked_tasks(self._state, stream.peer, message)
-        for code, reasons in refused.items():  # one answer for each reason, however many tasks it names
-            more = "" if len(reasons) == 1 else f" (and so for {len(reasons) - 1} more tasks)"
-            self._refuse(stream, message, code, reasons[0] + more)
+        for code, why in refused.items():  # one answer for each reason, however many tasks it names
+            self._refuse(stream, message, code, why)
         with self._changed:
             if self._streams.get(stream.peer) is not stream:
                 return
@@ -278,25 +286,24 @@ class Assistants:
 
     def _fail_open(self, stream: Stream, received: Received) -> None:
         """An organization could not take what it was sent (too large a message), and cannot say which."""
-        with self._changed:
-            open_ones = [one for one in self._pending.values() if one.through is stream]
+        open_ones = [one for one in self.unanswered() if one.through is stream]
         self.give_up(open_ones)
         for pending in open_ones:
             self._settle(pending, stream, received)
 
     def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
-        message = received.message
         try:
             if pending.on_answer is not None:
                 pending.on_answer(received)
             pending.answer = received
         except NodeError as error:
             pending.problem = str(error)
-            self._records.log.error("answer not kept", peer=stream.peer, kind=message.kind, why=str(error))
+            kind = received.message.kind
+            self._records.log.error("answer not kept", peer=stream.peer, kind=kind, why=str(error))
         finally:
             pending.done.set()
-            with self._changed:
-                self._changed.notify_all()
+            if all(done.is_set() for done in pending.together):
+                self.notify()
 
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
@@ -308,7 +315,7 @@ def _refusal(message: Message, code: str, why: str) -> Encoded:
     return prepare(Message("refusal", message.task, message.version, message.request, fields))
 
 
-def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, list[str]]]:
+def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, str]]:
     """The tasks that an organization joins, and whether its model moves; by code, why not others."""
     joined: dict[str, bool] = {}
     refused: dict[str, list[str]] = {}
@@ -326,7 +333,10 @@ def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str,
             refused.setdefault("left", []).append(why)
         else:
             joined[task.id] = one["moving"]
-    return joined, refused
+    more = {
+        code: f" (and so for {len(all_of) - 1} more tasks)" for code, all_of in refused.items() if all_of[1:]
+    }
+    return joined, {code: all_of[0] + more.get(code, "") for code, all_of in refused.items()}
 
 
 def _printable(received: Received) -> Received:

@@ -283,7 +283,7 @@ class Predictor:
         askings: Mapping[str, Asking | Exception],
         replies: dict[str, Any],
     ) -> dict[str, Pending]:
-        pendings: dict[str, Pending] = {}
+        requests: dict[str, Encoded] = {}
         prepared: dict[int, Encoded] = {}
         for name, asking in askings.items():
             if isinstance(asking, Exception):
@@ -291,8 +291,8 @@ class Predictor:
                 continue
             if id(asking) not in prepared:  # most are asked the same
                 prepared[id(asking)] = self._message(record, version, request, ids, asking)
-            pendings[name] = self._assistants.post(name, prepared[id(asking)])
-        return pendings
+            requests[name] = prepared[id(asking)]
+        return self._assistants.post_together(requests)
 
     def _asking(
         self, record: TaskRecord, version: int, name: str, ids: RowIds, everything: Asking, seconds: float

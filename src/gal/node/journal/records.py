@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from gal.errors import NodeError
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
@@ -88,18 +91,34 @@ class Records:
         It is said in the protocol version that was agreed on.
         """
         encoded = in_version(encoded, stream.version)
+        self.audit.append("out", encoded.message.kind, peer=stream.peer, **_facts_of(encoded))
+        self._hand_over(stream, encoded)
+
+    def send_each(self, streams: Sequence[Stream], encoded: Encoded) -> list[NodeError | OSError | None]:
+        """Send a message to several peers who speak one version of the protocol; by peer, what went wrong.
+
+        It is on record for all of them, in one transaction, before it leaves for the first.
+        """
+        encoded = in_version(encoded, streams[0].version)
+        peers, kind = [stream.peer for stream in streams], encoded.message.kind
+        try:
+            self.audit.append_each("out", kind, peers, **_facts_of(encoded))
+        except (NodeError, OSError) as error:
+            self.log.error("not sent", kind=kind, why=str(error))
+            return [error] * len(streams)
+        problems: list[NodeError | OSError | None] = []
+        for stream in streams:
+            try:
+                self._hand_over(stream, encoded)
+                problems.append(None)
+            except (NodeError, OSError) as error:
+                self.log.info("not sent", peer=stream.peer, kind=kind, why=str(error))
+                problems.append(error)
+        return problems
+
+    def _hand_over(self, stream: Stream, encoded: Encoded) -> None:
+        """Send what is on record."""
         message = encoded.message
-        self.audit.append(
-            "out",
-            message.kind,
-            peer=stream.peer,
-            task=message.task,
-            version=message.version,
-            round=int(message.fields.get("round") or 0),
-            shape=message.shape,
-            digest=encoded.digest,
-            n_bytes=encoded.data.size,
-        )
         stream.send(encoded)
         self.metrics.message("out", stream.peer, message.kind, encoded.data.size)
         self.log.debug(
@@ -149,3 +168,16 @@ class Records:
         """Something that was done here, such as forgetting a task."""
         self.audit.append("own", what, task=task, note=note)
         self.log.info(what, task=task, note=note)
+
+
+def _facts_of(encoded: Encoded) -> dict[str, Any]:
+    """What the audit log keeps of a message besides its kind and peer."""
+    message = encoded.message
+    return {
+        "task": message.task,
+        "version": message.version,
+        "round": int(message.fields.get("round") or 0),
+        "shape": message.shape,
+        "digest": encoded.digest,
+        "n_bytes": encoded.data.size,
+    }

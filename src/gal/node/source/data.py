@@ -23,7 +23,7 @@ from gal.node.config.data_source import DataSource
 from gal.node.source.source_reading import BATCH, SourceReader
 from gal.node.source.stamps import Stamp, file_stamp
 from gal.node.source.streamed_reading import StreamedReader, reader_of
-from gal.node.store.forgotten import read_forgotten
+from gal.node.store.forgotten import forgotten_now, read_forgotten
 from gal.node.store.views import Blocks, frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
@@ -176,7 +176,7 @@ def _streamed(
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
     """An error where one of these ids was forgotten here: nobody is asked about it."""
-    gone = np.flatnonzero(read_forgotten(configuration.home).among(ids.values.tolist()))
+    gone = np.flatnonzero(forgotten_now(configuration.home).among(ids.values.tolist()))
     if len(gone):
         raise InvalidInputError(
             f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget-row), the first is in "

@@ -120,6 +120,10 @@ _COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
 _INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(AuditEntry)))})"
 
 
+_About = tuple[str | int, ...]
+"""Of an entry, from its peer to its note."""
+
+
 def utc_now() -> datetime:
     """The time now, UTC."""
     return datetime.now(UTC)
@@ -167,12 +171,20 @@ class AuditLog:
 
         ``shape`` is text, or the shape of an array: ``(200000, 3)`` becomes ``200000x3``.
         """
-        said = shape if isinstance(shape, str) else "x".join(str(size) for size in shape)
-        about = (peer, task, version, round, kind, said, digest, n_bytes, note)
+        about = _about(kind, peer, task, version, round, shape, digest, n_bytes, note)
+        return self._append_all([(direction, about)])[0]
+
+    def append_each(
+        self, direction: Direction, kind: str, peers: Sequence[str], **about: Any
+    ) -> list[AuditEntry]:
+        """Add the same for each of these peers, as `append` does, all in one transaction."""
+        return self._append_all([(direction, _about(kind, peer, **about)) for peer in peers])
+
+    def _append_all(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
         with self._lock:
-            entry = self._insert(direction, about)
-            self._keep_head(entry)
-        return entry
+            made = self._insert(entries)
+            self._keep_head(made[-1])
+        return made
 
     def entries(
         self,
@@ -307,7 +319,7 @@ class AuditLog:
         if self._witness is not None:
             self._witness.note(self._connection, Head(entry.seq, entry.hash))
 
-    def _insert(self, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
+    def _insert(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
         """Insert in one transaction that holds the write lock, so that
         nobody else continues the same hash.
         """
@@ -318,16 +330,19 @@ class AuditLog:
                 if loss is not None:
                     cut = self._insert_after(last, "own", ("", "", 0, 0, CUT, "", "", 0, loss))
                     last = Head(cut.seq, cut.hash)
-                entry = self._insert_after(last, direction, about)
+                made = []
+                for direction, about in entries:
+                    made.append(self._insert_after(last, direction, about))
+                    last = Head(made[-1].seq, made[-1].hash)
         except sqlite3.Error as error:
             raise NodeError(
                 f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter without "
                 "a "
                 "record; free disk space, or check who else has the file open."
             ) from error
-        return entry
+        return made
 
-    def _insert_after(self, last: Head, direction: str, about: tuple[str | int, ...]) -> AuditEntry:
+    def _insert_after(self, last: Head, direction: str, about: _About) -> AuditEntry:
         """One row that continues the chain."""
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
@@ -360,6 +375,21 @@ class AuditLog:
                     yield AuditEntry(*row)
             except sqlite3.Error as error:
                 raise AuditError(f"the audit log {self.path} cannot be read: {error}.") from error
+
+
+def _about(
+    kind: str,
+    peer: str = "",
+    task: str = "",
+    version: int = 0,
+    round: int = 0,
+    shape: str | Sequence[int] = "",
+    digest: str = "",
+    n_bytes: int = 0,
+    note: str = "",
+) -> _About:
+    said = shape if isinstance(shape, str) else "x".join(str(size) for size in shape)
+    return (peer, task, version, round, kind, said, digest, n_bytes, note)
 
 
 def _check_link(entry: AuditEntry, last: Head) -> None:

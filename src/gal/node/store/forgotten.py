@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,22 @@ def read_forgotten(home: Path) -> Forgotten:
             f"{home / FILE} cannot be read ({error}): it says which rows were forgotten. Bring it back from "
             "a backup, or delete it and forget these rows again"
         ) from error
+
+
+def forgotten_now(home: Path) -> Forgotten:
+    """As `read_forgotten`, without reading the file again while it is the same: every request asks."""
+    try:
+        found = os.stat(home / FILE)
+    except FileNotFoundError:
+        return Forgotten(b"")
+    except OSError:
+        return read_forgotten(home)  # which says what is wrong
+    return _read_once(home, (found.st_mtime_ns, found.st_size, found.st_ino))
+
+
+@lru_cache(8)
+def _read_once(home: Path, stamp: tuple[int, int, int]) -> Forgotten:  # noqa: ARG001
+    return read_forgotten(home)
 
 
 def forget_ids(home: Path, ids: Iterable[object]) -> list[str]:

@@ -61,6 +61,12 @@ CREATE TABLE IF NOT EXISTS predictions (
 );
 """
 
+MODELS = """
+SELECT round, model, model_digest FROM answers
+WHERE task = ? AND version = ? AND track = ? AND part = -1 AND model IS NOT NULL AND model_digest IS NOT NULL
+ORDER BY round
+"""
+
 
 @dataclass(frozen=True)
 class TaskRecord:
@@ -282,6 +288,11 @@ class State:
             Answer(**{key: value for key, value in dict(row).items() if key not in {"task", "version"}})
             for row in rows
         ]
+
+    def models(self, task: str, version: int, track: str) -> list[tuple[int, str, str]]:
+        """Round, file and digest of the models that predict; every prediction asks for them."""
+        with self.reading() as db:
+            return [tuple(row) for row in db.execute(MODELS, (task, version, track))]
 
     def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
         """Remember an answer; where the model moves, earlier rounds of the

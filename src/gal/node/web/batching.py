@@ -1,16 +1,19 @@
 """Requests that come at the same time share one exchange with the organizations.
 
-An exchange costs about the same for one row as for a hundred. While some are under way, what comes in is
-collected; who is free next takes all of it. A request that comes alone waits for nobody.
+An exchange costs about the same for one row as for a hundred. While one is under way, what comes in is
+collected, and goes out together when that has ended, or is taking long. A request that comes alone waits for
+nobody.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,11 @@ from gal.node.holder.predicting import NodePrediction
 
 LANES = 4
 """Exchanges at a time, so that one that waits for a slow organization does not hold the others up."""
+LEAST_SHARED, MOST_SHARED = 0.02, 0.25
+"""Seconds for which an exchange is waited for before the next one begins beside it: within these bounds as
+long as the last one took. Without that, many clients would make many small exchanges at a time, which then
+wait for each other's share of the processors.
+"""
 MOST_ROWS = 4096
 """Of one exchange that is shared; a larger request has one of its own."""
 
@@ -37,44 +45,55 @@ class SharedExchanges:
 
     def __init__(self, exchange: Exchange, lanes: int = LANES) -> None:
         self._exchange = exchange
-        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"exchange {lane}", daemon=True) for lane in range(lanes)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._waiting: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._n_under_way, self._last_begun, self._last_took = 0, -math.inf, 0.0
+        self._ending = False
+        for lane in range(lanes):
+            threading.Thread(target=self._work, name=f"exchange {lane}", daemon=True).start()
 
     def ask(self, ids: RowIds) -> Future[NodePrediction]:
         """The prediction of these rows, once it is there."""
         waiting = _Waiting(ids, Future())
-        self._queue.put(waiting)
+        with self._changed:
+            self._waiting.append(waiting)
+            self._changed.notify()
         return waiting.found
 
     def close(self) -> None:
         """Answer what has been asked, and end."""
-        for _ in self._threads:
-            self._queue.put(None)
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
 
     def _work(self) -> None:
-        while (first := self._queue.get()) is not None:
-            together, last = self._collected(first)
+        while together := self._collected():
+            begun = time.monotonic()
             _answer(self._exchange, together)
-            if last:
-                return
+            with self._changed:
+                self._n_under_way, self._last_took = self._n_under_way - 1, time.monotonic() - begun
+                self._changed.notify()
 
-    def _collected(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
-        """What waits by now, and whether this lane is to end."""
-        together, rows = [first], len(first.ids)
-        while rows < MOST_ROWS:
-            try:
-                more = self._queue.get_nowait()
-            except Empty:
-                break
-            if more is None:
-                return together, True
-            together.append(more)
-            rows += len(more.ids)
-        return together, False
+    def _collected(self) -> list[_Waiting]:
+        """What waits when the next exchange may begin; nothing where this lane is to end."""
+        with self._changed:
+            while not self._waiting or self._pause() > 0:
+                if self._ending and not self._waiting:
+                    return []
+                self._changed.wait(max(0.0, self._pause()) if self._waiting else None)
+            together = [self._waiting.popleft()]
+            rows = len(together[0].ids)
+            while self._waiting and rows < MOST_ROWS:
+                together.append(self._waiting.popleft())
+                rows += len(together[-1].ids)
+            self._n_under_way, self._last_begun = self._n_under_way + 1, time.monotonic()
+            self._changed.notify()  # what is left, or comes next, is looked after by another lane
+            return together
+
+    def _pause(self) -> float:
+        """Seconds until the next exchange may begin. Holds the lock."""
+        shared = min(max(LEAST_SHARED, self._last_took), MOST_SHARED)
+        return self._last_begun + shared - time.monotonic() if self._n_under_way else 0.0
 
 
 def _answer(exchange: Exchange, together: list[_Waiting]) -> None:
