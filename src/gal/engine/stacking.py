@@ -95,7 +95,7 @@ class Stacking:
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> Closing | None:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
-        received = Received(task, coefficients, fitted)
+        received = KeptReplies(task, coefficients, fitted)
         judges, weight = task.rows.validation, task.sample_weight
         output = received.output[judges]
         model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges))
@@ -116,10 +116,10 @@ class Stacking:
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> Closing:
         """Fit it once more, on the validation rows too; its share and loss stay what they found."""
-        model = self._fitted(Received(task, coefficients, fitted), np.arange(task.rows.n))
+        model = self._fitted(KeptReplies(task, coefficients, fitted), np.arange(task.rows.n))
         return Closing(model, closing.share, closing.validation_loss, task.loss)
 
-    def _fitted(self, received: Received, rows: NDArray[np.intp]) -> Any:
+    def _fitted(self, received: KeptReplies, rows: NDArray[np.intp]) -> Any:
         """A model of these rows; the same one for the same rows."""
         task, model = received.task, self._unfitted(received.task.loss)
         set_seed(model, task.seed)
@@ -132,7 +132,7 @@ class Stacking:
             model.set_params(n_jobs=None)
         return model
 
-    def _said(self, model: Any, received: Received, rows: NDArray[np.intp]) -> Floats:
+    def _said(self, model: Any, received: KeptReplies, rows: NDArray[np.intp]) -> Floats:
         with _whose_failure(model):
             return said(model, received.task.loss, received.table(rows))
 
@@ -145,7 +145,7 @@ class Stacking:
 
 
 @dataclass(frozen=True, eq=False)
-class Received:
+class KeptReplies:
     """All that the label holder received in the rounds that are used."""
 
     task: Task
