@@ -290,6 +290,14 @@ class TestTrees:
         (fitted,) = TabularModel().fit(x, x[:, 0] * x[:, 1]).trees_
         assert fitted.max_leaf_nodes == leaves
 
+    @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 5)])
+    def test_several_outputs_get_half_as_many_unless_somebody_says(self, outputs: int, trees: int) -> None:
+        X, y = np.random.default_rng(0).normal(size=(2, 600, outputs))
+        for given, expected in ((None, trees), (4, 4)):
+            model = TabularModel(max_iter=given).fit(X, y)
+            assert [one.n_iter_ for one in model.trees_] == [expected] * outputs
+            assert model.n_iter_ == 1 + expected
+
     def test_none_on_request(self) -> None:
         X, y = mixed_table(50)
         assert TabularModel(max_iter=0, min_rows=0).fit(X, y).trees_ == []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import LinearSVC
 
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
@@ -17,7 +18,7 @@ from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, Sq
 from gal.core.state import Progress
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
-from gal.engine.stacking import Closing, closes, features, said
+from gal.engine.stacking import Closing, Stacking, closes, features, said
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.privacy import RandomisedResponse
@@ -101,6 +102,23 @@ def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
     own = said(closing.model, SquaredError(), features(plain, rounds))
     assert last == pytest.approx(plain + closing.share * (own - plain))
     assert model.predict(X[:50]) == pytest.approx(last[:, 0])
+
+
+def test_it_is_fitted_on_all_rows_once_validation_rows_have_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its share, its loss and who earned what are of the model that did not know them."""
+    X, y = crossed(2100)
+    members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    options: dict[str, Any] = {"rounds": 2, "interactions": "off", "closing": KNeighborsRegressor(3)}
+    whole = learn(y, members, **options)
+    monkeypatch.setattr(Stacking, "whole", lambda self, closing, *_: closing)
+    judged = learn(y, members, **options)
+    assert isinstance(whole.closing, Closing)
+    assert isinstance(judged.closing, Closing)
+    assert (judged.closing.model.n_samples_fit_, whole.closing.model.n_samples_fit_) == (1890, 2100)
+    assert whole.closing.share == judged.closing.share
+    assert whole.closing.validation_loss == judged.closing.validation_loss
+    assert whole.shares is not None
+    assert whole.shares == judged.shares
 
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:

@@ -47,3 +47,14 @@ class LearnsClosing(Protocol):
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> ClosingModel | None:
         """Of the rounds that are used: what counts how much, and all replies. None where it helps nobody."""
+
+    def whole(
+        self,
+        closing: ClosingModel,
+        task: Task,
+        coefficients: Sequence[Mapping[str, float]],
+        fitted: Sequence[Mapping[str, Floats32]],
+    ) -> ClosingModel:
+        """The same model followed as far, fitted on the validation rows too: they have nothing left to
+        judge.
+        """

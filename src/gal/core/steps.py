@@ -309,7 +309,7 @@ def conclude(
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
         stopped=why,
         shares=share_out(task, helped, own, used=chosen is helped),
-        closing=chosen.closing,
+        closing=_whole(task, chosen),
         crossing=chosen.crossing,
         judged=chosen.judged if task.keep_fitted else None,
     )
@@ -329,6 +329,15 @@ def _closed(task: Task, found: BestRounds) -> BestRounds:
     if task.closing is None or not any(counts):
         return found
     return replace(found, closing=task.closing(task, counts, found.progress.fitted[: found.kept]))
+
+
+def _whole(task: Task, chosen: BestRounds) -> ClosingModel | None:
+    """Its closing model, fitted on all rows: last of all, since rows that it knows judge nothing."""
+    if task.closing is None or chosen.closing is None:
+        return None
+    return task.closing.whole(
+        chosen.closing, task, chosen.coefficients, chosen.progress.fitted[: chosen.kept]
+    )
 
 
 def _earned(task: Task, chosen: Progress, kept: int, trust: float) -> tuple[float, dict[str, float]]:

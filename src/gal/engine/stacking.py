@@ -4,13 +4,15 @@ F^T adds the fitted values up, so it has no word for what columns of different o
 *together*. But the label holder holds every fitted value of every round, and gets the same numbers
 again for prediction: a model of her own on them can hear it. It costs no request and no byte, and
 nobody else learns of it. It takes part as far as the validation rows say: the output is
-``F^T + share * (closing - F^T)`` in link space.
+``F^T + share * (closing - F^T)`` in link space. Once they have said all they can, it is fitted on them too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
+from gal.core.closings import ClosingModel
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.task import Task
@@ -92,46 +95,46 @@ class Stacking:
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> Closing | None:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
-        output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs)).copy()
-        for values, counts in zip(fitted, coefficients, strict=True):
-            for name, count in counts.items():
-                output += count * values[name].astype(np.float64)
-
-        def table(rows: NDArray[np.intp]) -> Floats32:
-            used = [
-                {name: values[name][rows] for name in counts}
-                for values, counts in zip(fitted, coefficients, strict=True)
-            ]
-            return features(output[rows], used)
-
+        received = KeptReplies(task, coefficients, fitted)
         judges, weight = task.rows.validation, task.sample_weight
-        model = self._unfitted(task.loss)
-        set_seed(model, task.seed)
-        try:
-            self._fit(model, task, table)
-            toward = said(model, task.loss, table(judges)) - output[judges]
-        except Exception as error:
-            raise LocalModelError(
-                f"the closing model {type(model).__name__} failed: {error}. closing=False learns without it; "
-                "over nodes: gal learn TASK --resume --no-closing"
-            ) from error
+        output = received.output[judges]
+        model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges))
+        toward = self._said(model, received, judges) - output
         heard = None if weight is None else weight[judges]
-        line = Line(task.loss, task.y[judges], output[judges], toward, heard)
+        line = Line(task.loss, task.y[judges], output, toward, heard)
         share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
         loss = line.value(share)
         if share < SMALLEST_SHARE or not loss < line.value(0.0):
             return None
         return Closing(model, share, loss, task.loss)
 
-    def _fit(self, model: Any, task: Task, table: Callable[[NDArray[np.intp]], Floats32]) -> None:
-        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+    def whole(
+        self,
+        closing: ClosingModel,
+        task: Task,
+        coefficients: Sequence[Mapping[str, float]],
+        fitted: Sequence[Mapping[str, Floats32]],
+    ) -> Closing:
+        """Fit it once more, on the validation rows too; its share and loss stay what they found."""
+        model = self._fitted(KeptReplies(task, coefficients, fitted), np.arange(task.rows.n))
+        return Closing(model, closing.share, closing.validation_loss, task.loss)
+
+    def _fitted(self, received: KeptReplies, rows: NDArray[np.intp]) -> Any:
+        """A model of these rows; the same one for the same rows."""
+        task, model = received.task, self._unfitted(received.task.loss)
+        set_seed(model, task.seed)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
-        heard = None if weight is None or not supports_sample_weight(model) else weight[rest]
-        fit_weighted(model, table(rest), target[rest], heard)
-        if (
-            self.given is None
-        ):  # several cores add trees up in the order in which they come: never the same bits
+        heard = None if weight is None or not supports_sample_weight(model) else weight[rows]
+        with _whose_failure(model):
+            fit_weighted(model, received.table(rows), target[rows], heard)
+        if self.given is None:
+            # Several cores add trees up in the order in which they come: never the same bits.
             model.set_params(n_jobs=None)
+        return model
+
+    def _said(self, model: Any, received: KeptReplies, rows: NDArray[np.intp]) -> Floats:
+        with _whose_failure(model):
+            return said(model, received.task.loss, received.table(rows))
 
     def _unfitted(self, loss: Loss) -> Any:
         if self.given is not None:
@@ -139,6 +142,45 @@ class Stacking:
         forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
         leaf = LEAF_OF_TWO if isinstance(loss, BinaryLogLoss) else 2
         return forest(TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptReplies:
+    """All that the label holder received in the rounds that are used."""
+
+    task: Task
+    coefficients: Sequence[Mapping[str, float]]
+    fitted: Sequence[Mapping[str, Floats32]]
+
+    @cached_property
+    def output(self) -> Floats:
+        """F^T of all rows, shape (n, K)."""
+        shape = self.task.rows.n, self.task.loss.n_outputs
+        output = np.broadcast_to(self.task.first_output, shape).copy()
+        for values, counts in zip(self.fitted, self.coefficients, strict=True):
+            for name, count in counts.items():
+                output += count * values[name].astype(np.float64)
+        return output
+
+    def table(self, rows: NDArray[np.intp]) -> Floats32:
+        """What the closing model sees of these rows."""
+        used = [
+            {name: values[name][rows] for name in counts}
+            for values, counts in zip(self.fitted, self.coefficients, strict=True)
+        ]
+        return features(self.output[rows], used)
+
+
+@contextmanager
+def _whose_failure(model: Any) -> Iterator[None]:
+    """Whatever goes wrong in the closing model is said to be its."""
+    try:
+        yield
+    except Exception as error:
+        raise LocalModelError(
+            f"the closing model {type(model).__name__} failed: {error}. closing=False learns without it; "
+            "over nodes: gal learn TASK --resume --no-closing"
+        ) from error
 
 
 def features(output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats32:
