@@ -26,6 +26,7 @@ SMALLEST = {
     "contributions": "--rows 60 --seeds 1",
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
+    "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
     "engine": "--rows 1000 --fit-seconds 0.01",
     "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",
     "mutants": "",

@@ -255,6 +255,7 @@ def started(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.filterwarnings("ignore::gal.warnings.ClusterWarning")  # it may look like lost workers at first
 @pytest.mark.timeout(400)
 def test_a_scheduler_killed_in_the_middle_is_a_missed_round(tmp_path: Path) -> None:
     """As the page on clusters starts one: a scheduler and two workers by hand."""

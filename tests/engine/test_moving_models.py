@@ -21,6 +21,7 @@ from gal.core.rows import Rows
 from gal.engine.drivers import InProcess, Traffic, drive_learning
 from gal.engine.labels import regression_labels
 from gal.engine.options import Options
+from gal.engine.stacking import Stacking
 from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
 from gal.models.adapters import is_moving
@@ -377,7 +378,8 @@ def test_a_moving_model_must_be_able_to() -> None:
         Organization("a", np.ones((3, 1)), Half())
 
 
-def test_estimators_take_moving_models(tmp_path: Path) -> None:
+def test_estimators_take_moving_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stacking, "whole", lambda self, closing, *_: closing)  # the model that was judged
     X, y = data(300)
     parts = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
     local = {"a": Drifting(), "b": Drifting(), "c": Ridge()}

@@ -204,4 +204,4 @@ def test_broken_models_fail(model: Any, name: str, message: str) -> None:
 
 def test_names_are_unique() -> None:
     names = [name for name, _ in iter_local_model_checks()]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 18

@@ -67,13 +67,13 @@ def labelled(classes: bool = True, seed: int = 0) -> dict[str, pd.DataFrame]:
 def spied(network: Network, patch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
     sent: list[tuple[str, str, bytes]] = []
     assistants = network.nodes["clinic"].assistants
-    post = assistants.post
+    post = assistants.post_together
 
-    def note(name: str, encoded: Any, *more: Any) -> Any:
-        sent.append((name, encoded.message.kind, bytes(encoded.data)))
-        return post(name, encoded, *more)
+    def note(requests: Any, *more: Any) -> Any:
+        sent.extend((name, one.message.kind, bytes(one.data)) for name, one in requests.items())
+        return post(requests, *more)
 
-    patch.setattr(assistants, "post", note)
+    patch.setattr(assistants, "post_together", note)
     return sent
 
 

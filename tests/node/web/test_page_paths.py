@@ -399,10 +399,11 @@ def test_versions_are_compared_on_labelled_rows_that_are_sent(network: Network, 
     )
     assert found["scores"]["1"] == direct["scores"][1]
     assert list(network.nodes["clinic"].home.glob("tmp*.csv")) == [], "the file that was sent is gone"
+    network.invite("untouched", rounds=1)
     for path, said in {
         "/v1/compare?task=gone": "gone",
         "/v1/compare?task=risk&version=99": "asked for [99]",
-        "/v1/compare?task=other": "no finished version yet",
+        "/v1/compare?task=untouched": "no finished version yet",
         "/v1/compare?task=risk&name=rows.txt": "must end in",
     }.items():
         status, refused = site.raw(path, rows)[:2]
