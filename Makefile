@@ -49,7 +49,7 @@ test-database: $(STAMP)
 
 # Fits on a Dask cluster of processes on this machine; some are killed.
 test-cluster: $(STAMP)
-	$(BIN)/python -m pytest tests/cluster -m cluster $(NO_SKIPS)
+	$(PYTEST) tests/cluster -m cluster $(NO_SKIPS)
 
 # NVFlare's own server and sites as processes on loopback, in an environment of their own: it brings Flask,
 # SQLAlchemy and others that nobody else here needs.
