@@ -149,6 +149,8 @@ def test_a_model_that_takes_parts_gets_them_from_either(
         view = load_view(folder / "view")
         assert isinstance(view, PartedView)
         codes = np.vstack([one.part.read() for one in view.parts()])
+        texts_of = [place for place, one in enumerate(view.features) if one.categories is not None]
+        assert not (codes[:, texts_of] < 0).any(), "what is missing is NaN to a model, not a category"
         named = {
             one.name: np.array([*(one.categories or ()), None], dtype=object)[
                 np.nan_to_num(column, nan=-1).astype(int)
