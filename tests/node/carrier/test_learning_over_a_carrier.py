@@ -111,3 +111,13 @@ def test_a_revoked_card_ends_the_call(tmp_path: Path, carrier: MemoryCarrier) ->
         until(lambda: holder.node.assistants.connected() == ["lab"], "the lab to be there")
         (network.home(HOLDER) / "cards" / "lab.card").unlink()
         until(lambda: holder.node.assistants.connected() == [], "the lab to be refused")
+
+
+def test_a_site_that_revokes_the_label_holders_card_is_gone(tmp_path: Path, carrier: MemoryCarrier) -> None:
+    """The other direction: who is no longer trusted is not answered."""
+    with Network(tmp_path, rounds=2) as network, ExitStack() as stack:
+        stack.enter_context(site(carrier, network.home("lab"), "lab"))
+        holder = stack.enter_context(label_holder(carrier, network.home(HOLDER)))
+        until(lambda: holder.node.assistants.connected() == ["lab"], "the lab to be there")
+        (network.home("lab") / "cards" / f"{HOLDER}.card").unlink()
+        until(lambda: holder.node.assistants.connected() == [], "the lab to be gone")
