@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -28,6 +29,7 @@ SMALLEST = {
     "default_model": "--quick --sets Wine --candidates no_trees",
     "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
     "engine": "--rows 1000 --fit-seconds 0.01",
+    "fusion": "--organizations 2 --views patches --schedules constant --epochs 3",
     "growth": 'point --point {"rows":500,"rounds":2}',
     "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",
     "mutants": "",
@@ -46,6 +48,7 @@ FEWER: dict[str, dict[str, Any]] = {"privacy": {"EPSILONS": (1.0,), "ROUNDS": 2}
 NEEDS = {
     "camera_views": ["torch"],
     "deep_speed": ["torch"],
+    "fusion": ["torch"],
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
     "sums": ["cryptography"],
@@ -119,16 +122,41 @@ def test_cameras_learn_from_made_up_objects(
 ) -> None:
     """The objects themselves take minutes to be read."""
     script = start("camera_views")
-    rng = np.random.default_rng(0)
-    views = {f"camera {m}": rng.normal(size=(24, 1, 16, 16)).astype(np.float32) for m in (1, 2)}
-    y = np.arange(24) % 2
-    made_up = ViewSet("made up", views, y, views, y, "accuracy")
-    monkeypatch.setattr(script, "load_shapes", lambda name: made_up)
+    monkeypatch.setattr(script, "load_shapes", lambda name: _made_up_views())
     script.main()
     assert re.findall(r"^ (\d) cameras: \d+\.\d% of the test objects", capsys.readouterr().out, re.M) == [
         "1",
         "2",
     ]
+
+
+def test_fused_networks_are_watched_after_every_epoch(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = start("fusion")
+    monkeypatch.setattr(script, "load_images", lambda *_, masked: _made_up_views())
+    script.main()
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    unwatched = script.FusedNetworks(
+        "features", classes=True, network="cnn", training=_three_epochs(script), device="cpu"
+    )
+    views = _made_up_views()
+    right = unwatched.fit(views.train, views.y_train).predict(views.test).argmax(axis=1) == views.y_test
+    assert line["last"] == round(100 * right.mean(), 2) <= line["best"]
+    assert 1 <= line["best_epoch"] <= line["epochs"] == 3
+
+
+def _three_epochs(script: ModuleType) -> Any:
+    """As the script trains."""
+    how = script.settings("MNIST", paper=False) | {"schedule": "constant", "weight_decay": 5e-4}
+    return script.Training(**how, epochs=3)
+
+
+def _made_up_views() -> ViewSet:
+    rng = np.random.default_rng(0)
+    views = {f"camera {m}": rng.normal(size=(24, 1, 16, 16)).astype(np.float32) for m in (1, 2)}
+    y = np.arange(24) % 2
+    return ViewSet("made up", views, y, views, y, "accuracy")
 
 
 def test_pages_are_filled_from_a_folder_only(start: Start, tmp_path: Path) -> None:

@@ -79,13 +79,7 @@ class FusedNetworks:
         target = torch.as_tensor((labels - self.mean_) / self.spread_, dtype=torch.float32).to(self._device)
 
         def train(batch_size: int) -> nn.Module:
-            with seeded(self._device, self.random_state):
-                module = self._module()
-            training = Training(**{**vars(self.training), "batch_size": batch_size})
-            trainer = Trainer(module, many, 0, self._objective(), training)
-            start = {name: value.clone() for name, value in module.state_dict().items()}
-            trainer.fit(start, target, None, self.random_state)
-            return module.eval()
+            return self._trained(many, target, batch_size).eval()
 
         self.module_ = with_smaller_batches(train, min(self.training.batch_size, len(many)))
         return self
@@ -112,6 +106,18 @@ class FusedNetworks:
         if self.classes:
             return np.asarray(output.softmax(dim=1).numpy())
         return np.asarray(output[:, 0].numpy() * self.spread_ + self.mean_)
+
+    def _trained(self, many: ManyViews, target: Tensor, batch_size: int) -> nn.Module:
+        with seeded(self._device, self.random_state):
+            module = self._module()
+        training = Training(**{**vars(self.training), "batch_size": batch_size})
+        trainer = Trainer(module, many, 0, self._objective(), training)
+        start = {name: value.clone() for name, value in module.state_dict().items()}
+        self._fit(trainer, start, target)
+        return module
+
+    def _fit(self, trainer: Trainer, start: Mapping[str, Tensor], target: Tensor) -> None:
+        trainer.fit(start, target, None, self.random_state)
 
     def _on_device(self, views: Mapping[str, Any], known: Sequence[Inputs | None]) -> ManyViews:
         if not views:
