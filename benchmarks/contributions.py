@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gal import GALClassifier
-from gal.core.shares import Shares
+from gal.core.contributing.shares import Shares
 
 PARTS = {"bank": ["a", "f"], "telecom": ["b"], "shop": ["c"], "chancer": ["d", "e", "text"]}
 """The chancer has two random columns, and a text that is another in every row."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.plausible import Outside
+from gal.core.guards.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task

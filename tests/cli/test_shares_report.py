@@ -13,7 +13,7 @@ from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.learning import _print_earned, print_version, worth_of_facts
 from gal.cli.screen.shares_report import number, print_coalitions, print_shares
 from gal.cli.versions import _gained
-from gal.core.shares import Coalition, Earned, Shares
+from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.state import plain
 from gal.evaluate import Interval, Simulation
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from gal.core.shares import Earned
+from gal.core.contributing.shares import Earned
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.joining import ROW_SCORES, point_of, row_scores
 from gal.evaluate.metrics import METRICS, Metric

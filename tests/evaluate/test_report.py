@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
 from gal import GALClassifier, GALRegressor
-from gal.core.shares import Coalition, Earned, Shares
+from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.state import plain
 from gal.errors import InvalidInputError, InvalidOptionError, MissingExtraError
 from gal.evaluate import Simulation, plot_calibration, plot_contributions, plot_rounds, report, simulate

@@ -17,7 +17,7 @@ from rich.table import Table
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
 from gal.cli.screen.printing import EVERY, print_table, span
-from gal.core.shares import shares_of
+from gal.core.contributing.shares import shares_of
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts

@@ -15,7 +15,7 @@ from rich.table import Table
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
 from gal.cli.screen.printing import Screen, print_table
-from gal.core.shares import shares_of
+from gal.core.contributing.shares import shares_of
 from gal.errors import TaskError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.crossings import SEEDS, Answered, Crossed, Crossings, Sign, Vector
-from gal.core.plausible import spread_of
+from gal.core.guards.plausible import spread_of
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.steps import BestRounds, at, residual_and_size

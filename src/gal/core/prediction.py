@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.coalitions import OwnModels
+from gal.core.contributing.coalitions import OwnModels
 from gal.core.crossings import Answered, CrossedModel
 from gal.core.replies import Answers
 from gal.core.state import Ensemble

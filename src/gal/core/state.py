@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
+from gal.core.contributing.shares import Shares, shares_of
 from gal.core.crossings import CrossedModel
 from gal.core.requests import Track
-from gal.core.shares import Shares, shares_of
 
 if TYPE_CHECKING:
     from gal.core.cross_validation import Judgement

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.coalitions import OwnModels, Spoken, spoken
+from gal.core.contributing.coalitions import OwnModels, Spoken, spoken
 from gal.core.losses import Loss
 from gal.core.prediction import (
     answers_by_round,

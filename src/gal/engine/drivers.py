@@ -18,7 +18,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, learn, predict
-from gal.core.plausible import Outside, screen
+from gal.core.guards.plausible import Outside, screen
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.curved import bends
-from gal.core.guarded_weights import PROVEN, GuardedWeights
+from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
 from gal.core.losses import AbsoluteError
 from gal.core.releases import Release

@@ -1,7 +1,7 @@
 """What if only some joined: scores of coalitions, and everybody's share of the gain, on rows nobody fitted.
 
 By default coalitions are estimated from what the organizations of the whole model say of the rows
-(``gal.core.coalitions``); relearning gives the truth, at the cost of one learning for each.
+(``gal.core.contributing.coalitions``); relearning gives the truth, at the cost of one learning for each.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from gal.core.coalitions import outputs_by_coalition
-from gal.core.games import Game, earned, earned_by, game_of, resampled_means
-from gal.core.shares import Coalition, Earned, Shares
+from gal.core.contributing.coalitions import outputs_by_coalition
+from gal.core.contributing.games import Game, earned, earned_by, game_of, resampled_means
+from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.evaluate.metrics import Metric
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
-from gal.core.shares import Earned, Shares
+from gal.core.contributing.shares import Earned, Shares
 from gal.engine.labels import plain_labels
 from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError

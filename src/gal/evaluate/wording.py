@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gal.core.shares import Coalition, Shares
+from gal.core.contributing.shares import Coalition, Shares
 
 SHOWN = 16
 """So many coalitions are shown: those of one, those of all but one, and the best; JSON has all of them."""

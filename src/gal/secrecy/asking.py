@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from gal.core.plausible import Outside
+from gal.core.guards.plausible import Outside
 from gal.core.replies import Answers
 from gal.core.requests import Request
 from gal.core.state import Ensemble

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.algorithm import learn, predict
-from gal.core.plausible import Outside, screen
+from gal.core.guards.plausible import Outside, screen
 from gal.core.prediction import closed_output, final_output
 from gal.core.requests import FitRequest
 from gal.core.state import Ensemble

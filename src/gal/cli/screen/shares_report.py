@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gal.core.shares import Earned, Shares, Verdict
+from gal.core.contributing.shares import Earned, Shares, Verdict
 from gal.evaluate.wording import number, shown_coalitions
 
 VERDICTS: Mapping[Verdict, str] = {

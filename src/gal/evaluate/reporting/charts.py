@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gal.core.shares import Shares
+from gal.core.contributing.shares import Shares
 from gal.engine.observing import LearningCurve
 from gal.evaluate.quality import Group, Quality
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gal.core.shares import Shares
+from gal.core.contributing.shares import Shares
 from gal.engine.observing import LearningCurve
 from gal.evaluate.profile import Remark
 from gal.evaluate.quality import Quality

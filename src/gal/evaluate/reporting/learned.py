@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gal.core.shares import Shares, shares_of
+from gal.core.contributing.shares import Shares, shares_of
 from gal.core.state import plain
 from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError

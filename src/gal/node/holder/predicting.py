@@ -1,7 +1,7 @@
 """Prediction over nodes: every organization answers once for all rounds, and the label holder adds up.
 
-Who does not answer, does not know a row, or says what it never said in learning (``gal.core.plausible``) is
-stood in for by its mean answer; such rows are marked degraded.
+Who does not answer, does not know a row, or says what it never said in learning
+(``gal.core.guards.plausible``) is stood in for by its mean answer; such rows are marked degraded.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
+from gal.core.guards.plausible import Recent, Screened, screen
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
-from gal.core.plausible import Recent, Screened, screen
 from gal.core.prediction import answers_by_round, closed_output, final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
-from gal.core.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
+from gal.core.contributing.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
+from gal.core.contributing.games import Game, earned, earned_by, game_of, resampled_means
+from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.cross_validation import Judgement
 from gal.core.crossings import Answered, CrossedModel
-from gal.core.games import Game, earned, earned_by, game_of, resampled_means
-from gal.core.shares import Coalition, Earned, Shares
 from gal.core.state import ByName, Progress
 from gal.core.task import Task
 

@@ -13,9 +13,9 @@ from sklearn.linear_model import LinearRegression
 
 import gal
 from gal import GALClassifier, GALRegressor
-from gal.core.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
-from gal.core.games import game_of
-from gal.core.shares import Coalition, Earned, Shares
+from gal.core.contributing.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
+from gal.core.contributing.games import game_of
+from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.engine.organization import Organization
 from gal.privacy import RandomisedResponse

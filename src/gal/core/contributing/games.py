@@ -14,7 +14,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.shares import Earned
+from gal.core.contributing.shares import Earned
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gal.core.games import ALL_COALITIONS, Game, earned, earned_by, game_of, resampled_means, scaled
+from gal.core.contributing.games import (
+    ALL_COALITIONS,
+    Game,
+    earned,
+    earned_by,
+    game_of,
+    resampled_means,
+    scaled,
+)
 
 SIZES = st.integers(1, 5)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import gal
 from gal import Organization
-from gal.core.plausible import RECENT, SHARES, Recent, screen, spread_of
+from gal.core.guards.plausible import RECENT, SHARES, Recent, screen, spread_of
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.models import LinearModel

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gal.core.guarded_weights import PROVEN, GuardedWeights
+from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.weights import SHRINKAGE, ExactWeights, Floats32, UniformWeights
 from gal.engine.labels import read_labels
 from gal.engine.options import Options

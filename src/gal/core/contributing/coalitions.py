@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
+from gal.core.contributing.games import Game
 from gal.core.crossings import Answered, CrossedModel
-from gal.core.games import Game
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
