@@ -29,6 +29,16 @@ GENERATED = re.compile(
 )
 
 
+GLANCE = re.compile(r"(<!-- glance: (?P<table>[\w-]+) -->\n)(?P<text>.*?)(<!-- end of glance -->)", re.DOTALL)
+"""Where a page leads with a table's first lines, these stand there alone."""
+
+
+def parted(text: str) -> tuple[str, str]:
+    """The table at a glance, and the rest."""
+    said, table, rest = text.split("\n\n", 2)
+    return f"{said}\n\n{table}\n\n", rest
+
+
 def body(page: str) -> str:
     """A table's page without its title; headings one level down."""
     _, _, rest = page.partition("\n\n")
@@ -38,11 +48,17 @@ def body(page: str) -> str:
 def fill(text: str, results: Path) -> str:
     """The page with its generated parts replaced; a table without results stays as it was."""
 
-    def replaced(found: re.Match[str]) -> str:
-        path = results / f"{found['table']}.md"
-        return found[0] if not path.exists() else found[1] + body(path.read_text(encoding="utf-8")) + found[4]
+    leads = {found["table"] for found in GLANCE.finditer(text)}
 
-    return GENERATED.sub(replaced, text)
+    def replaced(found: re.Match[str], part: int | None) -> str:
+        path = results / f"{found['table']}.md"
+        if not path.exists():
+            return found[0]
+        made = body(path.read_text(encoding="utf-8"))
+        return found[1] + (made if part is None else parted(made)[part]) + found[4]
+
+    text = GLANCE.sub(lambda found: replaced(found, 0), text)
+    return GENERATED.sub(lambda found: replaced(found, 1 if found["table"] in leads else None), text)
 
 
 def open_with(text: str, results: Path, docs: str = "") -> str:

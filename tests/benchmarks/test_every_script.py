@@ -29,7 +29,7 @@ SMALLEST = {
     "default_model": "--quick --sets Wine --candidates no_trees",
     "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
     "engine": "--rows 1000 --fit-seconds 0.01",
-    "fusion": "--organizations 2 --views patches --schedules constant --epochs 3",
+    "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
     "growth": 'point --point {"rows":500,"rounds":2}',
     "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",
     "mutants": "",
@@ -136,7 +136,7 @@ def test_fused_networks_are_watched_after_every_epoch(
     script = start("fusion")
     monkeypatch.setattr(script, "load_images", lambda *_, masked: _made_up_views())
     script.main()
-    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    line, falling = map(json.loads, capsys.readouterr().out.splitlines())
     unwatched = script.FusedNetworks(
         "features", classes=True, network="cnn", training=_three_epochs(script), device="cpu"
     )
@@ -144,6 +144,7 @@ def test_fused_networks_are_watched_after_every_epoch(
     right = unwatched.fit(views.train, views.y_train).predict(views.test).argmax(axis=1) == views.y_test
     assert line["last"] == round(100 * right.mean(), 2) <= line["best"]
     assert 1 <= line["best_epoch"] <= line["epochs"] == 3
+    assert falling["schedule"] == "step"
 
 
 def _three_epochs(script: ModuleType) -> Any:

@@ -491,6 +491,17 @@ def test_pictures_of_deep_tables_are_written(tmp_path: Path) -> None:
     }
 
 
+def test_a_glance_has_organizations_in_order() -> None:
+    """Though the first line that is drawn has eight of them only."""
+    from gal_bench.pictures.deep_figures import at_a_glance
+
+    figures_module()
+    for axes in at_a_glance(filled("images")).axes:
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "4", "8"]
+        for line in axes.get_lines():
+            assert list(line.get_xdata()) in ([0, 1, 2], [2]), line.get_label()
+
+
 def test_without_gal_there_is_no_picture() -> None:
     module = figures_module()
     run = filled("images", lambda cell: cell.method == "alone")

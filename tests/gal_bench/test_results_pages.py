@@ -93,17 +93,21 @@ def test_the_first_page_opens_with_five_rows_that_are_those_of_the_csv_files() -
 
 
 def test_the_count_against_the_paper_is_that_of_the_pages() -> None:
-    """Which count figures of runs; here it is verdicts in CSV files."""
+    """Which count figures of runs, by way of learning or all together; here it is verdicts in CSV files."""
+    counted: dict[str, list[list[int]]] = {}
     for line in paper_table(DOCS / "results").splitlines()[2:]:
-        counts = " | ".join(line.split(" | ")[-4:])
         name = line.split("](results-")[1].split(".md")[0]
+        counted.setdefault(name, []).append([int(cell) for cell in line.strip(" |").split(" | ")[-4:]])
+    for name, counts in counted.items():
         text = (DOCS / f"results-{name}.md").read_text(encoding="utf-8")
         said = re.findall(
             r"(\d+) better, (\d+) alike, (\d+) worse by more than a standard deviation, of (\d+)",
             joined(text),
         )
-        tables = [" | ".join([*one]) + " |" for one in said] + text.splitlines()
-        assert any(row.endswith(counts) for row in tables), line
+        rows = [[int(cell) for cell in one] for one in said]
+        rows += [[int(cell) for cell in one] for one in re.findall(r"\| (\d+) " * 4 + r"\|", text)]
+        together = [sum(column) for column in zip(*counts, strict=True)]
+        assert together in rows or all(one in rows for one in counts), (name, counts)
 
 
 def joined(text: str) -> str:

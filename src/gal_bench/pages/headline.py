@@ -74,26 +74,29 @@ def paper_table(folder: Path) -> str:
     """Markdown: of every table with figures of the paper, how many of ours are better, alike and worse."""
     lines = ["| table | compared | better | alike | worse | of |", "|---|---|---:|---:|---:|---:|"]
     for name, table in read_tables().items():
-        for protocol, verdicts in _verdicts(folder, name):
+        for papers, verdicts in _verdicts(folder, name):
             counts = [verdicts.count(one) for one in ("better", "", "worse")]
-            compared = "best rounds, paper preset" if protocol == "paper" else "final models, defaults"
+            compared = "best rounds, paper preset" if papers else "final models, defaults"
             cells = " | ".join(map(str, [*counts, len(verdicts)]))
             lines.append(f"| [{table.title}](results-{name}.md) | {compared} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
-def _verdicts(folder: Path, name: str) -> Iterator[tuple[str, list[str]]]:
-    """By protocol; in deep tables what has everything in one place counts once."""
+def _verdicts(folder: Path, name: str) -> Iterator[tuple[bool, list[str]]]:
+    """By whether it is the paper's way; in deep tables what has everything in one place counts once."""
     table = read_tables()[name]
     methods = {row.label: row.method for row in table.rows}
+    preset = {row.label for row in table.rows if row.options.get("preset") == "paper"}
     lines = [line for line in figures_in(folder / f"{name}.csv") if line["paper mean"] and line["final mean"]]
-    for protocol in table.protocols:
+    for papers in (False, True):
         found = {}
-        for line in (one for one in lines if one["protocol"] == protocol):
+        for line in lines:
+            if (line["protocol"] == "paper" or line["row"] in preset) != papers:
+                continue
             once = table.deep and methods[line["row"]] in TOGETHER
             found[line["row"], line["data set"], "" if once else line["organizations"]] = line["verdict"]
         if found:
-            yield protocol, list(found.values())
+            yield papers, list(found.values())
 
 
 def figures_in(path: Path) -> list[Line]:

@@ -51,10 +51,10 @@ METHODS = {
 }
 GLANCED = {
     "joint-residual": ("Joint, residual network", Pen(DARK, "-", "*")),
-    "joint": ("Joint, paper's network", Pen(DARK, DASHED, "D", filled=False)),
+    "joint": ("Joint, paper's network", Pen(DARK, "-", "D")),
     "gal-residual": ("GAL, residual network", Pen("#08519c", "-", "*")),
     "gal": ("GAL, paper's network", Pen("#3182bd", "-", "o")),
-    "alone": ("Alone", Pen(GREY, DOTTED, "v")),
+    "alone": ("Alone", Pen(GREY, "-", "v")),
 }
 ONCE = ("interm", "late")
 """Without rounds: a level line."""
@@ -82,30 +82,37 @@ def at_a_glance(run: Run) -> Figure:
     """GAL and Joint by number of organizations: the paper's, ours with its
     network, ours with a residual one.
     """
-    figure = new_figure(4.2)
+    figure = new_figure(4.9)
     panels = figure.subplots(1, len(run.table.sets), squeeze=False)[0]
     every = every_figure(run)
     for axes, dataset in zip(panels, run.table.sets, strict=True):
         without_box(axes)
+        sizes = run.table.organizations
         for name, (label, pen) in GLANCED.items():
             here = [one for one in every if (one.row.name, one.dataset) == (name, dataset)]
-            ours = [(one.organizations, one.mean) for one in here if one.final]
-            paper = [(one.organizations, one.paper.mean) for one in here if one.paper is not None]
-            for points, whose, filled in ((ours, "ours", True), (paper, "paper", False)):
-                if points:
-                    axes.plot(
-                        *([str(place) for place, _ in points], [value for _, value in points]),
-                        *(pen.marker,),
-                        color=pen.color,
-                        linestyle="-" if filled else "--",
-                        fillstyle="full" if filled else "none",
-                        label=f"{label}, {whose}",
-                    )
+            ours = {one.organizations: one.mean for one in here if one.final}
+            paper = {one.organizations: one.paper.mean for one in here if one.paper is not None}
+            _draw_sizes(axes, [ours.get(size) for size in sizes], pen, f"{label}, ours")
+            _draw_sizes(
+                axes,
+                [paper.get(size) for size in sizes],
+                replace(pen, style=DASHED, filled=False),
+                f"{label}, paper",
+            )
+        axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         axes.set_title(dataset, fontsize=TEXT)
         axes.set_xlabel("organizations", fontsize=SMALL)
     panels[0].set_ylabel("accuracy in %", fontsize=SMALL)
-    panels[-1].legend(fontsize=SMALL, frameon=False)
+    handles, labels = panels[-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
     return figure
+
+
+def _draw_sizes(axes: Axes, values: Sequence[float | None], pen: Pen, label: str) -> None:
+    """A line over numbers of organizations, each at its place; None where there is no figure."""
+    known = {place: value for place, value in enumerate(values) if value is not None}
+    if known:
+        axes.plot(list(known), list(known.values()), label=label, **pen.options())
 
 
 def deep_rounds_figure(run: Run, dataset: str, ablations: Run | None = None) -> Figure:
