@@ -499,7 +499,7 @@ def test_a_glance_has_organizations_in_order() -> None:
     for axes in at_a_glance(filled("images")).axes:
         assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "4", "8"]
         for line in axes.get_lines():
-            assert list(line.get_xdata()) in ([0, 1, 2], [2]), line.get_label()
+            assert np.asarray(line.get_xdata()).tolist() in ([0, 1, 2], [2]), line.get_label()
 
 
 def test_without_gal_there_is_no_picture() -> None:
