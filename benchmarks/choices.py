@@ -77,15 +77,15 @@ def judged(table: PeerTable, seed: int, choice: str) -> Judged:
 
 def compare(table: PeerTable, choices: list[str], seeds: int, rows: int) -> None:
     """Print one line per choice."""
-    found: dict[str, list[Judged]] = {
-        choice: [judged(divided(table, seed, rows), seed, choice) for seed in range(seeds)]
-        for choice in choices
-    }
-    today = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found[choices[0]]])
-    print(f"{table.name}, {table.split}: {' '.join(f'{one:.4f}' for one in today.mean(axis=0)[:2])}", end="")
-    print(f", {today[:, 2].mean():.1f} CPU s, {seeds} seeds")
-    for choice in choices[1:]:
-        change = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found[choice]]) - today
+    today: Any = None
+    for choice in choices:
+        found = [judged(divided(table, seed, rows), seed, choice) for seed in range(seeds)]
+        facts = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found])
+        if today is None:
+            today, (score, loss, cpu) = facts, facts.mean(axis=0)
+            print(f"{table.name}, {table.split}: {choice} {score:.4f}, log loss {loss:.4f}, {cpu:.1f} CPU s")
+            continue
+        change = facts - today
         error = change.std(axis=0, ddof=1) / np.sqrt(seeds)
         said = [f"{mean:+.4f} ({by:.4f})" for mean, by in zip(change.mean(axis=0), error, strict=True)]
         print(
@@ -97,7 +97,7 @@ def main() -> None:
     """Every set that was named, every way in which its columns are divided."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", default=list(SETS))
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=4, help="at least 2")
     parser.add_argument("--rows", type=int, default=8000, help="rows to learn from, at most")
     parser.add_argument("--splits", type=int, default=3, help="of those that VertiBench draws")
     parser.add_argument("--choices", nargs="*", default=list(UNDONE))

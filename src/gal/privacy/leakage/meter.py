@@ -31,6 +31,7 @@ from gal.privacy.leakage.reconstruction import (
     numbers_of,
 )
 from gal.privacy.leakage.report import AttackResult, LeakReport
+from gal.privacy.leakage.signs import SignLeak, signs_of
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
@@ -125,8 +126,17 @@ def measure_leakage(
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
         reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
         received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder)),
+        signs=tuple(_signs(transcript, roles, own_view if features else None, label_holder, seed)),
         secure=said.secure,
     )
+
+
+def _signs(
+    transcript: Transcript, roles: Rows | None, own_view: Any, label_holder: str | None, seed: int
+) -> list[SignLeak]:
+    """What crossed residuals tell, where there were any."""
+    known = transcript.roles if roles is None else roles
+    return [] if known is None else signs_of(transcript, known, own_view, label_holder, seed=seed)
 
 
 def _insight(
