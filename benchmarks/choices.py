@@ -30,6 +30,10 @@ from gal_bench.peers.tables import SETS, PeerTable, peer_tables
 UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
     "today": [],
     "closing model without validation rows": [(stacking.Stacking, "whole", lambda _, closing, *__: closing)],
+    "closing model grown anew on all rows": [
+        (stacking, "TREES", 2 * stacking.TREES),
+        (stacking, "_together", lambda _, more: more),
+    ],
     "ten trees for several outputs": [(tabular, "TREES_OF_SEVERAL", tabular.TREES)],
 }
 """What each choice is undone by: a place, a name there, and what it was before."""
