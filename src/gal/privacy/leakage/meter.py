@@ -97,9 +97,8 @@ def measure_leakage(
     label_holder: her own organization's name; what only she received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
-    views: the other organizations' columns by name, as far as at hand: for what they guess without any
-        message, and to see how much of them their answers reveal. Assistants are taken to collude.
-    own_view: the label holder's columns. features: whether to reconstruct everybody's columns.
+    views, own_view: the others' columns by name, as far as at hand, and hers: for what is guessed without any
+        message. Assistants are taken to collude. features: whether to reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
     loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
