@@ -31,7 +31,8 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
     "today": [],
     "closing model without validation rows": [(stacking.Stacking, "whole", lambda _, closing, *__: closing)],
     "closing model grown anew on all rows": [
-        (stacking, "TREES", 2 * stacking.TREES),
+        (stacking, "TREES_OF_TWO", stacking.TREES),
+        (stacking, "MORE", stacking.TREES),
         (stacking, "_together", lambda _, more: more),
     ],
     "ten trees for several outputs": [(tabular, "TREES_OF_SEVERAL", tabular.TREES)],

@@ -30,8 +30,11 @@ from gal.models.adapters import fit_weighted, set_seed, supports_sample_weight
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-TREES = 25
-"""Of the forest that validation rows judge; as many more are grown on all rows."""
+TREES, TREES_OF_TWO = 50, 25
+"""Of the forest that validation rows judge, and for two classes: there 50 had no lower log loss."""
+
+MORE = 25
+"""Trees that are then grown on all rows."""
 
 LEAF_OF_TWO = 10
 """Rows in a leaf for two classes. On rows kept apart of the training rows, 10 instead of 2 had the lower log
@@ -119,8 +122,8 @@ class Stacking:
     ) -> Closing:
         """Fit it once more, on the validation rows too; its share and loss stay what they found.
 
-        A forest keeps the trees that were judged, and grows as many more: half the work of growing all anew,
-        and no worse (``benchmarks/choices.py``).
+        A forest keeps the trees that were judged, and grows more: half the work of growing all anew
+        (``benchmarks/choices.py`` says what it changes).
         """
         model = self._fitted(KeptReplies(task, coefficients, fitted), np.arange(task.rows.n), again=True)
         if self.given is None and isinstance(closing, Closing):
@@ -130,7 +133,9 @@ class Stacking:
     def _fitted(self, received: KeptReplies, rows: NDArray[np.intp], *, again: bool = False) -> Any:
         """A model of these rows; the same one for the same rows, and another forest if it is grown again."""
         task, model = received.task, self._unfitted(received.task.loss)
-        set_seed(model, task.seed + (again and self.given is None))
+        set_seed(model, task.seed)
+        if again and self.given is None:
+            model.set_params(n_estimators=MORE, random_state=task.seed + 1)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
         heard = None if weight is None or not supports_sample_weight(model) else weight[rows]
         with _whose_failure(model):
@@ -148,8 +153,8 @@ class Stacking:
         if self.given is not None:
             return clone(self.given)
         forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
-        leaf = LEAF_OF_TWO if isinstance(loss, BinaryLogLoss) else 2
-        return forest(TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs)
+        trees, leaf = (TREES_OF_TWO, LEAF_OF_TWO) if isinstance(loss, BinaryLogLoss) else (TREES, 2)
+        return forest(trees, min_samples_leaf=leaf, n_jobs=self.n_jobs)
 
 
 def _together(judged: Any, more: Any) -> Any:
@@ -214,7 +219,7 @@ def said(model: Any, loss: Loss, table: Floats32) -> Floats:
     probability = np.zeros((len(table), max(loss.n_outputs, 2)))
     probability[:, model.classes_.astype(int)] = model.predict_proba(table)
     # As if one tree more had said "all classes alike": a forest's 0 and 1 are not certainties.
-    trees = float(getattr(model, "n_estimators", 2 * TREES))
+    trees = float(getattr(model, "n_estimators", TREES))
     probability = (trees * probability + 1 / probability.shape[1]) / (trees + 1)
     logs = np.log(probability)
     return logs[:, 1:] - logs[:, :1] if loss.n_outputs == 1 else logs - logs.mean(axis=1, keepdims=True)
