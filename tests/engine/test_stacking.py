@@ -18,7 +18,7 @@ from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, Sq
 from gal.core.state import Progress
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
-from gal.engine.stacking import MORE, TREES, Closing, Stacking, _together, closes, features, said
+from gal.engine.stacking import TREES_OF_TWO, Closing, Stacking, _together, closes, features, said
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.privacy import RandomisedResponse
@@ -121,24 +121,21 @@ def test_it_is_fitted_on_all_rows_once_validation_rows_have_judged(monkeypatch: 
     assert whole.shares == judged.shares
 
 
-def test_a_forest_keeps_the_trees_that_were_judged_and_grows_more_on_all_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_for_two_classes_a_forest_keeps_the_trees_that_were_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = crossed(2100)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
-    whole = learn(y, members, rounds=2, interactions="off").closing
+    labels = np.where(y > np.median(y), "high", "low")
+    whole = learn(labels, members, rounds=2, interactions="off").closing
     monkeypatch.setattr(Stacking, "whole", lambda self, closing, *_: closing)
-    judged = learn(y, members, rounds=2, interactions="off").closing
+    judged = learn(labels, members, rounds=2, interactions="off").closing
     assert isinstance(whole, Closing)
     assert isinstance(judged, Closing)
-    kept, grown = judged.model.estimators_, whole.model.estimators_
-    assert (len(kept), len(grown), whole.model.n_estimators) == (TREES, TREES + MORE, TREES + MORE)
-    for one, same in zip(kept, grown, strict=False):
+    kept, grown, n = judged.model.estimators_, whole.model.estimators_, TREES_OF_TWO
+    assert (len(kept), len(grown), whole.model.n_estimators) == (n, 2 * n, 2 * n)
+    for one, same, other in zip(kept, grown[:n], grown[n:], strict=True):
         assert one.tree_.threshold.tobytes() == same.tree_.threshold.tobytes()
-        assert one.tree_.n_node_samples[0] == 1890
-    for other in grown[TREES:]:
-        assert other.tree_.n_node_samples[0] == 2100
-        assert other.random_state not in {one.random_state for one in kept}
+        assert (one.tree_.n_node_samples[0], other.tree_.n_node_samples[0]) == (1890, 2100)
+        assert one.random_state != other.random_state
 
 
 def test_forests_of_other_classes_are_not_joined() -> None:

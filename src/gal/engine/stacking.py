@@ -31,10 +31,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 TREES, TREES_OF_TWO = 50, 25
-"""Of the forest that validation rows judge, and for two classes: there 50 had no lower log loss."""
-
-MORE = 25
-"""Trees that are then grown on all rows."""
+"""Of the forest, and for two classes of each of its halves: validation rows judge the first, the second grows
+on all rows. There 50 trees that are grown anew were no better (``benchmarks/choices.py``); for several
+classes they were."""
 
 LEAF_OF_TWO = 10
 """Rows in a leaf for two classes. On rows kept apart of the training rows, 10 instead of 2 had the lower log
@@ -103,7 +102,7 @@ class Stacking:
         received = KeptReplies(task, coefficients, fitted)
         judges, weight = task.rows.validation, task.sample_weight
         output = received.output[judges]
-        model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges))
+        model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges), task.seed)
         toward = self._said(model, received, judges) - output
         heard = None if weight is None else weight[judges]
         line = Line(task.loss, task.y[judges], output, toward, heard)
@@ -122,20 +121,19 @@ class Stacking:
     ) -> Closing:
         """Fit it once more, on the validation rows too; its share and loss stay what they found.
 
-        A forest keeps the trees that were judged, and grows more: half the work of growing all anew
-        (``benchmarks/choices.py`` says what it changes).
+        For two classes a forest keeps the trees that were judged, and grows as many more.
         """
-        model = self._fitted(KeptReplies(task, coefficients, fitted), np.arange(task.rows.n), again=True)
-        if self.given is None and isinstance(closing, Closing):
+        joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
+        rows = np.arange(task.rows.n)
+        model = self._fitted(KeptReplies(task, coefficients, fitted), rows, task.seed + joins)
+        if joins and isinstance(closing, Closing):
             model = _together(closing.model, model)
         return Closing(model, closing.share, closing.validation_loss, task.loss)
 
-    def _fitted(self, received: KeptReplies, rows: NDArray[np.intp], *, again: bool = False) -> Any:
-        """A model of these rows; the same one for the same rows, and another forest if it is grown again."""
+    def _fitted(self, received: KeptReplies, rows: NDArray[np.intp], seed: int) -> Any:
+        """A model of these rows; the same one for the same rows and seed."""
         task, model = received.task, self._unfitted(received.task.loss)
-        set_seed(model, task.seed)
-        if again and self.given is None:
-            model.set_params(n_estimators=MORE, random_state=task.seed + 1)
+        set_seed(model, seed)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
         heard = None if weight is None or not supports_sample_weight(model) else weight[rows]
         with _whose_failure(model):
