@@ -45,6 +45,7 @@ TASKS: dict[str, tuple[int, Callable[..., Floats]]] = {
     "xor of assistants": (3, lambda _, b, c: 4 * np.sign(b[:, 0] * c[:, 0])),
     "product of assistants": (3, lambda _, b, c: 3 * b[:, 0] * c[:, 0]),
     "two xors": (3, lambda a, b, c: 2 * np.sign(a[:, 0] * b[:, 0]) + 2 * np.sign(b[:, 1] * c[:, 0])),
+    "parity of three": (3, lambda a, b, c: 4 * np.sign(a[:, 0] * b[:, 0] * c[:, 0])),
     "main effects only": (2, lambda a, b: a[:, 0] + b[:, 0]),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils.estimator_checks import check_estimator
@@ -213,10 +214,22 @@ class TestKnownTables:
         monkeypatch.setattr(TableEncoder, "fit", again)
         monkeypatch.setattr(TableEncoder, "codes", again)
         monkeypatch.setattr(TableEncoder, "wide", again)
-        mapper = type(known[slice_of(560)].bins[0])
+        mapper = type(known[slice_of(560)].sorted.mapper)
         monkeypatch.setattr(mapper, "fit", again)
         monkeypatch.setattr(mapper, "transform", again)
+        monkeypatch.setattr(HistGradientBoostingRegressor, "_preprocess_X", again)
         self.fitted(known, slice_of(560), y**2, None).predict(known)
+
+    def test_bins_say_what_codes_say(self) -> None:
+        X, y = mixed_table()
+        known, rows = TabularModel().prepare(X), slice_of(560)
+        models = [self.fitted(known, rows, target, None) for target in (y, y**2, y**3)]
+        foreign = TabularModel().prepare(X.sample(frac=1.0, random_state=0))
+        for one in models:  # the second and third time from bins, also of rows that nobody fitted
+            np.testing.assert_array_equal(one.predict(known), one.predict(X))
+            np.testing.assert_array_equal(one.predict(foreign), one.predict(foreign.table))
+        (bins,) = (kept for _, kept in foreign._bins.values())
+        assert bins is not None
 
 
 def slice_of(n: int) -> Any:

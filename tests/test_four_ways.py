@@ -133,7 +133,7 @@ def made(name: str) -> tuple[pd.DataFrame, Any]:
     drawn = columns(np.random.default_rng(0), n)
     noise = 0.2 * np.random.default_rng(1).normal(size=n)
     table = pd.DataFrame({ROW_ID: 500 + np.arange(n)} | {one: drawn[one] for one in "abcd"})
-    signal = drawn["a"] * drawn["c"] + 0.3 * drawn["d"] if label is product else _signal(drawn)
+    signal = drawn["a"] * drawn["c"] + 0.8 * drawn["d"] if label is product else _signal(drawn)
     return table, label(signal + noise)
 
 

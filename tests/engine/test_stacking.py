@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import LinearSVC
@@ -18,7 +18,7 @@ from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, Sq
 from gal.core.state import Progress
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
-from gal.engine.stacking import Closing, Stacking, closes, features, said
+from gal.engine.stacking import TREES_OF_TWO, Closing, Stacking, _together, closes, features, said
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.privacy import RandomisedResponse
@@ -119,6 +119,34 @@ def test_it_is_fitted_on_all_rows_once_validation_rows_have_judged(monkeypatch: 
     assert whole.closing.validation_loss == judged.closing.validation_loss
     assert whole.shares is not None
     assert whole.shares == judged.shares
+
+
+def test_for_two_classes_a_forest_keeps_the_trees_that_were_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = crossed(2100)
+    members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    labels = np.where(y > np.median(y), "high", "low")
+    whole = learn(labels, members, rounds=2, interactions="off").closing
+    monkeypatch.setattr(Stacking, "whole", lambda self, closing, *_: closing)
+    judged = learn(labels, members, rounds=2, interactions="off").closing
+    assert isinstance(whole, Closing)
+    assert isinstance(judged, Closing)
+    kept, grown, n = judged.model.estimators_, whole.model.estimators_, TREES_OF_TWO
+    assert (len(kept), len(grown), whole.model.n_estimators) == (n, 2 * n, 2 * n)
+    for one, same, other in zip(kept, grown[:n], grown[n:], strict=True):
+        assert one.tree_.threshold.tobytes() == same.tree_.threshold.tobytes()
+        assert (one.tree_.n_node_samples[0], other.tree_.n_node_samples[0]) == (1890, 2100)
+        assert one.random_state != other.random_state
+
+
+def test_forests_of_other_classes_are_not_joined() -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
+    two, three = (ExtraTreesClassifier(4, random_state=0).fit(X[rows], y[rows]) for rows in (y < 2, y < 3))
+    assert len(_together(two, three).estimators_) == 4
+    assert _together(ExtraTreesClassifier(4, random_state=1).fit(X, y), three).predict_proba(X).shape == (
+        60,
+        3,
+    )
+    assert len(three.estimators_) == 8
 
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:

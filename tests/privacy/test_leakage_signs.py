@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gal.core.requests import FitRequest
 from gal.core.rows import all_rows
+from gal.evaluate.rehearsal import canary_leak
 from gal.privacy.leakage import Transcript, measure_signs, recovered_signs
 
 N = 4000
@@ -58,3 +61,25 @@ def test_who_received_none_reads_none_and_a_sample_is_read_as_well() -> None:
     assert measure_signs(transcript, "carol", columns[::2]).vectors == 0
     assert measure_signs(transcript, "bob", columns[::2]).columns[0] > 0.5
     assert set(transcript.messages) == {(1, None)}  # what is attacked for labels are the residuals of rounds
+
+
+def test_a_rehearsal_says_what_signs_tell() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(2400, 4)), columns=["age", "town", "usage", "calls"])
+    X["town"] = np.where(X["town"] > 0, "Bern", "Basel")
+    y = (X["age"] * X["usage"] > 0).astype(int)
+    parts = {"bank": ["age", "town"], "telecom": ["usage", "calls"]}
+    models = HistGradientBoostingRegressor(max_iter=5)
+    options: dict[str, Any] = {"rounds": 2, "closing": False, "local_models": {"telecom": models}}
+    crossed, plain = (
+        canary_leak(X, y.to_numpy(), parts, classes=[0, 1], interactions=signs, **options)
+        for signs in (4, "off")
+    )
+    (told,) = crossed.signs
+    assert (told.organization, told.names, plain.signs) == ("telecom", ("age", "town"), ())
+    assert 0 < told.bits <= told.vectors <= 4
+    assert max(told.columns) > 0.2
+    assert told.sentence() in crossed.verdict()
+    assert f"{max(told.columns):.0%}".replace("%", " %") in told.sentence()
+    assert crossed.to_json()["signs"][0]["bits"] == told.bits
+    assert "Crossed" not in plain.verdict()

@@ -26,7 +26,10 @@ from gal.engine.stacking import said
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-TREES = {"n_estimators": 60, "max_features": 0.5}
+TREES = 60
+LOOKED_AT, MOST_LOOKED_AT = 0.5, 64
+"""What share of the columns a split looks at, and how many at most: with 26 classes there are thousands."""
+
 LEAVES = (20, 3)
 """Fewest rows in a leaf: where labels are noisy many, where they are not few; validation rows choose."""
 
@@ -155,7 +158,13 @@ class Interactions:
         rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
         forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
-        model = forest(**TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs, random_state=task.seed)
+        model = forest(
+            TREES,
+            max_features=min(LOOKED_AT, MOST_LOOKED_AT / table.shape[1]),
+            min_samples_leaf=leaf,
+            n_jobs=self.n_jobs,
+            random_state=task.seed,
+        )
         model.fit(table[rest], target[rest], None if weight is None else weight[rest])
         return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
 

@@ -30,7 +30,11 @@ from gal.models.adapters import fit_weighted, set_seed, supports_sample_weight
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-TREES = 50
+TREES, TREES_OF_TWO = 50, 25
+"""Of the forest, and for two classes of each of its halves: validation rows judge the first, the second grows
+on all rows. There 50 trees that are grown anew were no better (``benchmarks/choices.py``); for several
+classes they were."""
+
 LEAF_OF_TWO = 10
 """Rows in a leaf for two classes. On rows kept apart of the training rows, 10 instead of 2 had the lower log
 loss on both splits of credit default (.4363, .4320 against .4365, .4336), the higher on Adult (.2850
@@ -98,7 +102,7 @@ class Stacking:
         received = KeptReplies(task, coefficients, fitted)
         judges, weight = task.rows.validation, task.sample_weight
         output = received.output[judges]
-        model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges))
+        model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges), task.seed)
         toward = self._said(model, received, judges) - output
         heard = None if weight is None else weight[judges]
         line = Line(task.loss, task.y[judges], output, toward, heard)
@@ -115,14 +119,21 @@ class Stacking:
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> Closing:
-        """Fit it once more, on the validation rows too; its share and loss stay what they found."""
-        model = self._fitted(KeptReplies(task, coefficients, fitted), np.arange(task.rows.n))
+        """Fit it once more, on the validation rows too; its share and loss stay what they found.
+
+        For two classes a forest keeps the trees that were judged, and grows as many more.
+        """
+        joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
+        rows = np.arange(task.rows.n)
+        model = self._fitted(KeptReplies(task, coefficients, fitted), rows, task.seed + joins)
+        if joins and isinstance(closing, Closing):
+            model = _together(closing.model, model)
         return Closing(model, closing.share, closing.validation_loss, task.loss)
 
-    def _fitted(self, received: KeptReplies, rows: NDArray[np.intp]) -> Any:
-        """A model of these rows; the same one for the same rows."""
+    def _fitted(self, received: KeptReplies, rows: NDArray[np.intp], seed: int) -> Any:
+        """A model of these rows; the same one for the same rows and seed."""
         task, model = received.task, self._unfitted(received.task.loss)
-        set_seed(model, task.seed)
+        set_seed(model, seed)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
         heard = None if weight is None or not supports_sample_weight(model) else weight[rows]
         with _whose_failure(model):
@@ -140,8 +151,16 @@ class Stacking:
         if self.given is not None:
             return clone(self.given)
         forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
-        leaf = LEAF_OF_TWO if isinstance(loss, BinaryLogLoss) else 2
-        return forest(TREES, min_samples_leaf=leaf, n_jobs=self.n_jobs)
+        trees, leaf = (TREES_OF_TWO, LEAF_OF_TWO) if isinstance(loss, BinaryLogLoss) else (TREES, 2)
+        return forest(trees, min_samples_leaf=leaf, n_jobs=self.n_jobs)
+
+
+def _together(judged: Any, more: Any) -> Any:
+    """One forest of the trees of two; the second alone where validation rows have a class of their own."""
+    if not np.array_equal(getattr(judged, "classes_", ()), getattr(more, "classes_", ())):
+        return more
+    more.estimators_ = [*judged.estimators_, *more.estimators_]
+    return more.set_params(n_estimators=len(more.estimators_))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers does without
@@ -136,9 +138,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if isinstance(X, KnownTable):
             validate_data(self, X.named, reset=False, skip_check_array=True)
         known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=False))
-        fitted, codes = self._linear(known), known.codes(self.encoder_)
+        fitted = self._linear(known)
         for k, tree in enumerate(self.trees_):
-            fitted[:, k] += tree.predict(codes)
+            fitted[:, k] += predict_tree(tree, known, self.encoder_)
         return np.asarray(fitted[:, 0] if self.single_output_ else fitted)
 
     def _linear(self, known: KnownTable) -> Floats:
@@ -189,8 +191,9 @@ class KnownTable:
         self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
         self._wide: dict[int, Floats] = {}
         self._moments: dict[int, tuple[Floats, Floats]] = {}
-        self.bins: tuple[Any, NDArray[np.uint8]] | None = None
-        """A fitted mapper of scikit-learn's histogram trees, and the codes as it bins them."""
+        self.sorted: Sorted | None = None
+        """What histogram trees that are fitted to all of these rows have in common."""
+        self._bins: dict[int, tuple[Any, NDArray[np.uint8] | None]] = {}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -226,6 +229,21 @@ class KnownTable:
         for block in blocks:
             yield block, encoder.wide(codes[block])
 
+    def bins(self, tree: HistGradientBoostingRegressor, encoder: TableEncoder) -> NDArray[np.uint8] | None:
+        """The codes as these trees bin them; None where trees of other rows come for the first time: to bin
+        for one of them takes longer than to predict from codes.
+        """
+        mapper = tree._bin_mapper
+        if self.sorted is not None and self.sorted.mapper is mapper:
+            return self.sorted.bins
+        fitted_here = any(part.sorted and part.sorted.mapper is mapper for part in self._parts.values())
+        if id(mapper) not in self._bins and not fitted_here:
+            self._bins[id(mapper)] = mapper, None
+        elif self._bins.get(id(mapper), (mapper, None))[1] is None:
+            codes = tree._preprocess_X(self.codes(encoder), reset=False)
+            self._bins[id(mapper)] = mapper, mapper.transform(codes)
+        return self._bins[id(mapper)][1]
+
     def moments(self, encoder: TableEncoder) -> tuple[Floats, Floats]:
         """Means and centred inner products of the wide columns, every row counting the same."""
         if id(encoder) not in self._moments:
@@ -244,6 +262,17 @@ def moments(known: KnownTable, encoder: TableEncoder, weight: Floats | None) -> 
     return mean, gram - np.outer(sums, mean)
 
 
+@dataclass(frozen=True)
+class Sorted:
+    """What scikit-learn's histogram trees make of codes before they grow: once for all rounds and outputs."""
+
+    found: dict[str, Any]
+    """What they note about the columns."""
+    categories: Any
+    mapper: Any
+    bins: NDArray[np.uint8]
+
+
 def fit_tree(
     tree: HistGradientBoostingRegressor,
     known: KnownTable,
@@ -251,25 +280,52 @@ def fit_tree(
     target: Floats,
     weight: Floats | None,
 ) -> HistGradientBoostingRegressor:
-    """Fit trees to codes that are binned once for all rounds and outputs; every row counts the same there.
+    """Fit trees to codes that are sorted and binned once for all rounds and outputs; every row counts the
+    same there.
 
-    scikit-learn bins in every ``fit``, which takes longer than growing a few small trees. Should it call
-    that otherwise some day, trees are as good and only slower.
+    scikit-learn looks through the columns and bins them in every ``fit``, which takes longer than growing a
+    few small trees. Should it call that otherwise some day, trees are as good and only slower.
     """
+    look_through, found, categories = tree._preprocess_X, dict[str, Any](), None
+
+    def looked_through(X: Floats, *, reset: bool) -> Any:
+        nonlocal found, categories
+        if known.sorted is not None:
+            vars(tree).update(known.sorted.found)
+            return known.sorted.bins, known.sorted.categories
+        before = set(vars(tree))
+        X, categories = look_through(X, reset=reset)
+        found = {name: value for name, value in vars(tree).items() if name not in before}
+        return X, categories
 
     def binned(X: Floats, *_: Any, **__: Any) -> NDArray[np.uint8]:
-        if known.bins is None:
+        if known.sorted is None:
             mapper = tree._bin_mapper
             mapper.random_state = 0  # bins of a round must not hang on which round came first
-            known.bins = mapper, mapper.fit_transform(X)
-        tree._bin_mapper, bins = known.bins
-        return bins
+            known.sorted = Sorted(found, categories, mapper, mapper.fit_transform(X))
+        tree._bin_mapper = known.sorted.mapper
+        return known.sorted.bins
 
-    tree._bin_data = binned
+    tree._preprocess_X, tree._bin_data = looked_through, binned
     try:
         return tree.fit(codes, target, weight)
     finally:
-        del tree._bin_data
+        del tree._preprocess_X, tree._bin_data
+
+
+def predict_tree(tree: HistGradientBoostingRegressor, known: KnownTable, encoder: TableEncoder) -> Floats:
+    """What trees say of these rows; from bins, where they are at hand or will be used again.
+
+    A row falls into the same leaf by its bins as by its codes, so the values are the same, bit for bit.
+    """
+    bins = known.bins(tree, encoder)
+    if bins is None:
+        return np.asarray(tree.predict(known.codes(encoder)))
+    said = np.full(len(bins), tree._baseline_prediction[0, 0])
+    missing, threads = tree._bin_mapper.missing_values_bin_idx_, _openmp_effective_n_threads()
+    for (grown,) in tree._predictors:
+        said += grown.predict_binned(bins, missing, threads)
+    return said
 
 
 class TableEncoder:

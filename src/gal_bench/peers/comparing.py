@@ -27,6 +27,7 @@ Peer = Callable[[PeerTable, int], Said]
 PEERS: Mapping[str, Peer] = {
     "GAL alone": methods.gal_alone,
     "XGBoost alone": methods.xgboost_alone,
+    "GAL, not crossed": methods.gal_not_crossed,
     "GAL": methods.gal_default,
     "XGBoost vertical": xgboost_vertical,
     "SplitNN": splitnn,

@@ -30,6 +30,11 @@ def gal_default(table: PeerTable, seed: int) -> Said:
     return model.predict_proba(table.X_test), model.traffic_.sent + model.traffic_.received
 
 
+def gal_not_crossed(table: PeerTable, seed: int) -> Said:
+    model = GALClassifier(table.organizations, random_state=seed, interactions="off").fit(table.X, table.y)
+    return model.predict_proba(table.X_test), model.traffic_.sent + model.traffic_.received
+
+
 def gal_alone(table: PeerTable, seed: int) -> Said:
     columns = {"label holder": table.own}
     model = GALClassifier(columns, random_state=seed).fit(table.X, table.y)

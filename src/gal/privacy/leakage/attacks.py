@@ -367,7 +367,8 @@ def _cross_fitted(features: Floats, columns: Floats, seed: int) -> Floats:
     folds = KFold(min(FOLDS, len(columns)), shuffle=True, random_state=seed)
     if features.shape[1]:
         model = make_pipeline(StandardScaler(), Ridge(10.0))
-        return np.asarray(cross_val_predict(model, features, columns, cv=folds), dtype=np.float64)
+        found = np.asarray(cross_val_predict(model, features, columns, cv=folds), dtype=np.float64)
+        return found.reshape(columns.shape)  # scikit-learn makes a vector of a single column
     made = np.empty_like(columns)
     for others, own in folds.split(columns):
         made[own] = columns[others].mean(axis=0)

@@ -31,6 +31,7 @@ from gal.privacy.leakage.reconstruction import (
     numbers_of,
 )
 from gal.privacy.leakage.report import AttackResult, LeakReport
+from gal.privacy.leakage.signs import SignLeak, signs_of
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
@@ -96,9 +97,8 @@ def measure_leakage(
     label_holder: her own organization's name; what only she received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
-    views: the other organizations' columns by name, as far as at hand: for what they guess without any
-        message, and to see how much of them their answers reveal. Assistants are taken to collude.
-    own_view: the label holder's columns. features: whether to reconstruct everybody's columns.
+    views, own_view: the others' columns by name, as far as at hand, and hers: for what is guessed without any
+        message. Assistants are taken to collude. features: whether to reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
     loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
@@ -125,8 +125,17 @@ def measure_leakage(
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
         reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
         received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder)),
+        signs=tuple(_signs(transcript, roles, own_view if features else None, label_holder, seed)),
         secure=said.secure,
     )
+
+
+def _signs(
+    transcript: Transcript, roles: Rows | None, own_view: Any, label_holder: str | None, seed: int
+) -> list[SignLeak]:
+    """What crossed residuals tell, where there were any."""
+    known = transcript.roles if roles is None else roles
+    return [] if known is None else signs_of(transcript, known, own_view, label_holder, seed=seed)
 
 
 def _insight(

@@ -11,6 +11,7 @@ from gal.errors import InvalidInputError
 from gal.privacy.accounting.costs import Cost
 from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.reconstruction import Reconstruction
+from gal.privacy.leakage.signs import SignLeak
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class LeakReport:
     """Columns of others, guessed by the label holder from their answers."""
     received: tuple[Reconstruction, ...] = ()
     """Columns of the label holder and of third parties, guessed by organizations from residuals."""
+    signs: tuple[SignLeak, ...] = ()
+    """What crossed residuals alone tell of the label holder's columns, by organization that got some."""
     runs: int = 1
     """How many fits are added up."""
     secure: bool = True
@@ -207,6 +210,8 @@ class LeakReport:
                 f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: "
                 f"they and what she has {_explains(most)}"
             )
+        if self.signs:
+            said.append(max(self.signs, key=lambda one: max(one.columns)).sentence())
         return said
 
     def to_json(self) -> dict[str, Any]:
@@ -234,6 +239,7 @@ class LeakReport:
             "attacks": [one.to_json() for one in self.attacks],
             "reconstructions": [one.to_json() for one in self.reconstructions],
             "received": [one.to_json() for one in self.received],
+            "signs": [one.to_json() for one in self.signs],
         }
 
 

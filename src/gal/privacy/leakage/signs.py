@@ -7,16 +7,21 @@ since earlier rounds gave the residual, and products of two crossed ones the pro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
+from gal.core.rows import Rows
+from gal.privacy.leakage.reconstruction import columns_as_numbers
 from gal.privacy.leakage.transcript import Transcript
 
 Signs = NDArray[np.int8]
+
+MOST_READING = 10_000
+"""Rows from which, and about which, an organization guesses: more tell it hardly more."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,22 @@ class SignLeak:
     """Of each of the label holder's columns: what share of its variance the signs
     tell, on rows not looked at (R2); 0 where they tell nothing.
     """
+    names: tuple[str, ...] = ()
+    """What these columns are called, where they have names."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return vars(self) | {"columns": list(self.columns), "names": list(self.names)}
+
+    def sentence(self) -> str:
+        """What it means, in plain words."""
+        said = (
+            f"Crossed residuals gave {self.organization} {self.vectors} "
+            f"{'sign' if self.vectors == 1 else 'signs'} of every row ({self.bits:.1f} bits)"
+        )
+        most = int(np.argmax(self.columns))
+        called = repr(self.names[most]) if self.names else f"column {most}"
+        return f"{said}: they alone explain {100 * self.columns[most]:.0f} % of {called} of the label holder."
 
 
 def recovered_signs(transcript: Transcript, organization: str) -> Signs:
@@ -52,11 +73,33 @@ def measure_signs(transcript: Transcript, organization: str, columns: Any, *, se
         return SignLeak(organization, 0, 0.0, (0.0,) * columns.shape[1])
     _, counts = np.unique(signs, axis=0, return_counts=True)
     shares = counts / counts.sum()
-    rows = np.random.default_rng(seed).permutation(len(signs))
+    rows = np.random.default_rng(seed).permutation(len(signs))[:MOST_READING]
     seen, kept = np.split(rows, [len(rows) // 2])
     target = columns[seen] if columns.shape[1] > 1 else columns[seen, 0]
     forest = ExtraTreesRegressor(30, min_samples_leaf=10, random_state=seed).fit(signs[seen], target)
     said = forest.predict(signs[kept]).reshape(len(kept), -1)
-    error = np.square(columns[kept] - said).mean(axis=0) / columns[kept].var(axis=0)
-    told = tuple(float(max(0.0, 1.0 - one)) for one in error)
+    error, spread = np.square(columns[kept] - said).mean(axis=0), columns[kept].var(axis=0)
+    shown = 1.0 - np.divide(error, spread, out=np.ones_like(error), where=spread > 0)
+    told = tuple(float(max(0.0, one)) for one in shown)
     return SignLeak(organization, signs.shape[1], float(-(shares * np.log2(shares)).sum()), told)
+
+
+def signs_of(
+    transcript: Transcript, roles: Rows, own_view: Any, label_holder: str | None, *, seed: int = 0
+) -> list[SignLeak]:
+    """What every other organization that received crossed residuals reads of the label holder's view.
+
+    Of a category the value counts that is told best.
+    """
+    heard = sorted(set(transcript.crossed) - {label_holder})
+    if not heard or own_view is None:
+        return []
+    fit = roles.fit if transcript.kept is None else roles.fit[np.isin(roles.fit, transcript.kept)]
+    numbers, places, names = columns_as_numbers(own_view)
+    found = [measure_signs(transcript, name, numbers[fit], seed=seed) for name in heard]
+    return [
+        replace(
+            one, columns=tuple(max(one.columns[place], default=0.0) for place in places), names=tuple(names)
+        )
+        for one in found
+    ]

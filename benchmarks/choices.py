@@ -1,0 +1,121 @@
+"""Whether choices about large tables hold on rows that nobody looked at when they were made.
+
+    python benchmarks/choices.py Adult Letter --seeds 3 --rows 8000
+
+Of every table of ``gal bench peers`` only the rows to learn from are used: each seed divides them anew into
+rows to learn from and rows to judge on, so the rows that the page of peers is judged on decide nothing here.
+Each choice is undone by itself; what is printed is score and log loss of today's, and what undoing the choice
+changes, paired by seed, with its standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from gal import GALClassifier
+from gal.engine import stacking
+from gal.evaluate.metrics import accuracy, auc, log_loss
+from gal.models import tabular
+from gal_bench.peers.tables import SETS, PeerTable, peer_tables
+
+UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
+    "today": [],
+    "closing model without validation rows": [(stacking.Stacking, "whole", lambda _, closing, *__: closing)],
+    "for two classes, closing model grown anew on all rows": [
+        (stacking, "TREES_OF_TWO", stacking.TREES),
+        (stacking, "_together", lambda _, more: more),
+    ],
+    "ten trees for several outputs": [(tabular, "TREES_OF_SEVERAL", tabular.TREES)],
+}
+"""What each choice is undone by: a place, a name there, and what it was before."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of it on the rows to judge on."""
+
+    score: float
+    log_loss: float
+    cpu_seconds: float
+
+
+@contextmanager
+def undone(choice: str) -> Iterator[None]:
+    """Today's code without this choice."""
+    with ExitStack() as stack:
+        for place, name, before in UNDONE[choice]:
+            stack.enter_context(patch.object(place, name, before))
+        yield
+
+
+def divided(table: PeerTable, seed: int, rows: int) -> PeerTable:
+    """The rows to learn from, divided anew; never the table's own rows to judge on."""
+    learn, judge = train_test_split(
+        np.arange(len(table.y)), test_size=0.25, random_state=1000 + seed, stratify=table.y
+    )
+    learn = learn[:rows]
+    X, y = table.X, table.y
+    return replace(table, X=X.iloc[learn], y=y[learn], X_test=X.iloc[judge], y_test=y[judge])
+
+
+def judged(table: PeerTable, seed: int, choice: str) -> Judged:
+    """Learn as always, with this choice undone."""
+    started = time.process_time()
+    with undone(choice):
+        model = GALClassifier(table.organizations, random_state=seed, interactions="off")
+        said = model.fit(table.X, table.y).predict_proba(table.X_test)
+    cpu = time.process_time() - started
+    two = table.n_classes == 2
+    score = auc(table.y_test, said[:, 1]) if two else accuracy(table.y_test, said.argmax(axis=1))
+    return Judged(score, log_loss(table.y_test, said), cpu)
+
+
+def compare(table: PeerTable, choices: list[str], seeds: int, rows: int) -> None:
+    """Print one line per choice."""
+    today: Any = None
+    for choice in choices:
+        found = [judged(divided(table, seed, rows), seed, choice) for seed in range(seeds)]
+        facts = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found])
+        if today is None:
+            today, (score, loss, cpu) = facts, facts.mean(axis=0)
+            print(f"{table.name}, {table.split}: {choice} {score:.4f}, log loss {loss:.4f}, {cpu:.1f} CPU s")
+            continue
+        change = facts - today
+        error = change.std(axis=0, ddof=1) / np.sqrt(seeds)
+        said = [f"{mean:+.4f} ({by:.4f})" for mean, by in zip(change.mean(axis=0), error, strict=True)]
+        print(
+            f"  {choice}: score {said[0]}, log loss {said[1]}, CPU {change[:, 2].mean():+.1f} s", flush=True
+        )
+
+
+def main() -> None:
+    """Every set that was named, every way in which its columns are divided."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sets", nargs="*", default=list(SETS))
+    parser.add_argument("--seeds", type=int, default=4, help="at least 2")
+    parser.add_argument("--rows", type=int, default=8000, help="rows to learn from, at most")
+    parser.add_argument("--splits", type=int, default=3, help="of those that VertiBench draws")
+    parser.add_argument("--choices", nargs="*", default=list(UNDONE))
+    given = parser.parse_args()
+    for name in given.sets:
+        for table in list(peer_tables(name, None, 0))[: given.splits]:
+            several = table.n_classes > 2
+            compare(
+                table,
+                [one for one in given.choices if ("two classes" if several else "several") not in one],
+                given.seeds,
+                given.rows,
+            )
+
+
+if __name__ == "__main__":
+    main()
