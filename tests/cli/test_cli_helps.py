@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import re
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from gal.cli.app import COMMANDS, PANELS, app
 from gal.cli.evaluating.simulation import share_done
 from gal.cli.learning import Watcher, print_version
 from gal.cli.options import known_tasks
-from gal.cli.screen.printing import ProgressLine, command_line, print_table, span
+from gal.cli.screen.printing import ProgressLine, Screen, command_line, print_table, span
 from gal.errors import (
     ConfigurationError,
     GALError,
@@ -149,6 +150,17 @@ def test_a_table_never_cuts_a_word(terminal: bool, width: int) -> None:
         assert max(map(len, said.splitlines())) > width, "a block of lines: the fingerprint is whole"
     if not terminal:
         assert len(said.splitlines()) == 6, "a pipe has as much room as it needs"
+
+
+def test_a_title_and_a_verdict_break_between_words() -> None:
+    title = "the gain of 0.0330 by organization, on 442 rows that were not fitted"
+    for terminal, width, lines in ((True, 40, 2), (False, 40, 1)):
+        out = Screen()
+        out.file, out._force_terminal, out.width = io.StringIO(), terminal, width
+        print_table(Table("a", title=title), out)
+        out.print(f"[bold]{title}[/]")
+        said = re.sub(r"\x1b\[[\d;]*m", "", out.file.getvalue()).splitlines()
+        assert " ".join(said[:lines]) == " ".join(said[-lines:]) == title
 
 
 def test_the_audit_log_says_in_words_who_sent_what(two: Path) -> None:

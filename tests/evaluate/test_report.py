@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gal.evaluate.reporting.charts import charts_of
 from gal.evaluate.reporting.gathering import gathered
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.page import page_of
-from gal.evaluate.reporting.svg import nice_ticks
+from gal.evaluate.reporting.svg import NAME, nice_ticks
 from gal.evaluate.reporting.writing import save_pictures
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
@@ -106,6 +107,21 @@ def test_every_picture_has_words_and_a_table(found: Simulation, tmp_path: Path) 
         assert chart.alt.endswith(".")
         assert chart.cells.rows
         assert all(len(row) == len(chart.cells.header) for row in chart.cells.rows)
+
+
+def test_long_names_are_whole_in_pictures_and_tables(found: Simulation) -> None:
+    assert found.shares is not None
+    one, long = found.shares.by_organization["telecom"], "laboratory_" * 9 + "of the north"
+    shares = replace(found.shares, by_organization={long: one})
+    page = page_of(replace(gathered(found), shares=shares, worth=None), "now")
+    start = page.index('aria-labelledby="contributions-title')
+    drawn = re.findall(r'class="name">([^<]*)<', page[start : page.index("</svg>", start)])
+    assert max(map(len, drawn)) <= NAME
+    assert "".join(drawn).replace(" ", "") == long.replace(" ", "")
+    heights = [float(y) for y in re.findall(r'y="([^"]*)" class="name"', page[start:])][: len(drawn)]
+    assert len(set(heights)) == len(drawn) == 3
+    cell = page.split('<th scope="row">laboratory_')[1].split("</th>")[0]
+    assert max(map(len, cell.replace("<wbr>", " ").split())) <= 20
 
 
 def test_a_report_too_large_leaves_the_json_out(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -323,7 +322,7 @@ def audit(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    out = Console(highlight=False)
+    out = Screen()
     print_table(_audit_summary(facts) if summary else _audit_entries(facts), out)
     for cut in facts["cuts"]:
         out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
