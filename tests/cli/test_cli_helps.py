@@ -37,7 +37,7 @@ from gal.errors import (
 )
 from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
-from gal.node.holder.doing import AWAY, CONNECTED, FITTING, NOT_JOINED, Doing, member_states
+from gal.node.holder.doing import AWAY, CONNECTED, FITTING, GREETING, NOT_JOINED, Doing, member_states
 from gal.node.runtime.control import starting_process
 
 LONG = "sha256:" + "0123456789abcdef" * 4
@@ -339,6 +339,7 @@ def test_what_members_do_now() -> None:
         **{"lab": FITTING, "ward": CONNECTED, "shop": NOT_JOINED, "bank": AWAY},
         "gone": "left: away",
     }
+    assert member_states(members, {}, ["lab", "shop"], set(), {"lab"})["lab"] == GREETING
 
 
 def test_a_second_learning_says_what_is_learned() -> None:

@@ -92,6 +92,11 @@ class Assistants:
         with self._changed:
             return sorted(self._streams)
 
+    def greeting(self) -> set[str]:
+        """Organizations that have a stream, and have not said yet which tasks they take part in."""
+        with self._changed:
+            return self._streams.keys() - self._joined.keys()
+
     def away(self, organization: str) -> float:
         """Seconds for which an organization has had no stream: since its last one, or since the start."""
         with self._changed:
@@ -185,7 +190,7 @@ class Assistants:
         with self._changed:
             self._streams[stream.peer] = stream
             self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
-            self._joined[stream.peer] = {}
+            self._joined.pop(stream.peer, None)
             self._changed.notify_all()
         self._records.log.info(
             "connected", peer=stream.peer, software=stream.software, protocol=stream.version

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError, TaskError
-from gal.node.holder.doing import Doing, fitting, member_states
+from gal.node.holder.doing import Doing, members_now
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
@@ -107,15 +107,7 @@ class LabelHolder:
     def status(self) -> dict[str, Any]:
         """What she learns now, for whom she waits, and what the organizations of each open task do."""
         state, assistants = self.node.state, self.node.assistants
-        members = {
-            task.id: member_states(
-                state.members(task.id),
-                assistants.present(task.id),
-                assistants.connected(),
-                fitting(assistants.unanswered(), task.id),
-            )
-            for task in state.tasks(HOLDER)
-        }
+        members = {task.id: members_now(state, assistants, task.id) for task in state.tasks(HOLDER)}
         learning = self.node.records.metrics.activity.facts()["learning"]
         waiting = waited_for(state, assistants, learning)
         return {"learning": self.doing.facts(), "waiting": waiting, "members": members}
