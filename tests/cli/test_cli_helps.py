@@ -252,7 +252,9 @@ def test_commands_stand_under_headings() -> None:
     assert "--install-completion" in said
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("lern", "learn"), ("train", "learn"), ("log", "audit")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("lern", "learn"), ("train", "learn"), ("log", "audit"), ("trin", "learn")]
+)
 def test_did_you_mean(typed: str, meant: str) -> None:
     found = gal(typed)
     assert found.exit_code == 2
