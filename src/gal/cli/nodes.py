@@ -144,7 +144,7 @@ def _data_source(given: str, table: str | None, folder: Path, row_id: str | None
     from gal.node.source.data import columns_of_new
 
     named = given if "://" in given else _data_file(given, folder)
-    known = columns_of_new(named, table)
+    known = columns_of_new(folder.name, named, table)
     _check_columns(given, known, row_id, label)
     path = Path(named)
     if "://" in given or not path.is_relative_to(folder):

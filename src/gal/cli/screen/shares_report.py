@@ -17,6 +17,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "free rider": "[yellow]free rider: next to nothing[/]",
     "unclear": "[yellow]unclear: too few rows to tell[/]",
     "hurt": "[red]hurt: better without[/]",
+    "not used": "[yellow]no answer of it is used[/]",
 }
 
 

@@ -20,6 +20,7 @@ VERDICT_WORDS = {
     "free rider": "free rider: next to nothing",
     "unclear": "unclear: too few rows to tell",
     "hurt": "hurt: better without",
+    "not used": "no answer of it is used",
 }
 
 

@@ -172,6 +172,11 @@ def write_invitation(terms: TaskTerms, identity: Identity, path: Path) -> None:
 def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tuple[TaskTerms, str]:
     """The terms, and the name under which the label holder is known here; forged ones are refused."""
     terms, signature = _read(path)
+    if terms.fingerprint == own_fingerprint:
+        raise InvalidInputError(
+            f"{str(path)!r} is an invitation of {terms.label_holder} itself: send it to the organizations "
+            "that it invites, who join (--home names another node)"
+        )
     known = cards.by_fingerprint(terms.fingerprint)
     if known is None:
         raise IdentityError(

@@ -66,7 +66,7 @@ const seconds = (value) => value === null ? "" : value < 1 ? `${Math.round(1000 
 // What goes on
 
 const DOING = { fit: "its fit", begin: "its beginning", revisit: "all its rounds", predict: "its prediction",
-  end: "its word that it has ended", blind: "matching rows", connect: "it to connect", join: "it to join" };
+  end: "its word that it has ended", blind: "matching rows", connect: "has to connect", join: "has to join" };
 
 function awaited(one) {
   const round = one.round ? ` of round ${one.round}` : "";
