@@ -247,6 +247,21 @@ def test_a_version_that_nothing_validates_says_so() -> None:
     assert worse.verdict == "hurts"
 
 
+def test_a_private_version_says_what_predicts_on_the_true_labels() -> None:
+    refit = {
+        "refitted": True,
+        "public_true_loss": 0.4321,
+        "private_true_loss": 0.2345,
+        "refit_words": "It helps.",
+    }
+    facts = VERSION | refit | {"shares": plain(SHARES), "alone_validation_loss": None}
+    facts["learning"] = {"train": [0.7, 0.5, 0.4], "validation": [0.7, 0.5, 0.6], "used": 2}
+    page = ReadPage(page_of(facts_of_version(facts), "now"))
+    assert "0.432, and 0.234 after the private refit, which predicts. It helps." in page.words
+    assert "(95 % confidence: 0.100 to 0.200) down, on rows that were not fitted" in page.words
+    assert "2 of 2 rounds are used." in page.words, "all of them, and not the best validated ones"
+
+
 def test_pictures_are_files_and_axes(found: Simulation, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
     from matplotlib.figure import Figure

@@ -129,11 +129,11 @@ def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
 def _learning(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     if "rounds" not in charts:
         return []
-    used = [one.used for one in facts.curves]
+    used, rounds = [one.used for one in facts.curves], len(facts.curves[0].train) - 1
     validated = facts.curves[0].validation[0] is not None
-    best = ", the best validated ones" if validated else ": nothing validates"
+    best = (", the best validated ones" if used[0] < rounds else "") if validated else ": nothing validates"
     said = (
-        f"{used[0]} of {len(facts.curves[0].train) - 1} rounds are used{best}."
+        f"{used[0]} of {rounds} rounds are used{best}."
         if len(used) == 1
         else f"Rounds that are used, by part of the cross-validation: {', '.join(map(str, used))}. "
         "Thin lines are the parts, thick ones their mean over the rounds that all of them had."
