@@ -17,6 +17,8 @@ from rich.text import Span, Text
 
 EVERY = 10.0
 """Seconds between two lines about progress where nobody sees a spinner."""
+EARLY = 3.0
+"""Seconds before which nobody can say how long the rest will take."""
 
 
 COMMAND = re.compile(r"gal [a-z][a-z-]*(?: (?:[A-Z][A-Z.a-z]*|--?[a-z][\w-]*(?: [\w./]+)?))*")
@@ -151,9 +153,11 @@ def _shown(path: Path) -> str:
 class ProgressLine:
     """A spinner for people; a line now and then where standard error is no terminal."""
 
-    def __init__(self, what: str = "starting", *, quiet: bool = False, every: float = EVERY) -> None:
+    def __init__(
+        self, what: str = "starting", *, quiet: bool = False, every: float = EVERY, early: float = EARLY
+    ) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._shown, self._every = not quiet, every
+        self._shown, self._every, self._early = not quiet, every, early
         self._live = self._shown and self._console.is_terminal
         self._status = self._console.status(what, spinner="dots")
         self._started = self._said = time.monotonic()
@@ -169,7 +173,8 @@ class ProgressLine:
 
     def __call__(self, what: str, share: float | None = None) -> None:
         """Say what is done now, and, where a ``share`` of the work is done, how long the rest may take."""
-        said = escape(what) + (f" ({self._left(share)})" if share else "")
+        is_early = time.monotonic() - self._started < self._early
+        said = escape(what) + (f" ({self._left(share)})" if share and not is_early else "")
         if self._live:
             self._status.update(said)
         elif self._shown and time.monotonic() - self._said >= self._every:

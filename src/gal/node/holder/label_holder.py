@@ -148,6 +148,8 @@ class LabelHolder:
             raise InvalidInputError(
                 f"organization {configuration.name!r} has no data: add a section [data] to node.toml"
             )
+        if rows.is_dir():
+            raise InvalidInputError(f"{str(rows)!r} is a folder: name a file of rows")
         if not rows.is_file():
             raise InvalidInputError(f"there is no file {str(rows)!r}")
         own = self.node.worker("rows")[0]["features"]
