@@ -127,6 +127,14 @@ def test_labels_must_be_finite(bad: float) -> None:
         gal.learn(y, [Organization("bank", X)])
 
 
+def test_labels_whose_squares_are_no_numbers() -> None:
+    X, y = health()
+    with pytest.raises(
+        InvalidLabelsError, match=r"labels of up to .*e\+200 are too large .* at most 1e\+100"
+    ):
+        gal.learn(y / np.abs(y).max() * 3e200, [Organization("bank", X)])
+
+
 @pytest.mark.parametrize("bad", [None, np.nan, pd.NA])
 def test_class_labels_must_be_there(bad: Any) -> None:
     X, y = ill()

@@ -150,7 +150,12 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
         ({"parts": "[organizations]\n'[/you]' = ['q']"}, "organization '[/you]': no column 'q'"),
         ({"parts": "[organizations.bank]\ncolumns = ['income']\nmodle = 'svr'"}, "modle"),
         ({"table": "income,basket,town,bought\n"}, "0 rows"),
-        ({"table": ""}, "cannot be read as a table"),
+        ({"table": ""}, "cannot be read as a table, it is empty: the first line names the columns"),
+        (
+            {"table": "income,basket,town,bought\n1e300,1,a,no\n2,2,b,yes\n"},
+            "1 values of 'income' are too large",
+        ),
+        ({"more": ["--report", "."]}, "must end in .html, got '.'"),
     ],
 )
 def test_nonsense_gets_one_sentence(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import re
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from gal.cli.app import COMMANDS, PANELS, app
 from gal.cli.evaluating.simulation import share_done
 from gal.cli.learning import Watcher, print_version
 from gal.cli.options import known_tasks
-from gal.cli.screen.printing import ProgressLine, command_line, print_table, span
+from gal.cli.screen.printing import ProgressLine, Screen, command_line, print_table, span
 from gal.errors import (
     ConfigurationError,
     GALError,
@@ -36,7 +37,7 @@ from gal.errors import (
 )
 from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
-from gal.node.holder.doing import AWAY, CONNECTED, FITTING, NOT_JOINED, Doing, member_states
+from gal.node.holder.doing import AWAY, CONNECTED, FITTING, GREETING, NOT_JOINED, Doing, member_states
 from gal.node.runtime.control import starting_process
 
 LONG = "sha256:" + "0123456789abcdef" * 4
@@ -151,6 +152,17 @@ def test_a_table_never_cuts_a_word(terminal: bool, width: int) -> None:
         assert len(said.splitlines()) == 6, "a pipe has as much room as it needs"
 
 
+def test_a_title_and_a_verdict_break_between_words() -> None:
+    title = "the gain of 0.0330 by organization, on 442 rows that were not fitted"
+    for terminal, width, lines in ((True, 40, 2), (False, 40, 1)):
+        out = Screen()
+        out.file, out._force_terminal, out.width = io.StringIO(), terminal, width
+        print_table(Table("a", title=title), out)
+        out.print(f"[bold]{title}[/]")
+        said = re.sub(r"\x1b\[[\d;]*m", "", out.file.getvalue()).splitlines()
+        assert " ".join(said[:lines]) == " ".join(said[-lines:]) == title
+
+
 def test_the_audit_log_says_in_words_who_sent_what(two: Path) -> None:
     gal("invite", "risk", "lab", "--home", "clinic")
     said = gal("audit", "--home", "clinic").output
@@ -240,7 +252,9 @@ def test_commands_stand_under_headings() -> None:
     assert "--install-completion" in said
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("lern", "learn"), ("train", "learn"), ("log", "audit")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("lern", "learn"), ("train", "learn"), ("log", "audit"), ("trin", "learn")]
+)
 def test_did_you_mean(typed: str, meant: str) -> None:
     found = gal(typed)
     assert found.exit_code == 2
@@ -259,15 +273,17 @@ def test_a_shell_completes_tasks(two: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_pipe_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressLine(every=0.0) as progress:
+    with ProgressLine(every=0.0, early=0.0) as progress:
         progress("part 2 of 5, assisted", 0.25)
+    with ProgressLine(every=0.0) as progress:
+        progress("part 1 of 5, pooled", 0.1)  # too early to tell how long the rest takes
     with ProgressLine(every=1e6) as progress:
         progress("too soon", 0.5)
     with ProgressLine(every=0.0, quiet=True) as progress:
         progress("not asked for", 0.5)
     said = capsys.readouterr().err
     assert said.startswith("part 2 of 5, assisted (0 s so far, about 0 s left)")
-    assert len(said.splitlines()) == 1
+    assert said.splitlines()[1:] == ["part 1 of 5, pooled"]
 
 
 def test_shares_of_a_simulation_grow() -> None:
@@ -327,6 +343,7 @@ def test_what_members_do_now() -> None:
         **{"lab": FITTING, "ward": CONNECTED, "shop": NOT_JOINED, "bank": AWAY},
         "gone": "left: away",
     }
+    assert member_states(members, {}, ["lab", "shop"], set(), {"lab"})["lab"] == GREETING
 
 
 def test_a_second_learning_says_what_is_learned() -> None:

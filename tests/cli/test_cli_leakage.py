@@ -198,6 +198,12 @@ class TestErrors:
         assert isinstance(result.exception, InvalidOptionError), result.output
         assert words in str(result.exception)
 
+    def test_one_class(self, files: tuple[str, str]) -> None:
+        pd.read_csv(files[0]).assign(bought="ok").to_csv(files[0], index=False)
+        result = leakage(files)
+        assert isinstance(result.exception, InvalidLabelsError), result.output
+        assert str(result.exception).startswith("all 60 labels are 'ok': there is nothing to give away")
+
     def test_infinite_labels(self, files: tuple[str, str]) -> None:
         table = pd.read_csv(files[0])
         table.loc[3, "spent"] = np.inf

@@ -276,6 +276,10 @@ def test_audit(town: Town) -> None:
     assert "verified" in said
     assert "fitted" in gal("audit", "--home", town.lab, "--summary").out
     only = gal("audit", "--home", town.lab, "--task", "risk", "--peer", "clinic", "--json").facts["entries"]
+    assert (
+        "about 'gone'; there are entries about: clinic"
+        in gal("audit", "--home", town.lab, "--peer", "gone", code=2).err
+    )
     assert {one["peer"] for one in only} == {"clinic"}
     gal("audit", "--home", town.lab, "--head", facts["head"])
     assert gal("audit", "--home", town.lab, "--head", "sha256:" + "1" * 64, code=3).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,18 @@ def test_shares_in_words() -> None:
 def test_where_nobody_helped_it_is_said() -> None:
     idle = Shares(400, "validation rows", 0.2, True, 0.0, {"chancer": NOTHING}, SHARES.coalitions)
     assert "No organization helped" in said(print_shares, idle, "bank", "auc", Console)
+
+
+def test_names_are_whole_at_80_columns() -> None:
+    name = "a_laboratory_of_clinical_chemistry_whose_name_has_no_blank_in_it"
+    alone = Coalition((name,), GOOD, measured=False)
+    shares = replace(SHARES, by_organization={"chancer": NOTHING, name: GOOD}, coalitions=(alone,))
+    for terminal in (True, False):
+        out = io.StringIO()
+        console = Console(file=out, width=80, force_terminal=terminal, highlight=False)
+        print_shares(shares, "bank", "auc", console)
+        print_coalitions(shares, "auc", console)
+        assert out.getvalue().count(name) == 2
 
 
 def test_an_estimate_is_called_one() -> None:

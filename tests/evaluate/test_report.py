@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gal.evaluate.reporting.charts import charts_of
 from gal.evaluate.reporting.gathering import gathered
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.page import page_of
-from gal.evaluate.reporting.svg import nice_ticks
+from gal.evaluate.reporting.svg import NAME, nice_ticks
 from gal.evaluate.reporting.writing import save_pictures
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
@@ -106,6 +107,21 @@ def test_every_picture_has_words_and_a_table(found: Simulation, tmp_path: Path) 
         assert chart.alt.endswith(".")
         assert chart.cells.rows
         assert all(len(row) == len(chart.cells.header) for row in chart.cells.rows)
+
+
+def test_long_names_are_whole_in_pictures_and_tables(found: Simulation) -> None:
+    assert found.shares is not None
+    one, long = found.shares.by_organization["telecom"], "laboratory_" * 9 + "of the north"
+    shares = replace(found.shares, by_organization={long: one})
+    page = page_of(replace(gathered(found), shares=shares, worth=None), "now")
+    start = page.index('aria-labelledby="contributions-title')
+    drawn = re.findall(r'class="name">([^<]*)<', page[start : page.index("</svg>", start)])
+    assert max(map(len, drawn)) <= NAME
+    assert "".join(drawn).replace(" ", "") == long.replace(" ", "")
+    heights = [float(y) for y in re.findall(r'y="([^"]*)" class="name"', page[start:])][: len(drawn)]
+    assert len(set(heights)) == len(drawn) == 3
+    cell = page.split('<th scope="row">laboratory_')[1].split("</th>")[0]
+    assert max(map(len, cell.replace("<wbr>", " ").split())) <= 20
 
 
 def test_a_report_too_large_leaves_the_json_out(
@@ -229,6 +245,21 @@ def test_a_version_that_nothing_validates_says_so() -> None:
     assert "rows that validate" not in page.words
     worse = facts_of_version(VERSION | {"shares": plain(SHARES), "track": "alone"})
     assert worse.verdict == "hurts"
+
+
+def test_a_private_version_says_what_predicts_on_the_true_labels() -> None:
+    refit = {
+        "refitted": True,
+        "public_true_loss": 0.4321,
+        "private_true_loss": 0.2345,
+        "refit_words": "It helps.",
+    }
+    facts = VERSION | refit | {"shares": plain(SHARES), "alone_validation_loss": None}
+    facts["learning"] = {"train": [0.7, 0.5, 0.4], "validation": [0.7, 0.5, 0.6], "used": 2}
+    page = ReadPage(page_of(facts_of_version(facts), "now"))
+    assert "0.432, and 0.234 after the private refit, which predicts. It helps." in page.words
+    assert "(95 % confidence: 0.100 to 0.200) down, on rows that were not fitted" in page.words
+    assert "2 of 2 rounds are used." in page.words, "all of them, and not the best validated ones"
 
 
 def test_pictures_are_files_and_axes(found: Simulation, tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def test_an_estimator_comes_back_and_its_card_lies_beside_it(
     assert not [file for file in folder.rglob("*") if file.suffix == ".pkl"], "nothing that runs"
 
 
-def test_a_classifier_gives_probabilities(integration: Any, table: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_classifier_gives_probabilities(
+    integration: Any, runs: Any, table: pd.DataFrame, tmp_path: Path
+) -> None:
     model = GALClassifier(PARTS, rounds=1, random_state=0).fit(table, np.where(table["c"] > 0, "yes", "no"))
     model.save(tmp_path / "model.gal")
     loaded = integration._load_pyfunc(str(tmp_path))
@@ -79,6 +81,11 @@ def test_a_classifier_gives_probabilities(integration: Any, table: pd.DataFrame,
     assert found.tolist() == model.predict_proba(table).tolist()
     with pytest.raises(InvalidInputError, match="method must be predict"):
         loaded.predict(table, {"method": "save"})
+    with runs.start_run():
+        generic = runs.pyfunc.load_model(integration.log_model(model).model_uri)
+    assert generic.predict(table).tolist() == model.predict(table).tolist()
+    found = generic.predict(table, params={"method": "predict_proba"})
+    assert found.tolist() == model.predict_proba(table).tolist()
 
 
 @pytest.fixture

@@ -63,6 +63,12 @@ def test_where_the_others_help_both_predict() -> None:
     assert part(model).used
     assert "answers of this task help" in part(model).words
     assert loss(model, X[500:], y[500:]) < 0.9 * loss(alone, X[500:], y[500:])
+    ensemble = model.ensemble_
+    validated = [done.validation_loss for done in ensemble.rounds]
+    assert ensemble.n_rounds == len(validated) > 1 + int(np.argmin(validated)), "fewer are best validated"
+    assert ensemble.train_loss == ensemble.rounds[-1].train_loss, "of all rounds, as all are asked"
+    gained = sum(ensemble.contributions.values())
+    assert gained == pytest.approx(ensemble.initial_train_loss - ensemble.train_loss)
 
 
 def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:

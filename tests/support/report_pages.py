@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-EMPTY = {"meta", "line", "circle", "rect", "polyline", "br"}
+EMPTY = {"meta", "wbr", "line", "circle", "rect", "polyline", "br"}
 
 
 @dataclass
@@ -41,6 +41,8 @@ class ReadPage(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.inside[-1:] == ["script"]:
             self.machine += data
+        elif self.elements[-1:] == [("wbr", {})] and self.said:
+            self.said[-1] += data  # the same word goes on
         elif self.inside[-1:] != ["style"]:
             self.said.append(data)
 
@@ -61,7 +63,7 @@ def check_harmless(page: ReadPage) -> None:
     known = {
         *("html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "script"),
         *("h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "strong", "figure", "figcaption", "details"),
-        *("summary", "div", "table", "thead", "tbody", "tr", "th", "td"),
+        *("summary", "div", "wbr", "table", "thead", "tbody", "tr", "th", "td"),
         *("svg", "desc", "line", "circle", "rect", "polyline", "text"),
     }
     for tag, attributes in page.elements:

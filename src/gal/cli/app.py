@@ -106,9 +106,10 @@ class OnDemand(TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except Exception as error:
-            close = [MEANT[args[0]]] if args[0] in MEANT else get_close_matches(args[0], COMMANDS, n=1)
+            close = get_close_matches(args[0], [*MEANT, *COMMANDS], n=1)
             if close and hasattr(error, "message"):
-                error.message = f"{str(error.message).rstrip('.')}. Did you mean gal {close[0]}?"
+                meant = MEANT.get(close[0], close[0])
+                error.message = f"{str(error.message).rstrip('.')}. Did you mean gal {meant}?"
             raise
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home
+from gal.cli.screen.printing import Screen
 from gal.errors import InvalidInputError
 
 VARIABLE = "GAL_BACKUP_PASSPHRASE"
@@ -40,7 +40,7 @@ def backup_command(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     out.print(
         f"{facts['files']} files of [bold]{escape(str(facts['organization']))}[/] are in {escape(str(file))}"
     )
@@ -95,7 +95,7 @@ def restore_command(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    out = Console(soft_wrap=True, highlight=False)
+    out = Screen()
     if "home" in facts:
         out.print(
             f"[bold]{escape(facts['organization'])}[/] of {facts['time'][:16]} UTC is in "

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import EVERY, print_table, span
+from gal.cli.screen.printing import EVERY, Screen, print_table, span
 from gal.core.contributing.shares import shares_of
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def learn_command(
 
 def _print_learned(facts: Mapping[str, Any], afterwards: AfterwardsOptions) -> None:
     """What was learned, and what it gave away where that was asked for."""
-    print_version(facts, Console(highlight=False), afterwards.worth_per_point)
+    print_version(facts, Screen(), afterwards.worth_per_point)
     if afterwards.measure_leak:
         unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
-        print_leak(facts.get("leak", unknown), Console(highlight=False))
+        print_leak(facts.get("leak", unknown), Screen())
 
 
 def report_of_version(

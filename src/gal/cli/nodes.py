@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -145,7 +144,7 @@ def _data_source(given: str, table: str | None, folder: Path, row_id: str | None
     from gal.node.source.data import columns_of_new
 
     named = given if "://" in given else _data_file(given, folder)
-    known = columns_of_new(named, table)
+    known = columns_of_new(folder.name, named, table)
     _check_columns(given, known, row_id, label)
     path = Path(named)
     if "://" in given or not path.is_relative_to(folder):
@@ -323,7 +322,7 @@ def audit(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    out = Console(highlight=False)
+    out = Screen()
     print_table(_audit_summary(facts) if summary else _audit_entries(facts), out)
     for cut in facts["cuts"]:
         out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")

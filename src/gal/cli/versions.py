@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -61,7 +60,7 @@ def versions(task: TaskName, *, writing: ReportOptions, home: Home = None, as_js
             _gained(facts),
             _privacy(facts),
         )
-    screen = Console(highlight=False)
+    screen = Screen()
     if found:
         print_table(table, screen)
     else:
@@ -150,7 +149,7 @@ def compare(
     table = Table("version", metric, "degraded rows", title=f"{facts['n_rows']:,} rows", title_justify="left")
     for number, score in scores.items():
         table.add_row(str(number), f"{score[metric]:.4f}", str(score["degraded"]))
-    print_table(table, Console(highlight=False))
+    print_table(table, Screen())
 
 
 def rollback(

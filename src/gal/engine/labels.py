@@ -52,6 +52,9 @@ MOST_CLASSES = 10
 LARGEST_WHOLE = 2.0**53
 """Above it floats have no fractions left: that one is whole says nothing."""
 
+LARGEST_NUMBER = 1e100
+"""Of numbers with which sums of squares, and their squares, can be computed."""
+
 
 def are_classes(y: Any) -> bool:
     """Whether labels are classes, where nobody says it: THE rule, for every way into GAL.
@@ -162,6 +165,12 @@ def regression_labels(y: Any, options: Options) -> Labels:
     except (TypeError, ValueError) as error:
         raise InvalidLabelsError(f"regression labels must be numbers: {error}") from error
     columns = columns.reshape(len(columns), -1)
+    largest = float(np.max(np.abs(columns), initial=0.0, where=np.isfinite(columns)))
+    if largest > LARGEST_NUMBER:
+        raise InvalidLabelsError(
+            f"labels of up to {largest:.3g} are too large to compute squares of: give them in another unit, "
+            f"at most {LARGEST_NUMBER:g}"
+        )
     loss = ("absolute_error" if options.paper else "squared_error") if is_auto(options.loss) else options.loss
     return Labels(columns, regression_loss(loss, columns))
 

@@ -406,6 +406,11 @@ def _stage(
         )
     if classes is None and are_classes(labels):
         classes = np.unique(labels).tolist()
+        if len(classes) < 2:
+            raise InvalidLabelsError(
+                f"all {len(labels):,} labels are {classes[0]!r}: there is nothing to give away. Is it the "
+                "right column?"
+            )
     parts = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
     return Stage(
         X=table,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
 from gal.core.contributing.shares import Earned, Shares
-from gal.engine.labels import plain_labels
+from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
@@ -378,9 +378,24 @@ def _read(
             )
         if not columns:
             raise InvalidInputError(f"organization {name!r} has no columns: give it some or leave it out")
+        _refuse_large(frame, columns, f"organization {name!r}")
     if not names:
         raise InvalidInputError("no organizations: name at least one")
+    _refuse_large(frame, [target], "the label holder")
     return frame.drop(columns=[target]), plain_labels(y.to_numpy()), names
+
+
+def _refuse_large(frame: pd.DataFrame, columns: list[str], who: str) -> None:
+    """An error where numbers are too large to compute with."""
+    for column in columns:
+        if frame[column].dtype.kind != "f":
+            continue
+        large = frame[column].abs() > LARGEST_NUMBER
+        if large.any():
+            raise InvalidInputError(
+                f"{who}: {int(large.sum()):,} values of {column!r} are too large to compute with, such as "
+                f"{frame[column][large].iloc[0]:.3g}: give them in another unit, or leave these rows out"
+            )
 
 
 def _holdout(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -33,13 +33,23 @@ def log_model(model: GALClassifier | GALRegressor, name: str = "model", **option
     """Log a fitted estimator in the active run, with its card beside it; MLflow's ``ModelInfo``.
 
     ``options`` go to ``mlflow.pyfunc.log_model``: ``signature``, ``input_example``,
-    ``registered_model_name`` and so on.
+    ``registered_model_name`` and so on. A classifier's default signature has the parameter ``method``:
+    ``predict(rows, params={"method": "predict_proba"})`` of what MLflow loads gives probabilities.
     """
     require("mlflow", "logging models with MLflow")
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / MODEL)
         (Path(folder) / CARD).write_text(model.card(), encoding="utf-8")
-        return _log(folder, name, options)
+        return _log(folder, name, _takes_method() | options if hasattr(model, "predict_proba") else options)
+
+
+def _takes_method() -> dict[str, Any]:
+    """A signature by which MLflow hands ``params={"method": ...}`` on; without one it drops them."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import DataType, ParamSchema, ParamSpec
+
+    method = ParamSpec("method", DataType.string, "predict")
+    return {"signature": ModelSignature(params=ParamSchema([method]))}
 
 
 def load_model(model_uri: str, *, trusted: Sequence[str] = ()) -> GALClassifier | GALRegressor:

@@ -17,7 +17,7 @@ from gal.core.algorithm import learn
 from gal.core.line_search import ExactSearch
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
-from gal.core.state import Ensemble, Progress
+from gal.core.state import ByName, Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.engine.labels import Labels
@@ -88,4 +88,14 @@ def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
     """
     if ensemble.judged is None or ensemble.track != "assisted" or ensemble.crossing is not None:
         return ensemble
-    return replace(ensemble, coefficients=reached.coefficients, trust=1.0)
+    earned = dict.fromkeys(ensemble.contributions, 0.0)
+    for done in reached.rounds:
+        for name, part in done.contributions.items():
+            earned[name] += part
+    return replace(
+        ensemble,
+        coefficients=reached.coefficients,
+        trust=1.0,
+        train_loss=reached.rounds[-1].train_loss if reached.rounds else reached.initial_train_loss,
+        contributions=ByName(earned),
+    )

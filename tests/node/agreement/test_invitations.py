@@ -89,7 +89,7 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
         ({"alignment": "hashed"}, "secret that you share"),
         ({"alignment": "psi"}, "she learns which rows you share"),
         ({"fitted": "out-of-fold", "folds": 5}, "5 times"),
-        ({"parts": 4}, "5 fit(s) a round"),
+        ({"parts": 4}, "5 fits a round"),
         ({"signs": 12}, "4 random targets, and up to 12 residuals times signs"),
         ({"purpose": "who pays back"}, "who pays back"),
         ({"rounds": 7}, "at most 7 rounds"),
@@ -103,6 +103,12 @@ def test_one_who_is_not_known(houses: Houses, tmp_path: Path) -> None:
     path = written(houses, tmp_path, by=houses.shop, fingerprint=houses.shop.fingerprint)
     with pytest.raises(IdentityError, match=r"card is not known here.*gal cards add"):
         read_invitation(path, houses.cards, houses.lab.fingerprint)
+
+
+def test_ones_own_is_for_others(houses: Houses, tmp_path: Path) -> None:
+    path = written(houses, tmp_path, by=houses.shop, fingerprint=houses.shop.fingerprint)
+    with pytest.raises(InvalidInputError, match=r"an invitation of .* itself: send it to the organizations"):
+        read_invitation(path, houses.cards, houses.shop.fingerprint)
 
 
 def test_one_who_signs_for_another(houses: Houses, tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ def test_ids_of_another_kind(network: Network, tmp_path: Path) -> None:
 def test_no_file(network: Network, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="there is no file"):
         network.holder.predict_file("risk", tmp_path / "gone.csv")
+    with pytest.raises(InvalidInputError, match="is a folder: name a file of rows"):
+        network.holder.predict_file("risk", tmp_path)
 
 
 def test_a_file_without_the_column_that_names_rows(network: Network, tmp_path: Path) -> None:

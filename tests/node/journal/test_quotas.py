@@ -246,6 +246,25 @@ def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(house: Callab
     state.close()
 
 
+def test_who_has_just_connected_is_not_said_to_stay_away(
+    house: Callable[..., House],
+) -> None:
+    clinic = house()
+    records, state = clinic.records(), State(clinic.home)
+    assistants, seen = Assistants(state, records), list[tuple[list[str], set[str]]]()
+
+    class Watched(FakeStream):
+        def receive(self) -> Received:
+            seen.append((assistants.connected(), assistants.greeting()))
+            return super().receive()
+
+    for _ in range(2):  # when it comes back, too
+        assistants.on_stream(cast(Any, Watched("lab", JOINED)))
+    assert seen == 2 * [(["lab"], {"lab"}), (["lab"], set())]
+    assert assistants.greeting() == set()
+    state.close()
+
+
 def test_an_organization_whose_day_is_spent_is_told_and_let_go(house: Callable[..., House]) -> None:
     clinic = house(messages_per_day=5)
     records, state = clinic.records(), State(clinic.home)

@@ -21,6 +21,7 @@ import pytest
 
 from gal.node.admin.page import node_page
 from gal.node.config.configuration import LEDGER
+from gal.node.holder.doing import CONNECTED
 from gal.node.runtime.alerts import Alerts
 from gal.node.web import health
 from gal.node.web.app import HEADERS
@@ -130,6 +131,8 @@ def test_what_the_node_is_doing(network: Network, site: Site) -> None:
     assert partners["lab"]["answered"] > network.nodes["clinic"].records.metrics.activity.started
     states = {one["name"]: one["state"] for one in facts["tasks"]}
     assert states == {"risk": "predicts", "other": "not learned yet"}
+    members = {one["name"]: one["members"] for one in site.json("/v1/tasks")[1]["tasks"]}
+    assert members["risk"] == {"lab": CONNECTED, "ward": CONNECTED}
 
 
 def test_a_learning_is_seen_while_it_goes_on(network: Network, site: Site) -> None:
@@ -409,6 +412,20 @@ def test_versions_are_compared_on_labelled_rows_that_are_sent(network: Network, 
         status, refused = site.raw(path, rows)[:2]
         assert status == 400
         assert said in json.loads(refused)["error"]
+    refused = json.loads(site.raw("/v1/compare?task=risk&name=mine.csv", b"garbage")[1])["error"]
+    assert refused.startswith("'mine.csv' has no column")
+    assert "gal_predicted_rows_total{" not in site.metrics(), "nothing was predicted for others"
+
+
+def test_what_is_not_understood_is_said_in_one_sentence(site: Site) -> None:
+    for path, body, said in (
+        ("/v1/audit?last=many", None, "last: "),
+        ("/v1/compare?task=risk&version=x", b"", "version"),
+        ("/v1/compare", b"", "task: Field required"),
+    ):
+        status, content, _ = site.raw(path, body)
+        assert status == 422
+        assert said in json.loads(content)["error"]
 
 
 def test_leaving_and_joining(network: Network, sites: dict[str, Site], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.evaluating.leakage_choices import DELTA, as_classes, chosen_mechanisms, notices
@@ -18,6 +17,7 @@ from gal.cli.evaluating.leakage_report import print_rehearsals
 from gal.cli.evaluating.organizations import OrganizationsFile, read_organizations
 from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson
+from gal.cli.screen.printing import ProgressLine, Screen
 from gal.engine.labels import classes_from
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.rehearsal import Rehearsal, rehearse_all
@@ -146,12 +146,12 @@ def leakage_command(data: Data, mechanisms: Mechanisms, experiment: Experiment, 
     if shown.as_json:
         typer.echo(json.dumps([one.to_json() for one in found], indent=2))
         return
-    out = Console(highlight=False)
+    out = Screen()
     print_rehearsals(found, out, shown.explain)
     for sentence in notices(chosen, options):
         out.print(f"[yellow]{escape(sentence)}[/]")
     if shown.figure is not None:
-        out.print(f"Utility against leakage: {escape(str(shown.figure))}", soft_wrap=True)
+        out.print(f"Utility against leakage: {escape(str(shown.figure))}")
 
 
 def _rehearsed(
@@ -165,9 +165,9 @@ def _rehearsed(
     *,
     quiet: bool,
 ) -> list[Rehearsal]:
-    """Rehearse, with a spinner that says what it does."""
+    """Rehearse, and say what is done."""
     lower, upper, first = options["lower"], options["upper"], experiment.seed
-    with Console(stderr=True).status("starting", spinner="dots") as status:
+    with ProgressLine(quiet=quiet) as progress:
         return rehearse_all(
             X,
             y,
@@ -181,7 +181,7 @@ def _rehearsed(
             known=experiment.known,
             classes=options["classes"],
             bounds=None if lower is None or upper is None else (lower, upper),
-            on_step=None if quiet else lambda step: status.update(escape(f"rehearsing: {step}")),
+            on_step=lambda step: progress(f"rehearsing: {step}"),
         )
 
 

@@ -36,8 +36,9 @@ def print_rehearsals(found: list[Rehearsal], out: Console, explain: bool = False
         out.print(
             "No organizations were named, so your columns were divided among pretended ones "
             f"({escape(who)}). What leaks of the labels "
-            "is the same with real ones; how well rows are predicted is not.\n"
+            "is the same with real ones; how well rows are predicted is not."
         )
+        out.print()
     _footer(found, out)
 
 
@@ -66,12 +67,14 @@ def _footer(found: list[Rehearsal], out: Console) -> None:
 def _detail(one: Rehearsal, out: Console) -> None:
     leak = one.leak
     _verdict(leak, out)
-    out.print(f"{escape(leak.mechanism.removesuffix(REPEATABLE))}\n")
+    out.print(escape(leak.mechanism.removesuffix(REPEATABLE)))
+    out.print()
     print_table(_attacks(leak), out)
     for table in _columns(leak, one.label_holder):
         print_table(table, out)
     out.print(_predictions(one))
     out.print(_utility(one))
+    out.print()
 
 
 def _attacks(leak: LeakReport) -> Table:
@@ -138,7 +141,7 @@ def _utility(one: Rehearsal) -> str:
     return (
         f"On rows that nobody learned from, {'R2' if one.metric == 'r2' else 'accuracy'} is "
         f"[bold]{said(one.utility)}[/]; without a "
-        f"mechanism {said(one.unprotected)}, without any assistance {said(one.alone)}.\n"
+        f"mechanism {said(one.unprotected)}, without any assistance {said(one.alone)}."
     )
 
 
@@ -176,14 +179,16 @@ def _side_by_side(found: list[Rehearsal], out: Console) -> None:
     out.print(
         f"Without any assistance: {np.mean(first.alone):.3f}. A blind guess: {first.leak.chance:.1%}. "
         "Allowed: what the guarantee "
-        "allows at most.\n"
+        "allows at most."
     )
+    out.print()
 
 
 def _verdict(leak: LeakReport, out: Console) -> None:
     alarming = bool(leak.exceeding()) or (leak.knows_all is not None and leak.cost is None)
     style = "bold red" if alarming else "bold"
-    out.print(f"[{style}]{escape(leak.verdict())}[/]\n")
+    out.print(f"[{style}]{escape(leak.verdict())}[/]")
+    out.print()
 
 
 def _share(share: Share) -> str:

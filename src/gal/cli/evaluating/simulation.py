@@ -17,7 +17,7 @@ from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson, Scheduler
-from gal.cli.screen.printing import ProgressLine
+from gal.cli.screen.printing import ProgressLine, Screen
 from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.spreading import Spread
@@ -122,7 +122,7 @@ def simulate_command(
         spread=place.spread(),
         quiet=as_json,
     )
-    print_found(found, as_json, Console())
+    print_found(found, as_json, Screen())
     writing.write(lambda: _facts_of(found))
 
 

@@ -80,7 +80,9 @@ def _answer(found: Simulation) -> str:
             f" That is [bold]{found.covered:.0%}[/] of the way to pooling all data, "
             "and no column would leave its organization."
         )
-        if found.covered_by_log_loss is not None:
+        if found.covered_by_log_loss is not None and found.covered_by_log_loss < 0:
+            said += " [yellow]In log loss it is worse than alone.[/]"
+        elif found.covered_by_log_loss is not None:
             said += f" In log loss it is {found.covered_by_log_loss:.0%}."
     return said + _unused(found)
 

@@ -26,10 +26,16 @@ def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
     """A CSV, Parquet or Excel file as a table; dates and times as days, but for the column to predict."""
     if not path.exists():
         raise InvalidInputError(f"there is no file {str(path)!r}")
+    if path.is_dir():
+        raise InvalidInputError(f"{str(path)!r} is a folder: name a CSV, Parquet or Excel file")
     try:
         table = _read(path)
     except ImportError as error:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
+    except pd.errors.EmptyDataError as error:
+        raise InvalidInputError(
+            f"{str(path)!r} cannot be read as a table, it is empty: the first line names the columns"
+        ) from error
     except (ValueError, OSError) as error:
         raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
     for place, name in enumerate(table.columns):

@@ -13,10 +13,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
+from rich.text import Span, Text
 
 EVERY = 10.0
 """Seconds between two lines about progress where nobody sees a spinner."""
+EARLY = 3.0
+"""Seconds before which nobody can say how long the rest will take."""
 
 
 COMMAND = re.compile(r"gal [a-z][a-z-]*(?: (?:[A-Z][A-Z.a-z]*|--?[a-z][\w-]*(?: [\w./]+)?))*")
@@ -41,10 +43,10 @@ class Screen(Console):
 
 
 def sentence_lines(said: Text, out: Console) -> list[Text]:
-    """The lines of a sentence in a terminal; bold words, commands and long words are whole."""
+    """The lines of a sentence in a terminal; commands, and bold words that fit into one, are whole."""
     letters = list(said.plain)
     whole = [found.span() for found in COMMAND.finditer(said.plain)]
-    whole += [(span.start, span.end) for span in said.spans if str(span.style) == "bold"]
+    whole += [(span.start, span.end) for span in said.spans if _is_whole(span, out)]
     for start, end in whole:
         letters[start:end] = [GLUE if letter == " " else letter for letter in letters[start:end]]
     glued = "".join(letters)
@@ -64,12 +66,21 @@ def sentence_lines(said: Text, out: Console) -> list[Text]:
     return [first, *(Text(" " * indent).append_text(line) for line in later)]
 
 
+def _is_whole(span: Span, out: Console) -> bool:
+    """Whether a style marks a name or a value; what is longer than a line is a sentence."""
+    return str(span.style) == "bold" and span.end - span.start <= out.width
+
+
 def print_table(table: Table, out: Console) -> None:
     """Print a table whose words are whole: lines break between words, and where even
     that needs more room than there is, every row becomes a block of lines.
 
-    A pipe or a file has as much room as it needs.
+    A pipe or a file has as much room as it needs. The title is a sentence above it, as wide as the window and
+    not as the table.
     """
+    if table.title:
+        out.print(f"[italic]{table.title}[/]")
+        table.title = None
     longest = [_width(cells, str.splitlines) for cells in _columns(table)]
     words = [_width(cells, str.split) for cells in _columns(table)]
     shortest = [
@@ -109,8 +120,6 @@ def _width(cells: list[Text], split: Callable[[str], list[str]]) -> int:
 
 def _print_blocks(table: Table, out: Console) -> None:
     """Each row as lines of a heading and what stands under it."""
-    if table.title:
-        out.print(table.title, soft_wrap=True)
     names, *rows = zip(*_columns(table), strict=True)
     wide = max(name.cell_len for name in names)
     for row in rows:
@@ -144,9 +153,11 @@ def _shown(path: Path) -> str:
 class ProgressLine:
     """A spinner for people; a line now and then where standard error is no terminal."""
 
-    def __init__(self, what: str = "starting", *, quiet: bool = False, every: float = EVERY) -> None:
+    def __init__(
+        self, what: str = "starting", *, quiet: bool = False, every: float = EVERY, early: float = EARLY
+    ) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._shown, self._every = not quiet, every
+        self._shown, self._every, self._early = not quiet, every, early
         self._live = self._shown and self._console.is_terminal
         self._status = self._console.status(what, spinner="dots")
         self._started = self._said = time.monotonic()
@@ -162,7 +173,8 @@ class ProgressLine:
 
     def __call__(self, what: str, share: float | None = None) -> None:
         """Say what is done now, and, where a ``share`` of the work is done, how long the rest may take."""
-        said = escape(what) + (f" ({self._left(share)})" if share else "")
+        is_early = time.monotonic() - self._started < self._early
+        said = escape(what) + (f" ({self._left(share)})" if share and not is_early else "")
         if self._live:
             self._status.update(said)
         elif self._shown and time.monotonic() - self._said >= self._every:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.printing import print_table
 from gal.core.contributing.shares import Earned, Shares, Verdict
 from gal.evaluate.wording import number, shown_coalitions
 
@@ -16,6 +17,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "free rider": "[yellow]free rider: next to nothing[/]",
     "unclear": "[yellow]unclear: too few rows to tell[/]",
     "hurt": "[red]hurt: better without[/]",
+    "not used": "[yellow]no answer of it is used[/]",
 }
 
 
@@ -41,7 +43,7 @@ def print_shares(
     for name, one in sorted(shares.by_organization.items(), key=lambda pair: -pair[1].value):
         money = [] if worth is None else [f"{worth[name]:,.0f}"]
         table.add_row(escape(name), number(one.value), _interval(one), *money, VERDICTS[verdicts[name]])
-    out.print(table)
+    print_table(table, out)
     if "helped" not in verdicts.values():
         out.print("[bold yellow]No organization helped as far as these rows can tell.[/]")
 
@@ -69,7 +71,7 @@ def print_coalitions(
         who = "all of them" if everybody else escape(", ".join(one.organizations))
         how = "measured" if one.measured else "estimate"
         table.add_row(who, number(value), _interval(one.gain), *money, how)
-    out.print(table)
+    print_table(table, out)
     if estimated:
         out.print("[dim]Estimates come from values received for all; learning with them gives the truth.[/]")
 

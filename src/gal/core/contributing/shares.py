@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Verdict = Literal["helped", "free rider", "unclear", "hurt"]
+Verdict = Literal["helped", "free rider", "unclear", "hurt", "not used"]
 
 SMALL_GAIN, SMALL_WHOLE = 0.1, 0.05
 """Who earned nothing that can be told from chance (or costs a little), and less than this share of the gain
@@ -68,7 +68,10 @@ class Shares:
     """What some of the others would bring: all coalitions of up to six others, some where there are more."""
 
     def verdicts(self) -> dict[str, Verdict]:
-        """In a word, by organization; one hurt where without it much more would be gained."""
+        """In a word, by organization; one hurt where without it much more would be gained.
+
+        Who was never there, or none of whose answers counts, earned exactly nothing: it is no free rider.
+        """
         sure = self.coalitions[-1].gain.low > 0
         small = SMALL_GAIN * self.gain if sure else SMALL_WHOLE * (self.own + self.gain)
         found = {name: one.verdict(small) for name, one in self.by_organization.items()}
@@ -77,7 +80,10 @@ class Shares:
             left_out = everybody - set(one.organizations)
             if len(left_out) == 1 and one.gain.value - self.gain > max(small, 0.0):
                 found[left_out.pop()] = "hurt"
-        return found
+        unused = [
+            name for name, one in self.by_organization.items() if not (one.value or one.low or one.high)
+        ]
+        return found | dict.fromkeys(unused, "not used") if self.gain > 0 else found
 
 
 def shares_of(facts: Mapping[str, Any] | None) -> Shares | None:

@@ -20,6 +20,7 @@ VERDICT_WORDS = {
     "free rider": "free rider: next to nothing",
     "unclear": "unclear: too few rows to tell",
     "hurt": "hurt: better without",
+    "not used": "no answer of it is used",
 }
 
 
@@ -252,8 +253,7 @@ def classes_chart(quality: Quality) -> Dots | None:
 def _positive(quality: Quality) -> str:
     """What the second of two classes is called."""
     found = next(iter(quality.classes.values()), ())
-    name = found[1].name if len(found) == 2 else "the second class"
-    return name if len(name) <= 24 else name[:23] + "…"
+    return found[1].name if len(found) == 2 else "the second class"
 
 
 def _level_row(one: Level) -> list[str]:

@@ -9,12 +9,15 @@ from gal.errors import InvalidInputError
 from gal.evaluate.drawing import DASHED, FAINT, GREY, SMALL, without_box
 from gal.evaluate.reporting.charts import Chart, Curves, Dots, charts_of
 from gal.evaluate.reporting.gathering import gathered
+from gal.evaluate.reporting.svg import name_lines
 from gal.evaluate.wording import number
 from gal.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NAME = 40
+"""Characters of a name beside an axis that fit in a line."""
 COLOURS = ("#1f5fa8", "#b2521a", "#2c7a4b", "#8a919c")
 """As in the page."""
 
@@ -64,7 +67,8 @@ def draw(chart: Chart, ax: Axes, *, resize: bool = True) -> None:
     ax.set_title(_plain(chart.title), loc="left")
     if isinstance(chart, Dots):
         _draw_dots(chart, ax)
-        height = 1.5 + 0.42 * len(chart.dots)
+        lines = [len(name_lines(one.name, NAME)) for one in chart.dots]
+        height = 1.5 + 0.42 * len(lines) + 0.17 * (max(lines) - 1) * len(lines)
     else:
         _draw_curves(chart, ax)
         height = 4.4
@@ -94,7 +98,7 @@ def _draw_dots(chart: Dots, ax: Axes) -> None:
         )
     if chart.zero:
         ax.axvline(0, color=GREY, linewidth=1, linestyle=":")
-    names = [one.name if len(one.name) <= 40 else one.name[:39] + "…" for one in chart.dots]
+    names = ["\n".join(name_lines(one.name, NAME)) for one in chart.dots]
     ax.set_yticks(list(places), [_plain(name) for name in names])
     ax.set_ylim(len(chart.dots) - 0.4, -0.6)
     ax.set_xlabel(_plain(chart.axis))

@@ -178,7 +178,7 @@ def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple
             "hurts",
         )
     between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
-    before = "" if alone is None else f" below the {number(alone)} that is reached alone"
+    before = " down" if alone is None else f" below the {number(alone)} that is reached alone"
     said = (
         f"assistance brings the {loss} {number(shares.gain)} {between}{before}, on rows that were not fitted."
     )
@@ -194,6 +194,7 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
         f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
         f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
     ]
+    said += _on_true_labels(facts)
     if facts.get("why_not_active"):
         said.append(f"This version does not predict: {facts['why_not_active']}.")
     if facts.get("not_there"):
@@ -202,6 +203,19 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
     missed = facts.get("missed") or {}
     said += [f"{name} missed round {', '.join(map(str, rounds))}." for name, rounds in missed.items()]
     return said
+
+
+def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
+    """Of a private version: what predicts was fitted to the true labels, and judged on them."""
+    if not facts.get("refitted"):
+        return []
+    words = str(facts.get("refit_words") or "")
+    return [
+        "Losses and shares here are of what was learned with noise. On the true labels, which stay here, the "
+        f"loss of it is {number(facts['public_true_loss'])}, and {number(facts['private_true_loss'])} after "
+        "the private refit, which predicts.",
+        *([words] if words else []),
+    ]
 
 
 def _left_words(left: Cells | None) -> list[str]:

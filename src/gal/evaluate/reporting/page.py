@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -13,6 +14,12 @@ from gal.evaluate.reporting.svg import legend_of, svg_of
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for this page: nothing; and it runs nothing."""
+
+
+WORD = 20
+"""Letters of a word that a column of a table always has room for."""
+PIECES = re.compile(rf".{{1,{WORD}}}(?<=[_./-])|.{{1,{WORD}}}", re.DOTALL)
+"""Pieces of a longer word, best ending where a part of it ends."""
 
 
 def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> str:
@@ -82,14 +89,22 @@ def _figure(charts: Mapping[str, Chart], key: str, *, title: bool = False) -> st
 def _cells(cells: Cells, *, numbers: bool = False) -> str:
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in cells.header)
     rows = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(one)}</td>" for one in row[1:])
+        f'<tr><th scope="row">{_breakable(row[0])}</th>'
+        + "".join(f"<td>{_breakable(one)}</td>" for one in row[1:])
         + "</tr>"
         for row in cells.rows
     )
     kind = ' class="numbers"' if numbers else ""
     return (
         f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def _breakable(words: str) -> str:
+    """Escaped, with places where a browser may break words that are too long for a column."""
+    return "".join(
+        "<wbr>".join(map(escape, PIECES.findall(one))) if len(one) > WORD else escape(one)
+        for one in re.split(r"(\s+)", words)
     )
 
 
@@ -114,11 +129,11 @@ def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
 def _learning(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     if "rounds" not in charts:
         return []
-    used = [one.used for one in facts.curves]
+    used, rounds = [one.used for one in facts.curves], len(facts.curves[0].train) - 1
     validated = facts.curves[0].validation[0] is not None
-    best = ", the best validated ones" if validated else ": nothing validates"
+    best = (", the best validated ones" if used[0] < rounds else "") if validated else ": nothing validates"
     said = (
-        f"{used[0]} of {len(facts.curves[0].train) - 1} rounds are used{best}."
+        f"{used[0]} of {rounds} rounds are used{best}."
         if len(used) == 1
         else f"Rounds that are used, by part of the cross-validation: {', '.join(map(str, used))}. "
         "Thin lines are the parts, thick ones their mean over the rounds that all of them had."

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import shorten, wrap
 
 from gal.evaluate.reporting.charts import Chart, Curves, Dots, Trace
 from gal.evaluate.wording import number
@@ -15,8 +16,12 @@ ROW = 38
 """Height of one name with its interval."""
 PLOT = 260
 """Height of a chart of curves."""
+LINE = 16
+"""Height of every further line of a name that is long."""
 NAME = 44
-"""Characters of a name that fit in a picture; the table beside it has all of it."""
+"""Characters of a name that fit in a line, on a telephone, too."""
+AXIS = 64
+"""Characters that fit below a picture; the caption above it has all of them."""
 
 
 def svg_of(chart: Chart) -> str:
@@ -76,19 +81,30 @@ def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
     return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>'
 
 
+def name_lines(name: str, width: int) -> list[str]:
+    """A name in lines of at most ``width`` characters, broken between words where that can be.
+
+    >>> name_lines("only laboratory, insurer", 16)
+    ['only laboratory,', 'insurer']
+    """
+    return wrap(name, width, break_on_hyphens=False) or [""]
+
+
 def _dots(chart: Dots) -> tuple[str, int]:
     ends = [v for one in chart.dots for v in (one.value, one.low, one.high) if v is not None]
     ticks = nice_ticks(min([*ends, 0.0] if chart.zero else ends), max([*ends, 0.0] if chart.zero else ends))
     across = _Scale(ticks[0], ticks[-1], 22, WIDTH - 24)
-    bottom = ROW * len(chart.dots) + 8
+    names = [name_lines(one.name, NAME) for one in chart.dots]
+    bottom = sum(ROW + LINE * (len(lines) - 1) for lines in names) + 8
     parts = [_rule(across(tick), 4, across(tick), bottom, "grid") for tick in ticks]
     if ticks[0] < 0 < ticks[-1]:
         parts.append(_rule(across(0), 4, across(0), bottom, "zero"))
-    for place, one in enumerate(chart.dots):
-        y = ROW * place + 30
-        name = one.name if len(one.name) <= NAME else one.name[: NAME - 1] + "…"
-        parts.append(_text(4, y - 12, name, "name"))
+    y = 30 - ROW
+    for lines, one in zip(names, chart.dots, strict=True):
+        y += ROW
         parts.append(_text(WIDTH - 4, y - 12, number(one.value), "value", "end"))
+        parts += [_text(4, y - 12 + LINE * place, line, "name") for place, line in enumerate(lines)]
+        y += LINE * (len(lines) - 1)
         if one.low is not None and one.high is not None:
             parts.append(_rule(across(one.low), y, across(one.high), y, "reach"))
         parts.append(f'<circle cx="{across(one.value)}" cy="{y}" r="4.5" class="dot"/>')
@@ -119,7 +135,8 @@ def _curves(chart: Curves) -> tuple[str, int]:
             parts.append(_rule(across(low), up(low), across(high), up(high), "zero"))
     for one in chart.traces:
         parts += _trace(one, across, up)
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, PLOT + 43, chart.across, "axis", "middle"))
+    across_words = shorten(chart.across, AXIS, placeholder=" …")
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, PLOT + 43, across_words, "axis", "middle"))
     return "".join(parts), PLOT + 52
 
 
@@ -160,4 +177,4 @@ def legend_of(traces: Sequence[Trace]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-__all__ = ["legend_of", "nice_ticks", "svg_of"]
+__all__ = ["legend_of", "name_lines", "nice_ticks", "svg_of"]

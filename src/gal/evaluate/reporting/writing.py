@@ -42,7 +42,7 @@ def check_report(path: Path | None, figures: Path | None) -> None:
     """An error where these cannot be written: said before what takes minutes."""
     if path is not None:
         if path.suffix.lower() not in {".html", ".htm"}:
-            raise InvalidOptionError(f"a report's name must end in .html, got {path.name!r}")
+            raise InvalidOptionError(f"a report's name must end in .html, got {str(path)!r}")
         if not path.absolute().parent.is_dir():
             raise InvalidOptionError(
                 f"there is no folder {str(path.absolute().parent)!r} to put the report in"

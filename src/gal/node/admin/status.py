@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gal.errors import GALError
+from gal.errors import GALError, InvalidInputError
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.journal.retention import trim_audit
@@ -116,6 +116,12 @@ def audit_facts(
     with AuditLog(home / "state.sqlite") as log:
         verified = log.verify(expected_head=head, archived=read_audit_archives(archives))
         entries = log.entries(task=known, peer=peer, limit=limit)
+        if peer is not None and not entries:
+            named = sorted({one.peer for one in log.entries(task=known)} - {""})
+            raise InvalidInputError(
+                f"no entry of the audit log is about {peer!r}; there are entries about: "
+                f"{', '.join(named) or 'nobody'}"
+            )
         return {
             "n": verified.n,
             "head": verified.head,

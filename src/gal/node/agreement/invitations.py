@@ -138,8 +138,8 @@ class TaskTerms(BaseModel):
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f": {self.purpose}" if self.purpose else "."),
             f"Invited: {others}.",
-            f"You would fit {self.outputs} number(s) per row in at most {self.rounds} rounds, {fits} fit(s) "
-            "a round, and "
+            f"You would fit {_counted(self.outputs, 'number')} per row in at most "
+            f"{_counted(self.rounds, 'round')}, {_counted(fits, 'fit')} a round, and "
             f"answer with fitted values; later with predictions.{held}",
             *crossed,
             f"Rows are matched by {align}.",
@@ -152,6 +152,10 @@ class TaskTerms(BaseModel):
         if self.privacy == "none":
             return "none is promised for the residuals that you receive"
         return self.privacy.sentence()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _canonical(facts: Any) -> bytes:
@@ -168,6 +172,11 @@ def write_invitation(terms: TaskTerms, identity: Identity, path: Path) -> None:
 def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tuple[TaskTerms, str]:
     """The terms, and the name under which the label holder is known here; forged ones are refused."""
     terms, signature = _read(path)
+    if terms.fingerprint == own_fingerprint:
+        raise InvalidInputError(
+            f"{str(path)!r} is an invitation of {terms.label_holder} itself: send it to the organizations "
+            "that it invites, who join (--home names another node)"
+        )
     known = cards.by_fingerprint(terms.fingerprint)
     if known is None:
         raise IdentityError(

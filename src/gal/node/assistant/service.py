@@ -211,7 +211,8 @@ class Service:
             own=asked.own,
             noise=self.guard.noise_on(asked),
         )
-        self.metrics.predicted(asked.peer, n_rows)
+        if not asked.own:
+            self.metrics.predicted(asked.peer, n_rows)
         self._tell_changes(asked, task, found[0])
         return found
 

@@ -81,16 +81,18 @@ class Assistants:
     def present(self, task: str) -> dict[str, bool]:
         """Organizations that are connected and have joined the task, and whether their models move."""
         with self._changed:
-            return {
-                name: self._joined[name][task]
-                for name in sorted(self._streams)
-                if task in self._joined.get(name, {})
-            }
+            joined = [(name, self._joined.get(name, {})) for name in sorted(self._streams)]
+            return {name: tasks[task] for name, tasks in joined if task in tasks}
 
     def connected(self) -> list[str]:
         """Organizations that have a stream."""
         with self._changed:
             return sorted(self._streams)
+
+    def greeting(self) -> set[str]:
+        """Organizations that have a stream, and have not said yet which tasks they take part in."""
+        with self._changed:
+            return self._streams.keys() - self._joined.keys()
 
     def away(self, organization: str) -> float:
         """Seconds for which an organization has had no stream: since its last one, or since the start."""
@@ -185,11 +187,10 @@ class Assistants:
         with self._changed:
             self._streams[stream.peer] = stream
             self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
-            self._joined[stream.peer] = {}
+            self._joined.pop(stream.peer, None)
             self._changed.notify_all()
-        self._records.log.info(
-            "connected", peer=stream.peer, software=stream.software, protocol=stream.version
-        )
+        software, protocol = stream.software, stream.version
+        self._records.log.info("connected", peer=stream.peer, software=software, protocol=protocol)
         self._records.metrics.connected(stream.peer, True)
         try:
             while (limited := self._records.is_limited(stream.peer)) is None:
@@ -219,8 +220,7 @@ class Assistants:
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
             self._fail([one for one in self.unanswered() if one.organization == stream.peer], str(error))
             raise
-        if received.message.kind == "refusal":
-            received = _printable(received)
+        received = _printable(received) if received.message.kind == "refusal" else received
         message = received.message
         if message.kind == "joined":
             self._join(stream, message)

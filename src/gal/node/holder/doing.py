@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from gal.node.holder.assistants import Pending
+from gal.node.holder.assistants import Assistants, Pending
+from gal.node.store.state import State
 
 FITTING = "fitting"
 CONNECTED = "joined, connected"
 AWAY = "not connected"
+GREETING = "connected, about to say what it joined"
 NOT_JOINED = "connected, has not joined (gal join)"
 
 
@@ -61,13 +63,30 @@ def fitting(unanswered: Iterable[Pending], task: str) -> set[str]:
 
 
 def member_states(
-    members: Mapping[str, str], joined: Mapping[str, bool], connected: list[str], asked: set[str]
+    members: Mapping[str, str],
+    joined: Mapping[str, bool],
+    connected: list[str],
+    asked: set[str],
+    greeting: Collection[str] = (),
 ) -> dict[str, str]:
     """By organization of a task: what it does now; who has left stays as it is on record."""
 
     def state(name: str) -> str:
         if name in joined:
             return FITTING if name in asked else CONNECTED
+        if name in greeting:
+            return GREETING
         return NOT_JOINED if name in connected else AWAY
 
     return {name: state(name) if known == "invited" else known for name, known in members.items()}
+
+
+def members_now(state: State, assistants: Assistants, task: str) -> dict[str, str]:
+    """By organization of an own task: what it does now."""
+    return member_states(
+        state.members(task),
+        assistants.present(task),
+        assistants.connected(),
+        fitting(assistants.unanswered(), task),
+        assistants.greeting(),
+    )

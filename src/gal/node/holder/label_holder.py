@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError, TaskError
-from gal.node.holder.doing import Doing, fitting, member_states
+from gal.node.holder.doing import Doing, members_now
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
@@ -107,15 +107,7 @@ class LabelHolder:
     def status(self) -> dict[str, Any]:
         """What she learns now, for whom she waits, and what the organizations of each open task do."""
         state, assistants = self.node.state, self.node.assistants
-        members = {
-            task.id: member_states(
-                state.members(task.id),
-                assistants.present(task.id),
-                assistants.connected(),
-                fitting(assistants.unanswered(), task.id),
-            )
-            for task in state.tasks(HOLDER)
-        }
+        members = {task.id: members_now(state, assistants, task.id) for task in state.tasks(HOLDER)}
         learning = self.node.records.metrics.activity.facts()["learning"]
         waiting = waited_for(state, assistants, learning)
         return {"learning": self.doing.facts(), "waiting": waiting, "members": members}
@@ -156,6 +148,8 @@ class LabelHolder:
             raise InvalidInputError(
                 f"organization {configuration.name!r} has no data: add a section [data] to node.toml"
             )
+        if rows.is_dir():
+            raise InvalidInputError(f"{str(rows)!r} is a folder: name a file of rows")
         if not rows.is_file():
             raise InvalidInputError(f"there is no file {str(rows)!r}")
         own = self.node.worker("rows")[0]["features"]

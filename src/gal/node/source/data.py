@@ -193,8 +193,8 @@ def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     return reader.names()
 
 
-def columns_of_new(source: str, table: str | None = None) -> list[str]:
-    """Names of all columns of a file, folder or database that is no organization's source yet."""
+def columns_of_new(name: str, source: str, table: str | None = None) -> list[str]:
+    """Names of all columns of a file, folder or database that is to be the source of a new organization."""
     given = {"source": source, "row_id": "any row id"} | ({} if table is None else {"table": table})
     try:
         data = DataSource.model_validate(given)
@@ -202,7 +202,7 @@ def columns_of_new(source: str, table: str | None = None) -> list[str]:
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
         shown = "this source" if "://" in source else repr(source)  # an address may have a password in it
         raise InvalidInputError(f"{shown} cannot be used: {why}") from None
-    reader = reader_of("new", data, Path.cwd() if data.path is None else data.path.parent, with_label=False)
+    reader = reader_of(name, data, Path.cwd() if data.path is None else data.path.parent, with_label=False)
     reader.check_file()
     return reader.names()
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import MutableHeaders
@@ -49,6 +50,11 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     async def nothing_here(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
         status = getattr(error, "status_code", 404)
         return said_error(status, f"there is nothing here; known are: {known_paths(app)}")
+
+    @app.exception_handler(RequestValidationError)
+    async def not_understood(request: Request, error: RequestValidationError) -> JSONResponse:  # noqa: ARG001
+        wrong = [f"{one['loc'][1]}: {one['msg']}, got {one.get('input')!r}" for one in error.errors()]
+        return said_error(422, f"the request is not understood: {'; '.join(wrong)}; /docs says what it takes")
 
     return app
 

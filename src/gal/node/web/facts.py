@@ -12,6 +12,7 @@ from gal import __version__
 from gal.core.state import ensemble_of
 from gal.errors import GALError
 from gal.node.assistant.links import Links
+from gal.node.holder.doing import members_now
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.version_facts import version_facts
 from gal.node.holder.waiting import waited_for
@@ -61,7 +62,7 @@ def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:
         "learning": activity["learning"],
         "waiting": waited_for(node.state, node.assistants, activity["learning"]),
         "computing": activity["computing"],
-        "tasks": [task_facts(node.state, task, activity) for task in node.state.tasks()],
+        "tasks": [task_facts(node, task, activity) for task in node.state.tasks()],
         "partners": _partners(node, activity["peers"]),
         "predictions": activity["predictions"],
         "disk": {"free": disk.free, "total": disk.total},
@@ -71,9 +72,9 @@ def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:
     }
 
 
-def task_facts(state: State, task: TaskRecord, activity: Mapping[str, Any]) -> dict[str, Any]:
-    """A task: the role in it, which version predicts, and what goes on."""
-    statuses = state.statuses(task.id, task.role)
+def task_facts(node: HolderNode, task: TaskRecord, activity: Mapping[str, Any]) -> dict[str, Any]:
+    """A task: the role in it, which version predicts, what goes on, and what its organizations do."""
+    statuses = node.state.statuses(task.id, task.role)
     return {
         "name": task.name,
         "id": task.id,
@@ -82,7 +83,7 @@ def task_facts(state: State, task: TaskRecord, activity: Mapping[str, Any]) -> d
         "active": task.active,
         "versions": len(statuses),
         "state": _state(task, statuses, activity),
-        "members": state.members(task.id),
+        "members": members_now(node.state, node.assistants, task.id),
     }
 
 

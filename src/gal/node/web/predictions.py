@@ -137,9 +137,12 @@ class Comparisons:
             with tempfile.NamedTemporaryFile(dir=node.configuration.home, suffix=suffix) as file:
                 file.write(data)
                 file.flush()
-                found = self._holder.compare(
-                    task, chosen, Path(file.name), seconds=self._seconds, join=self._seconds
-                )
+                try:
+                    found = self._holder.compare(
+                        task, chosen, Path(file.name), seconds=self._seconds, join=self._seconds
+                    )
+                except GALError as error:  # whoever sent the file knows it by the name that it has there
+                    raise InvalidInputError(str(error).replace(file.name, name)) from error
         finally:
             self._busy.release()
         scores = {

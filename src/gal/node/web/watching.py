@@ -39,7 +39,7 @@ def add_watching(app: FastAPI, watching: Watching) -> None:
     @app.get("/v1/tasks", summary="All tasks of this node, own and joined ones")
     def tasks() -> dict[str, Any]:
         activity = node.records.metrics.activity.facts()
-        return {"tasks": [task_facts(node.state, task, activity) for task in node.state.tasks()]}
+        return {"tasks": [task_facts(node, task, activity) for task in node.state.tasks()]}
 
     @app.get("/v1/versions", summary="Versions of own tasks: how good, who helped, which one predicts")
     def versions(task: str | None = None) -> Response:

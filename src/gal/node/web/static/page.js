@@ -66,7 +66,7 @@ const seconds = (value) => value === null ? "" : value < 1 ? `${Math.round(1000 
 // What goes on
 
 const DOING = { fit: "its fit", begin: "its beginning", revisit: "all its rounds", predict: "its prediction",
-  end: "its word that it has ended", blind: "matching rows", connect: "it to connect", join: "it to join" };
+  end: "its word that it has ended", blind: "matching rows", connect: "has to connect", join: "has to join" };
 
 function awaited(one) {
   const round = one.round ? ` of round ${one.round}` : "";
@@ -212,7 +212,7 @@ function showTasks() {
   put("tasks", table({ none: "No tasks yet: gal invite (own), gal join (of others)." }, [
     ["task", (one) => one.name], ["role", (one) => one.role], ["label holder", (one) => one.label_holder],
     ["state", (one) => one.state], ["version that predicts", (one) => one.active || "", "number"],
-    ["organizations", (one) => Object.entries(one.members).map(([who, how]) => how === "invited" ? who : `${who} (${how})`).join(", ")],
+    ["organizations", (one) => Object.entries(one.members).map(([who, how]) => how === "joined, connected" ? who : `${who} (${how})`).join(", ")],
     ["", leave]], facts.tasks));
   options("audit-task", facts.tasks.map((one) => [one.id, one.name]));
   options("audit-peer", facts.partners.map((one) => [one.name, one.name]));
@@ -231,8 +231,8 @@ function options(id, wanted) {
 
 async function showVersions() {
   const { versions } = await ask("/v1/versions");
-  const gained = (one) => Object.entries(one.contributions || {}).sort((a, b) => b[1] - a[1])
-    .map(([who, part]) => `${who} ${Math.round(100 * part)} %`).join(", ");
+  const gained = ({ shares }) => !shares ? "" : !(shares.gain > 0) ? "nobody" : Object.entries(shares.by_organization)
+    .sort((a, b) => b[1].value - a[1].value).map(([who, one]) => `${who} ${Math.round(100 * one.value / shares.gain)} %`).join(", ");
   const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts")
     : one.status === "finished" ? make("button", { type: "button", class: "small", "data-act": "rollback", "data-task": one.task,
       "data-version": one.version }, `Predict with version ${one.version}`) : "";
