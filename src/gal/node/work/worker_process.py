@@ -6,6 +6,7 @@ rows and predictions beside them.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.local_work import LocalWork
 from gal.node.work.pipe import receive_piece, send_piece
+from gal.protocol import decode
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
@@ -88,12 +90,13 @@ class Commands:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
-        own_rows = None
+        message, own_rows = decode(data), None
         if command["rows"] is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
-                own_rows = self.work.known_rows(data, command["peer"], command["kinds"])
+                own_rows = self.work.rows.known_rows(message, command["peer"], command["kinds"])
+        how |= {"message": message, "own_rows": own_rows}
         with self._limited(command):
-            found = self.work.predict(data, Path(command["folder"]), models, own_rows=own_rows, **how)
+            found = self.work.predict(data, Path(command["folder"]), models, **how)
         changes = found.changes
         facts = {"keys": len(found.rows), "changed": bool(changes), "changes": changes.said()}
         return facts, found.rows + found.answer if found.rows else found.answer
@@ -193,6 +196,7 @@ def main(home: str, descriptor: str) -> None:
     configuration = read_configuration(Path(home))
     if not_confined := confine(configuration):
         sys.stderr.write(f"{configuration.name}: the local model is not shut in: {not_confined}\n")
+    gc.freeze()  # all that was imported stays: looking through it again and again takes from every answer
     outdated = replaced_files([] if not_confined else readable_places(configuration))
     Server(Connection(int(descriptor)), Commands(configuration), configuration.name, outdated).run()
 
