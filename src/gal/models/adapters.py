@@ -203,7 +203,8 @@ class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The fitted values (n, K)."""
-        check_is_fitted(self)
+        if not hasattr(self, "estimators_"):
+            check_is_fitted(self)  # which says so; for one row it takes as long as a prediction
         return np.column_stack(
             [
                 _as_columns(fitted.predict(X), 1, self.estimator, self.organization)
@@ -236,7 +237,8 @@ class AllOutputs(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: igno
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The fitted values (n, K)."""
-        check_is_fitted(self)
+        if not hasattr(self, "estimator_"):
+            check_is_fitted(self)
         return _as_columns(self.estimator_.predict(X), self.n_outputs_, self.estimator, self.organization)
 
 

@@ -92,3 +92,13 @@ def test_a_key_that_would_cost_all_memory_is_not_tried() -> None:
     about = b'{"n": 1073741824, "nonce": "00000000000000", "salt": "00"}'
     with pytest.raises(InvalidInputError, match="cost too much"):
         unseal(sealed.MAGIC + len(about).to_bytes(4, "big") + about + bytes(40))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [b'{"n": 1e999}', b'{"n": NaN}', b"[" * 999, b'{"n": "x"}', b"null"],
+    ids=["endless", "nan", "nested", "text", "null"],
+)
+def test_a_beginning_that_is_made_up_is_damaged(about: bytes) -> None:
+    with pytest.raises(InvalidInputError, match=r"node\.backup is no backup of gal, or is damaged"):
+        unseal(sealed.MAGIC + len(about).to_bytes(4, "big") + about + bytes(40))

@@ -56,11 +56,12 @@ class CountingWorker(WorkerHere):
 class Lab:
     """An organization with a joined task, and its label holder's requests."""
 
-    def __init__(self, home: Path, policy: str = "") -> None:
+    def __init__(self, home: Path, policy: str = "", data: str = "") -> None:
         self.home = home
         pd.DataFrame({"id": np.arange(N), "a": X[:, 0], "b": X[:, 1]}).to_csv(home / "rows.csv", index=False)
         (home / "node.toml").write_text(
-            'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\nuse = "linear"\n' + policy
+            f'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n{data}'
+            f'[model]\nuse = "linear"\n{policy}'
         )
         self.today = datetime(2026, 1, 1, tzinfo=UTC)
         self.state = State(home)

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from test_service import TERMS, Lab, N, begin, fit, predict
 
-from gal.alignment import RowIds
+from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import TaskRecord
+from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message
 
@@ -25,6 +26,8 @@ POLICY = (
     "50\nsmall_predictions_per_day = 8\n"
 )
 OTHER = TERMS.model_copy(update={"task": "b" * 32, "name": "other"})
+SECRET = b"a secret that both of them know"
+HASHED = TERMS.model_copy(update={"task": "d" * 32, "name": "hashed", "alignment": "hashed"})
 PSI = TERMS.model_copy(update={"task": "c" * 32, "name": "psi", "alignment": "psi"})
 
 
@@ -216,3 +219,58 @@ def test_few_rows_by_weights_or_residuals(lab: Lab, outputs: int) -> None:
     assert lab.ask(fit(rows, weight=np.linspace(0.5, 1.0, N))).kind == "fitted"
     rare = np.where(np.arange(N)[:, None] < 6, 0.9, -0.1)  # a class of 6 rows among 40
     assert lab.ask(fit(rows, residual=rare, round=2)).kind == "fitted"
+
+
+# Keyed hashes
+
+
+def by_hashes(message: Message) -> Message:
+    """The same with keyed hashes instead of ids."""
+    made = of(HASHED, message)
+    ids = RowIds("integer", message.arrays["integers"])
+    hashes = {"hashes": tokens(ids, "hashed", SECRET)}
+    arrays = hashes | {name: one for name, one in message.arrays.items() if name != "integers"}
+    fields = dict(made.fields) | {"secret": secret_digest(SECRET)}
+    return Message(made.kind, made.task, made.version, made.request, fields, arrays)
+
+
+def hashing_lab(home: Path) -> Lab:
+    (home / "secret").write_bytes(SECRET)
+    made = Lab(home, POLICY, 'secret_file = "secret"\n')
+    made.state.add_task(TaskRecord(HASHED.task, "hashed", "organization", "clinic", HASHED))
+    return made
+
+
+def known(lab: Lab, ids: Any) -> list[int]:
+    found: list[int] = lab.ask(by_hashes(predict(ids, 1))).arrays["known"].tolist()
+    return found
+
+
+def test_by_hashes_only_rows_of_an_exchange_are_spoken_of(tmp_path: Path) -> None:
+    lab = hashing_lab(tmp_path)
+    rows = lab.ask(by_hashes(begin(range(20)))).fields["rows"]
+    residual = np.random.default_rng(0).normal(size=(20, 1))
+    lab.ask(of(HASHED, fit(rows, residual)))
+    assert known(lab, [3]) == [1]
+    assert known(lab, [30]) == known(lab, [999]) == [0]  # one of them it has
+    assert known(lab, [*range(20), 30]) == [1] * 20 + [0]  # also among others, and
+    assert known(lab, [*range(20), *range(21, N)]) == [1] * 20 + [0] * (N - 21)  # with too few new ones
+    assert known(lab, range(20, N)) == [1] * (N - 20)  # a further exchange, of enough
+    assert known(lab, [30]) == [1]
+    lab.close()
+    again = hashing_lab(tmp_path)  # also after a restart
+    assert known(again, [30]) == [1]
+    assert known(again, [999]) == [0]
+    again.close()
+
+
+def test_an_erased_row_is_no_more_among_the_exchanged(tmp_path: Path) -> None:
+    lab = hashing_lab(tmp_path)
+    lab.ask(by_hashes(begin(range(20))))
+    folder = lab.state.folder(HASHED.task, 1)
+    exchanged = ExchangedRows(20)
+    assert exchanged.spoken_of(np.arange(100, 120), folder).all()
+    assert forget_exchanged(folder, ["107"]) == 1
+    assert np.flatnonzero(~ExchangedRows(20).spoken_of(np.arange(100, 120), folder)).tolist() == [7]
+    assert forget_exchanged(folder, ["107"]) == 0
+    lab.close()

@@ -365,17 +365,26 @@ def test_types_and_categories_do_not_depend_on_the_rows(mixed: Table, chosen: li
     pd.testing.assert_frame_equal(part, whole.iloc[chosen].reset_index(drop=True))
 
 
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return read_csv(tmp_path_factory.mktemp("rows"), "patient,a,b\n1,1,2\n2,3,4\n3,5,6\n")
+
+
 @given(positions)
-def test_arrays_take_rows_in_the_order_asked_for(numeric: Table, chosen: list[int]) -> None:
-    taken = view_of_table(numeric, np.array(chosen, dtype=np.intp))
-    assert taken.flags.c_contiguous
-    np.testing.assert_array_equal(taken, view_of_table(numeric)[chosen])
+def test_arrays_take_rows_in_the_order_asked_for(numeric: Table, complete: Table, chosen: list[int]) -> None:
+    for table in (numeric, complete):
+        taken = view_of_table(table, np.array(chosen, dtype=np.intp))
+        assert taken.flags.c_contiguous
+        np.testing.assert_array_equal(taken, view_of_table(table)[chosen])
+    assert complete.shared_arrays is not None
+    assert numeric.shared_arrays is None  # a value is missing: its memory has no NaN there
 
 
 @pytest.mark.parametrize("wrong", [[-1], [3]])
 def test_rows_that_are_not_there(wrong: list[int], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="positions of rows must be from 0 to 2"):
-        view_of_table(read_csv(tmp_path, PATIENTS), np.array(wrong))
+    for rows in (PATIENTS, "patient,a\n1,1\n2,3\n3,5\n"):
+        with pytest.raises(InvalidInputError, match="positions of rows must be from 0 to 2"):
+            view_of_table(read_csv(tmp_path, rows), np.array(wrong))
 
 
 def test_changed_columns_are_noticed(tmp_path: Path) -> None:

@@ -273,6 +273,21 @@ def test_a_model_that_is_damaged_is_not_loaded(tmp_path: Path) -> None:
         rounds_of(work(tmp_path, MOVING), folder, RESIDUALS[1:2], previous)
 
 
+def test_models_that_were_forgotten_are_nowhere_in_memory(tmp_path: Path) -> None:
+    lab = work(tmp_path)
+    folder = tmp_path / "version"
+    lab.begin(begin(integers()), folder, "clinic", own=False)
+    _, previous = rounds_of(lab, folder, RESIDUALS)
+    models = stored(LINEAR, folder, previous)
+    for _ in range(2):
+        lab.revisit(revisit(1, 2, 3), folder, models)  # the second time from memory
+    (folder / "model-2").unlink()
+    lab.revisit(revisit(1, 2, 3), folder, models)
+    lab.forget(tmp_path)
+    with pytest.raises(LocalModelError, match="model-2 is missing or damaged"):
+        lab.revisit(revisit(1, 2, 3), folder, models)
+
+
 def test_a_class_that_is_not_trusted_is_not_loaded(tmp_path: Path) -> None:
     lab = work(tmp_path, MOVING)
     folder = tmp_path / "version"

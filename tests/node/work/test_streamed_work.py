@@ -15,6 +15,7 @@ from gal.models.parted import PartedView
 from gal.node.agreement.request_arrays import token_arrays
 from gal.node.config.configuration import read_configuration
 from gal.node.source import joining, streamed_reading
+from gal.node.source.data import Kind
 from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.forgotten import forget_ids
 from gal.node.store.views import load_view
@@ -167,9 +168,9 @@ def test_a_model_that_takes_parts_gets_them_from_either(
 def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -> None:
     rows = frame().sort_values("id")
     lab = work(tmp_path / "lake", "lake", rows)
-    kinds = {"age": "number", "year": "number", "town": "text", "smoker": "number"}
-    table, positions, _ = lab.known_rows(
-        message("predict", integers(7, 9999), rounds=[1], track="assisted"), "x", kinds
+    kinds: dict[str, Kind] = {"age": "number", "year": "number", "town": "text", "smoker": "number"}
+    table, positions, _ = lab.rows.known_rows(
+        decode(message("predict", integers(7, 9999), rounds=[1], track="assisted")), "x", kinds
     )
     assert read == [1]
     assert positions.tolist() == [0, -1]
@@ -178,8 +179,8 @@ def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -
     got = table.columns.to_pylist()[0]
     assert (got["age"], got["year"]) == (expected["age"], expected["year"])
     assert got["town"] is None  # a single missing value does not make numbers of a column of text
-    table, positions, _ = lab.known_rows(
-        message("predict", integers(9999), rounds=[1], track="assisted"), "x", kinds
+    table, positions, _ = lab.rows.known_rows(
+        decode(message("predict", integers(9999), rounds=[1], track="assisted")), "x", kinds
     )
     assert (len(table), positions.tolist(), table.kinds) == (0, [-1], kinds)
 
@@ -188,12 +189,12 @@ def test_hashed_ids_are_read_once_and_the_rows_by_their_ids(tmp_path: Path, read
     lab = work(tmp_path / "lake", "lake", frame())
     asked = message("predict", integers(7, 9999), "hashed", rounds=[1], track="assisted")
     for expected in ([N, 1], [N, 1, 1]):  # all ids, then rows alone
-        _, positions, _ = lab.known_rows(asked, "x", {})
+        _, positions, _ = lab.rows.known_rows(decode(asked), "x", {})
         assert positions.tolist() == [0, -1]
         assert read == expected
     rows = pd.DataFrame({"id": [9999], "age": [1.0], "town": ["Ulm"], "smoker": ["true"]})
     rows.to_parquet(tmp_path / "lake" / "lake" / "year=2000" / "new.parquet")
-    assert (lab.known_rows(asked, "x", {})[1] >= 0).all()  # a new file is noticed
+    assert (lab.rows.known_rows(decode(asked), "x", {})[1] >= 0).all()  # a new file is noticed
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +222,7 @@ def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
     aligned = lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
     assert decode(aligned.answer).arrays["known"][-3:].tolist() == [0, 0, 0]
     asked = message("predict", integers(7, 8), rounds=[1], track="assisted")
-    assert lab.known_rows(asked, "x", {})[1].tolist() == [-1, 0]
+    assert lab.rows.known_rows(decode(asked), "x", {})[1].tolist() == [-1, 0]
 
 
 @pytest.mark.parametrize(
@@ -251,8 +252,10 @@ def test_rows_that_changed_are_noticed_from_predictions(tmp_path: Path) -> None:
     learned = LearnedRows()
     for lot, told in ((range(50), False), (range(50, 150), True)):
         asked = message("predict", integers(*lot), rounds=[1], track="assisted")
-        assert not learned.changes_so_far(lab.known_rows(asked, "x", {"town": "text"})[0], folder)
-        table = other.known_rows(asked, "x", {"town": "text"})[0]
+        assert not learned.changes_so_far(
+            lab.rows.known_rows(decode(asked), "x", {"town": "text"})[0], folder
+        )
+        table = other.rows.known_rows(decode(asked), "x", {"town": "text"})[0]
         assert bool(LearnedRows().changes_so_far(table, folder)) == (told and len(lot) >= 100)
 
 

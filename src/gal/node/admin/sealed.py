@@ -96,7 +96,7 @@ class SealedReader:
             self._cipher, self._prefix = _cipher(passphrase, header), bytes.fromhex(header["nonce"])
             if len(self._prefix) != 7:
                 raise ValueError("its beginning is damaged")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidInputError(f"{name} is no backup of gal, or is damaged: {error}") from error
         self._next = file.read(PIECE + TAG)
         if not self._next:

@@ -270,10 +270,10 @@ class RequestChecks:
         if asked.own:
             return
         known = answer.arrays["known"] == 1
-        n_unknown, limit = int((~known).sum()), self._policy.unknown_ids_per_day
-        before = self._state.spend_predictions(f"unknown {asked.peer}", self._today(), n_unknown, limit)
+        n_unknown, limit, day = int((~known).sum()), self._policy.unknown_ids_per_day, self._today()
+        before = n_unknown and self._state.spend_predictions(f"unknown {asked.peer}", day, n_unknown, limit)
         if before + n_unknown > limit:
-            self._state.spend_predictions(f"unknown {asked.peer}", self._today(), limit - before, limit)
+            self._state.spend_predictions(f"unknown {asked.peer}", day, limit - before, limit)
             raise self._limits.too_many_unknown()
         if n_unknown and asked.message.fields["method"] == "psi":
             raise _not_exchanged(self._name)

@@ -42,6 +42,7 @@ from gal.node.holder.closing_files import read_learned
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
 from gal.node.journal.failures import describe_failure
+from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearningOutcome
 from gal.node.work.confinement import within_reach
@@ -194,20 +195,17 @@ class Predictor:
         learning; the operator is told.
         """
         recent = self._recent.setdefault((record.id, version), {})
-        policy = self._node.configuration.predictions.outside
+        policy, log = self._node.configuration.predictions.outside, self._node.log
         with self._screening:
             screened = screen(ensemble, request, replies, n_rows, policy, recent)
-        metrics, log = self._node.records.metrics, self._node.log
         for name, n_outside in screened.outside.items():
-            metrics.outside(name, n_outside)
-            log.warning(
-                "answers outside", peer=name, task=record.name, rows=n_outside, of=n_rows, policy=policy
-            )
-        for name in replies:
-            if name != self._node.name:
-                metrics.drifted(name, screened.drifted.get(name, 0.0))
+            about = {"rows": n_outside, "of": n_rows, "policy": policy}
+            log.warning("answers outside", peer=name, task=record.name, **about)
         for name, apart in screened.drifted.items():
             log.warning("answers drifted", peer=name, task=record.name, apart=round(apart, 3))
+        _count_screened(
+            self._node.records.metrics, screened, [one for one in replies if one != self._node.name]
+        )
         return screened
 
     def _what_was_learned(
@@ -243,8 +241,8 @@ class Predictor:
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
         self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
         here = self._assistants.present(record.id)
-        own_rows_asked = Asking(np.arange(len(ids)))  # her own file of rows is in this order
-        everything = own_rows_asked.in_order_of_tokens(ids, record.terms.alignment, self._node.configuration)
+        all_rows, method = Asking(np.arange(len(ids))), record.terms.alignment
+        everything = all_rows.in_order_of_tokens(ids, method, self._node.configuration)
         shape = len(request.rounds), len(ids), record.terms.outputs
         replies: dict[str, Any] = {
             name: _absent(self._state, record, name) for name in others if name not in here
@@ -254,10 +252,13 @@ class Predictor:
             for name in others
             if name in here
         }
-        pendings = self._post(record, version, request, ids, askings, replies)
+        sent: dict[int, Encoded] = {}
+        pendings = self._post(record, version, request, ids, askings, replies, sent)
         until = time.monotonic() + seconds
-        if own in request.organizations:  # while the others compute
-            replies |= self._ask_own(record, version, ids, own_rows, request)
+        if own in request.organizations:  # while the others compute; mostly she is asked the same
+            same = None if own_rows is not None else sent.get(id(everything))
+            asked = None if same is None else everything
+            replies |= self._ask_own(record, version, ids, own_rows, request, asked, same)
 
         def answered_or_gone() -> bool:
             waiting = {name for name, one in pendings.items() if not one.done.is_set()}
@@ -282,9 +283,10 @@ class Predictor:
         ids: RowIds,
         askings: Mapping[str, Asking | Exception],
         replies: dict[str, Any],
+        prepared: dict[int, Encoded],
     ) -> dict[str, Pending]:
+        """Send the requests; ``prepared`` gets each message that was made, by the asking that it is of."""
         requests: dict[str, Encoded] = {}
-        prepared: dict[int, Encoded] = {}
         for name, asking in askings.items():
             if isinstance(asking, Exception):
                 replies[name] = asking
@@ -327,11 +329,19 @@ class Predictor:
         )
 
     def _ask_own(
-        self, record: TaskRecord, version: int, ids: RowIds, own_rows: Path | None, request: PredictRequest
+        self,
+        record: TaskRecord,
+        version: int,
+        ids: RowIds,
+        own_rows: Path | None,
+        request: PredictRequest,
+        asking: Asking | None = None,
+        encoded: Encoded | None = None,
     ) -> dict[str, Any]:
         """What her own organization says of these rows; nobody else is asked."""
-        asking, shape = Asking(np.arange(len(ids))), (len(request.rounds), len(ids), record.terms.outputs)
-        encoded = self._message(record, version, request, ids, asking)
+        asking = asking or Asking(np.arange(len(ids)))  # a file of her rows is in this order
+        encoded = encoded or self._message(record, version, request, ids, asking)
+        shape = len(request.rounds), len(ids), record.terms.outputs
         return {self._node.name: self._own_values(encoded, own_rows, asking, shape)}
 
     def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
@@ -346,6 +356,14 @@ class Predictor:
         except Exception as error:
             return LocalModelError(describe_failure(error, name).inside)
         return _spread(message, asking, shape)
+
+
+def _count_screened(metrics: Metrics, screened: Screened, others: Sequence[str]) -> None:
+    """Who answered outside of what it said in learning, and how far the answers of all others have moved."""
+    for name, n_outside in screened.outside.items():
+        metrics.outside(name, n_outside)
+    for name in others:
+        metrics.drifted(name, screened.drifted.get(name, 0.0))
 
 
 def _absent(state: State, record: TaskRecord, name: str) -> NoAnswerError:

@@ -120,6 +120,9 @@ _COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
 _INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(AuditEntry)))})"
 
 
+_JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=repr)
+"""Made once. `repr` for what JSON does not have: no entry of ours holds it, but a forged one may."""
+
 _About = tuple[str | int, ...]
 """Of an entry, from its peer to its note."""
 
@@ -416,9 +419,7 @@ def _hash(previous: str, content: Sequence[object]) -> str:
     """SHA-256 over the hash before and the canonical JSON of an entry: its
     fields in order, ASCII, no spaces.
     """
-    # `repr` for what JSON does not have: no entry of ours holds it, but a forged one may.
-    text = json.dumps([previous, *content], ensure_ascii=True, separators=(",", ":"), default=repr)
-    return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+    return "sha256:" + hashlib.sha256(_JSON.encode([previous, *content]).encode("ascii")).hexdigest()
 
 
 def _text(time: datetime) -> str:
@@ -427,4 +428,4 @@ def _text(time: datetime) -> str:
 
 def _clean(text: str) -> str:
     """Text that SQLite can store: halves of surrogate pairs are written out."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

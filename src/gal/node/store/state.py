@@ -124,8 +124,9 @@ class State:
         """Where the files of a version lie; made if need be. A label holder is an
         organization of her task, too.
         """
-        folder = self.home / "tasks" / task / str(version) / role.replace(" ", "-")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = _folder(self.home, task, version, role)
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
 
     # Tasks
@@ -345,6 +346,11 @@ class State:
                 (n_rows, whose, what, n_rows),
             )
             return done.rowcount == 1
+
+
+@lru_cache(64)
+def _folder(home: Path, task: str, version: int, role: str) -> Path:
+    return home / "tasks" / task / str(version) / role.replace(" ", "-")
 
 
 def _spent(db: sqlite3.Connection, peer: str, day: str) -> int:

@@ -38,6 +38,7 @@ class Asked:
         """Read one."""
         try:
             found = json.loads(body)
+            json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be written down later
         except (ValueError, RecursionError) as error:
             raise InvalidInputError(f"the request is not JSON: {error}") from error
         if not isinstance(found, dict) or not isinstance(found.get("confirm", ""), str):

@@ -69,15 +69,14 @@ class Allowance:
         if any(one.cpu_seconds and not one.cpu_left for one in self._grants):
             os.kill(os.getpid(), signal.SIGXCPU)
         free_cpu = not self._grants or any(not one.cpu_seconds for one in self._grants)
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        soft = hard if free_cpu else int(time.process_time() + sum(one.cpu_left for one in self._grants)) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (_at_most(soft, hard), hard))
+        soft = None if free_cpu else int(time.process_time() + sum(one.cpu_left for one in self._grants)) + 1
+        _set_limit(resource.RLIMIT_CPU, soft)
         free_memory = not self._grants or any(not one.memory for one in self._grants)
-        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         # From what the first of them found: what it takes is not a new beginning for the next.
         first = min((one.data_before for one in self._grants), default=0)
-        soft = hard if free_memory else first + sum(one.memory for one in self._grants)
-        resource.setrlimit(resource.RLIMIT_DATA, (_at_most(soft, hard), hard))
+        _set_limit(
+            resource.RLIMIT_DATA, None if free_memory else first + sum(one.memory for one in self._grants)
+        )
 
 
 ALLOWANCE = Allowance()
@@ -93,5 +92,9 @@ def data_bytes() -> int:
         return 2**62
 
 
-def _at_most(soft: int, hard: int) -> int:
-    return soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+def _set_limit(which: int, soft: int | None) -> None:
+    """Set a limit of the kernel, within what this process may have; None: all of that."""
+    now, hard = resource.getrlimit(which)
+    wanted = hard if soft is None else soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+    if wanted != now:  # mostly it is: predictions of one row end and begin within a second
+        resource.setrlimit(which, (wanted, hard))

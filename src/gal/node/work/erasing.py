@@ -20,6 +20,7 @@ from gal.node.store.audit import AuditLog
 from gal.node.store.files import write_whole
 from gal.node.store.forgotten import forget_ids, read_forgotten, write_forgotten
 from gal.node.store.state import State, TaskRecord
+from gal.node.work.exchanged_rows import forget_exchanged
 from gal.node.work.learned_rows import forget_learned, learned_from
 
 KEPT_ANSWERS = "kept-*.arrow"
@@ -185,6 +186,7 @@ class _Erasing:
         for path in folder.glob(KEPT_ANSWERS):
             path.unlink(missing_ok=True)
             self.done.n_files += 1
+        self.done.n_files += forget_exchanged(folder, self.ids)
         if f"{task.id}/{number}" not in self.before and not learned_from(folder, self.ids):
             return
         self._tell(task, number, any(_holds(path, self.values) for path in folder.parent.rglob("*.gal")))

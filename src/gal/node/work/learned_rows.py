@@ -22,7 +22,9 @@ from gal.node.source.data import Table, view_of_table
 from gal.node.store.files import whole_file, write_whole
 
 ROWS, COLUMNS = "learned-rows.npy", "learned-columns.json"
-KEPT_FILES = frozenset({ROWS, COLUMNS})
+EXCHANGED = "exchanged-rows.bin"
+"""Digests of rows that came in after learning, see ``exchanged_rows.py``."""
+KEPT_FILES = frozenset({ROWS, COLUMNS, EXCHANGED})
 """They stay as long as a version predicts."""
 BLOCK = 65_536
 KEPT = 4
@@ -114,13 +116,19 @@ def compare_rows(table: Table, folder: Path) -> Changes:
 
 def learned_from(folder: Path, ids: Sequence[str]) -> bool:
     """Whether the version in this folder learned from one of these rows; yes where that is not known."""
+    found = hashes_by_version(folder, ids)
+    return found is None or bool(found[1].any())
+
+
+def hashes_by_version(folder: Path, ids: Sequence[str]) -> tuple[Hashes, NDArray[np.bool_]] | None:
+    """Digests of these ids by a version's key, and which it learned from; None for versions of before."""
     found = _kept(folder)
     if found is None:
-        return True
-    facts, kept = found
-    return bool(
-        np.isin(_hashes([one.encode() for one in ids], bytes.fromhex(facts["key"]), b"id"), kept[:, 0]).any()
-    )
+        return None
+    hashes = _hashes([one.encode() for one in ids], bytes.fromhex(found[0]["key"]), b"id")
+    if len(found[1]) == 0:
+        return hashes, np.zeros(len(hashes), dtype=np.bool_)
+    return hashes, _find(found[1], hashes)[1]
 
 
 def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int:
@@ -133,7 +141,7 @@ def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int
     if found is None:
         for name in KEPT_FILES:
             (folder / name).unlink(missing_ok=True)
-        return len(KEPT_FILES)
+        return 2
     facts, kept = found
     key = bytes.fromhex(facts["key"])
     kept = kept[~np.isin(kept[:, 0], _hashes([one.encode() for one in ids], key, b"id"))]
@@ -145,7 +153,7 @@ def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int
         columns = _summary(view_of_table(table, _sampled(same)), table.features) if len(same) else {}
     write_whole(folder / ROWS, np.ascontiguousarray(kept))
     write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
-    return len(KEPT_FILES)
+    return 2
 
 
 def _kept(folder: Path) -> tuple[dict[str, Any], Hashes] | None:

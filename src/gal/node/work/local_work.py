@@ -239,10 +239,6 @@ class LocalWork:
 
     # Prediction
 
-    def known_rows(self, data: bytes, peer: str, kinds: Mapping[str, Any]) -> OwnTable:
-        """The rows that a prediction asks for: a table, where each is in it, and the tokens asked for."""
-        return self.rows.known_rows(decode(data), peer, kinds)
-
     def _changes(self, table: Table, folder: Path) -> Changes:
         """How the rows of today differ from those learned from; at least those asked for."""
         if self.rows.stay_where_they_are:
@@ -261,13 +257,15 @@ class LocalWork:
         organization: str,
         kinds: Mapping[str, Any],
         noise: Mapping[str, Any] | None = None,
+        message: Message | None = None,
         own_rows: OwnTable | None = None,
     ) -> PredictedRows:
         """Values of all rounds asked for; ``rows`` is a file of own columns that stand in for the source.
 
-        ``organization`` is what the label holder calls this one, ``own_rows`` what `known_rows` found before.
+        ``organization`` is what the label holder calls this one, ``message`` what ``data`` says if it was
+        decoded before, ``own_rows`` what `OwnRows.known_rows` found for it.
         """
-        message, keys, changes = decode(data), b"", Changes()
+        message, keys, changes = message or decode(data), b"", Changes()
         if rows is None:
             table, positions, asked = own_rows or self.rows.known_rows(message, peer, kinds)
             known, changes = positions >= 0, self._changes(table, folder)

@@ -26,14 +26,20 @@ class StoredModels:
         self._name, self._trusted = configuration.name, configuration.model.trusted
         self._lock = threading.Lock()
         self._kept: dict[tuple[Path, str], Models] = {}
+        self._together: tuple[Path, tuple[tuple[str, str], ...], Models] | None = None
 
-    def read(self, folder: Path, files: Sequence[tuple[str, str]]) -> dict[tuple[Any, int], Any]:
+    def read(self, folder: Path, files: Sequence[tuple[str, str]]) -> Models:
         """The models in these files, each with its digest; LocalModelError
         where one is not what was written.
         """
+        wanted, last = tuple(files), self._together
+        if last is not None and last[:2] == (folder, wanted):  # of one row, finding them takes longest
+            return last[2]
         found: dict[tuple[Any, int], Any] = {}
-        for file, expected in dict.fromkeys(files):
+        for file, expected in dict.fromkeys(wanted):
             found.update(self._read_one(folder / file, expected))
+        if len(wanted) <= KEPT_MODELS:
+            self._together = folder, wanted, found
         return found
 
     def _read_one(self, path: Path, expected: str) -> Models:
@@ -55,3 +61,4 @@ class StoredModels:
         """Let go of models in this folder, or beneath it."""
         with self._lock:
             self._kept = {key: one for key, one in self._kept.items() if folder not in key[0].parents}
+            self._together = None

@@ -6,6 +6,7 @@ rows and predictions beside them.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -18,13 +19,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gal.errors import GALError, LocalModelError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
-from gal.node.work.local_work import LocalWork
+from gal.node.work.exchanged_rows import ExchangedRows
+from gal.node.work.local_work import LocalWork, OwnTable
 from gal.node.work.pipe import receive_piece, send_piece
+from gal.protocol import decode
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
@@ -38,6 +43,7 @@ class Commands:
     def __init__(self, configuration: NodeConfiguration, source: NoiseSource | None = None) -> None:
         self.work = LocalWork(configuration, source)
         self.policy = configuration.policy
+        self.exchanged = ExchangedRows(configuration.policy.min_rows)
 
     @property
     def waits(self) -> bool:
@@ -88,15 +94,27 @@ class Commands:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
-        own_rows = None
+        message, own_rows = decode(data), None
         if command["rows"] is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
-                own_rows = self.work.known_rows(data, command["peer"], command["kinds"])
+                own_rows = self.work.rows.known_rows(message, command["peer"], command["kinds"])
+            if message.fields["method"] == "hashed" and not command["own"]:
+                own_rows = self._spoken_of(own_rows, Path(command["folder"]))
+        how |= {"message": message, "own_rows": own_rows}
         with self._limited(command):
-            found = self.work.predict(data, Path(command["folder"]), models, own_rows=own_rows, **how)
+            found = self.work.predict(data, Path(command["folder"]), models, **how)
         changes = found.changes
         facts = {"keys": len(found.rows), "changed": bool(changes), "changes": changes.said()}
         return facts, found.rows + found.answer if found.rows else found.answer
+
+    def _spoken_of(self, own_rows: OwnTable, folder: Path) -> OwnTable:
+        """The same rows, but for those that no exchange has named: they are as if nobody knew them here."""
+        table, positions, asked = own_rows
+        places = np.flatnonzero(positions >= 0)
+        spoken = self.exchanged.spoken_of(table.ids.values[positions[places]], folder)
+        positions = positions.copy()
+        positions[places[~spoken]] = -1
+        return table, positions, asked
 
     def revisit(self, command: dict[str, Any], data: bytes) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
@@ -193,6 +211,7 @@ def main(home: str, descriptor: str) -> None:
     configuration = read_configuration(Path(home))
     if not_confined := confine(configuration):
         sys.stderr.write(f"{configuration.name}: the local model is not shut in: {not_confined}\n")
+    gc.freeze()  # all that was imported stays: looking through it again and again takes from every answer
     outdated = replaced_files([] if not_confined else readable_places(configuration))
     Server(Connection(int(descriptor)), Commands(configuration), configuration.name, outdated).run()
 
