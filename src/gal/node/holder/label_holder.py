@@ -11,44 +11,64 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.holder.doing import Doing, fitting, member_states
-from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
-from gal.node.holder.labels.label_privacy import privacy_of
-from gal.node.holder.learning.acceptance import Acceptance
+from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.holder.learning.gathering import Event, Gathering, Patience
-from gal.node.holder.learning.learning import Learning
-from gal.node.holder.learning.versions import HOLDER, Versions
-from gal.node.holder.predicting import Predictor
-from gal.node.holder.prediction_files import (
-    prediction_facts,
-    prediction_rows,
-    prediction_text,
-    score_of,
-    write_predictions,
-)
+from gal.node.holder.learning.left_files import tidy
 from gal.node.holder.waiting import waited_for
-from gal.node.source.data import columns_in, labels_of, read_ids
+
+if TYPE_CHECKING:
+    from gal.node.holder.labels.label_guard import LabelGuard
+    from gal.node.holder.learning.acceptance import Acceptance
+    from gal.node.holder.learning.versions import Versions
+    from gal.node.holder.predicting import Predictor
 
 
 class LabelHolder:
-    """A label holder's work with one running node."""
+    """A label holder's work with one running node.
+
+    What computes is imported when it is first asked for: a node that waits needs none of it.
+    """
 
     def __init__(self, node: HolderNode) -> None:
         self.node = node
-        self.predictor = Predictor(node)
-        self.guard = LabelGuard(node)
-        self._versions = Versions(node, self.guard)
-        self._learning = threading.Lock()
+        self._learning, self._making = threading.Lock(), threading.RLock()
         self.doing = Doing()
+        tidy(node.state)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What predicts, and remembers what it needs for the next rows."""
+        with self._making:
+            if "predictor" in vars(self):  # another thread was first, and what it remembers is to be kept
+                return self.predictor
+            from gal.node.holder.predicting import Predictor
+
+            self.predictor = Predictor(self.node)
+            return self.predictor
+
+    @cached_property
+    def guard(self) -> LabelGuard:
+        """What protects her labels."""
+        from gal.node.holder.labels.label_guard import LabelGuard
+
+        return LabelGuard(self.node)
+
+    @cached_property
+    def _versions(self) -> Versions:
+        from gal.node.holder.learning.versions import Versions
+
+        return Versions(self.node, self.guard)
 
     def close(self) -> None:
         """Predict no more."""
-        self.predictor.close()
+        if "predictor" in vars(self):
+            self.predictor.close()
 
     def learn(
         self,
@@ -69,6 +89,10 @@ class LabelHolder:
         is over, and report how much that gave away. ``no_closing``: learn no closing model after the rounds,
         whose requests and replies are the same with it and without.
         """
+        from gal.node.holder.labels.label_guard import transcript_of
+        from gal.node.holder.learning.acceptance import Acceptance
+        from gal.node.holder.learning.learning import Learning
+
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
 
@@ -133,6 +157,13 @@ class LabelHolder:
         join: float = 30.0,
     ) -> dict[str, Any]:
         """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
+        from gal.node.holder.prediction_files import (
+            prediction_facts,
+            prediction_rows,
+            prediction_text,
+            write_predictions,
+        )
+
         record = self.node.state.find_task(task, HOLDER)
         if (
             out is not None and not out.parent.is_dir()
@@ -151,6 +182,8 @@ class LabelHolder:
 
     def _rows_of(self, rows: Path) -> tuple[Any, Path | None]:
         """The rows of a file, and the file itself where it has the label holder's own columns as well."""
+        from gal.node.source.data import columns_in, read_ids
+
         configuration = self.node.configuration
         if configuration.data is None:
             raise InvalidInputError(
@@ -176,6 +209,10 @@ class LabelHolder:
 
     def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
         """How well versions predict the labelled rows of a file."""
+        from gal.node.holder.labels.label_privacy import privacy_of
+        from gal.node.holder.prediction_files import score_of
+        from gal.node.source.data import labels_of, read_ids
+
         record = self.node.state.find_task(task, HOLDER)
         _, own_rows = self._rows_of(rows)
         table = read_ids(self.node.configuration, rows, label=True)
