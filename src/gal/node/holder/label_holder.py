@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gal.errors import InvalidInputError, TaskError
 from gal.node.holder.doing import Doing, fitting, member_states
 from gal.node.holder.holder_node import HOLDER, HolderNode
@@ -23,10 +25,11 @@ from gal.node.holder.learning.left_files import tidy
 from gal.node.holder.waiting import waited_for
 
 if TYPE_CHECKING:
+    from gal.alignment import RowIds
     from gal.node.holder.labels.label_guard import LabelGuard
     from gal.node.holder.learning.acceptance import Acceptance
     from gal.node.holder.learning.versions import Versions
-    from gal.node.holder.predicting import Predictor
+    from gal.node.holder.predicting import NodePrediction, Predictor
 
 
 class LabelHolder:
@@ -157,11 +160,12 @@ class LabelHolder:
         join: float = 30.0,
     ) -> dict[str, Any]:
         """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
+        from gal.node.holder import batches
         from gal.node.holder.prediction_files import (
             prediction_facts,
             prediction_rows,
             prediction_text,
-            write_predictions,
+            whole_csv,
         )
 
         record = self.node.state.find_task(task, HOLDER)
@@ -169,19 +173,34 @@ class LabelHolder:
             out is not None and not out.parent.is_dir()
         ):  # said before anybody is asked, and its budget charged
             raise InvalidInputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} to")
-        table, own_rows = self._rows_of(rows)
-        found = self.predictor.predict(
-            record, table.ids, own_rows=own_rows, version=version, seconds=seconds, join=join
-        )
-        facts, ids = prediction_facts(found), table.ids.values.tolist()
-        text = prediction_text(self.node.configuration.data.row_id, ids, found)  # type: ignore[union-attr]
+        row_ids, own_rows = self._rows_of(rows)
+        row_id = self.node.configuration.data.row_id  # type: ignore[union-attr]
+
+        def ask(asked: RowIds) -> NodePrediction:
+            return self.predictor.predict(
+                record, asked, own_rows=own_rows, version=version, seconds=seconds, join=join
+            )
+
+        # A file with own columns is read whole, a private intersection is made once for all rows.
+        if (
+            out is not None
+            and own_rows is None
+            and len(row_ids) > batches.BATCH
+            and record.terms.alignment != "psi"
+        ):
+            facts = batches.predict_in_batches(row_ids, ask, out, row_id, np.random.default_rng())
+            return facts | {"written": str(out)}
+        found = ask(row_ids)
+        facts, ids = prediction_facts(found), row_ids.values.tolist()
+        text = prediction_text(row_id, ids, found)
         if out is None:
             return facts | {"rows": prediction_rows(ids, found), "csv": text}
-        write_predictions(out, text)
+        with whole_csv(out) as file:
+            file.write(text)
         return facts | {"written": str(out)}
 
-    def _rows_of(self, rows: Path) -> tuple[Any, Path | None]:
-        """The rows of a file, and the file itself where it has the label holder's own columns as well."""
+    def _rows_of(self, rows: Path) -> tuple[RowIds, Path | None]:
+        """The ids of a file, and the file itself where it has the label holder's own columns as well."""
         from gal.node.source.data import columns_in, read_ids
 
         configuration = self.node.configuration
@@ -205,7 +224,7 @@ class LabelHolder:
                 f"{', '.join(lacking)}: give all of "
                 "them, or none (then they are taken from the source)"
             )
-        return read_ids(configuration, rows), None if lacking else rows
+        return read_ids(configuration, rows).ids, None if lacking else rows
 
     def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
         """How well versions predict the labelled rows of a file."""
