@@ -7,8 +7,8 @@ report; nothing passes or fails.
 In one process, each point in an interpreter of its own: 4 organizations of 5 columns, 50,000 rows, 10 rounds,
 two outputs, linear local models, unless it is that which grows. No closing model, no crossed residuals and no
 cross-validation: what is measured is the rounds. An exponent is the slope from the second point to the last,
-in logarithms: 1 is in proportion. ``idle`` starts a node as a process and looks at what it holds when nothing
-is asked of it.
+in logarithms: 1 is in proportion. ``idle`` starts two nodes as processes and looks at what they hold when
+they have linked and nothing is asked of them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def measure(point: Point) -> Measured:
         cuts = np.quantile(signal, np.linspace(0, 1, point.outputs + 1)[1:-1])
         labels = np.searchsorted(cuts, signal).astype(str)
     options: Any = {"closing": False, "interactions": "off", "cross_validation": 0, "patience": None}
+    options["min_rate"] = None  # all rounds, also where two organizations have soon learned all there is
     before = time.process_time()
     learn(labels, members, rounds=point.rounds, **options)
     seconds = time.process_time() - before
@@ -108,19 +109,44 @@ def _exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def idle() -> str:
-    """What a node and its worker hold when nothing is asked of them."""
+    """What ``gal serve`` holds, a label holder's and an organization's, when they have linked and wait."""
     from gal.node.admin.init import init_node
-    from nodes import held, serving, with_children
+    from gal.node.admin.membership import invite, join, read_terms
+    from gal.transport import CardFolder, card_of
+    from nodes import _free_port, held, serving, with_children
 
     with tempfile.TemporaryDirectory(prefix="gal-growth-") as folder:
-        home = Path(folder) / "lab"
-        (Path(folder) / "rows.csv").write_text("id,x\n" + "".join(f"{row},{row}\n" for row in range(100)))
-        init_node(home, "lab", source=str(Path(folder) / "rows.csv"))
-        with serving(home) as process:
-            time.sleep(8)
-            found = {pid: held([pid]) for pid in with_children(process.pid)}
-    each = ", ".join(f"{size / 1e6:.0f}" for size in found.values())
-    return f"an idle node holds {sum(found.values()) / 1e6:.0f} MB, by process: {each}"
+        root, lines = Path(folder), [f"{row},{row}\n" for row in range(100)]
+        (root / "rows.csv").write_text("id,x\n" + "".join(lines))
+        own: Any = {"label": "x", "bind": f"127.0.0.1:{_free_port()}"}
+        source = str(root / "rows.csv")
+        clinic = init_node(root / "clinic", "clinic", source=source, row_id="id", **own)
+        lab = init_node(root / "lab", "lab", source=source, row_id="id")
+        CardFolder(root / "lab" / "cards").add(card_of(clinic, own["bind"]))
+        CardFolder(root / "clinic" / "cards").add(card_of(lab))
+        invite(root / "clinic", "outcome", ["lab"], root / "task", options={})
+        join(root / "lab", *read_terms(root / "lab", root / "task"))
+        with serving(root / "clinic") as holder, serving(root / "lab") as organization:
+            _until(lambda: b'"linked"' in (root / "lab" / "log").read_bytes())
+            time.sleep(3)
+            found = {
+                name: [(held([pid]), held([pid], "Rss:")) for pid in with_children(process.pid)]
+                for name, process in (("label holder", holder), ("organization", organization))
+            }
+    each = "; ".join(
+        f"{name} {sum(own for own, _ in sizes) / 1e6:.0f} MB ({sum(all for _, all in sizes) / 1e6:.0f} with "
+        f"all that it shares) in {len(sizes)} process{'es' * (len(sizes) > 1)}"
+        for name, sizes in found.items()
+    )
+    return f"Linked and idle, proportional set size: {each}."
+
+
+def _until(ready: Callable[[], bool], seconds: float = 60.0) -> None:
+    ends = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > ends:
+            raise SystemExit(f"a node did not link within {seconds:g} seconds")
+        time.sleep(0.1)
 
 
 def parts(most: int) -> dict[str, Callable[[], str]]:

@@ -468,9 +468,11 @@ class Watch:
             self.most = max(self.most, held(self._pids()))
 
 
-def held(pids: Sequence[int]) -> int:
-    """Bytes of proportional set size: a page that several processes share is divided among them."""
-    return sum(_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") for pid in pids)
+def held(pids: Sequence[int], of: str = "Pss:") -> int:
+    """Bytes of proportional set size: a page that several processes share is divided among them; with
+    ``Rss:`` it counts whole.
+    """
+    return sum(_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), of) for pid in pids)
 
 
 def _kilobytes(path: Path, name: str) -> int:

@@ -12,7 +12,8 @@ from gal import Organization
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.extras import require
 from gal.models import LinearModel, TabularModel
-from gal.models.registry import MODELS, make_model
+from gal.models.adapters import is_moving
+from gal.models.registry import MODELS, make_model, stays_put
 
 DEEP = ("network", "shared_body")
 NEEDS = dict.fromkeys(DEEP, "deep") | {"cluster_trees": "dask"}
@@ -25,6 +26,14 @@ def test_every_name_makes_a_local_model(name: str) -> None:
     model = make_model("lab", name)
     assert Organization("lab", np.zeros((4, 2)), model).model is model
     assert make_model("lab", name) is not model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_who_is_said_to_stay_put_needs_nothing_and_does_not_move(name: str) -> None:
+    assert stays_put(name) == (name not in NEEDS)
+    assert not stays_put(name, {"some": "option"})
+    if stays_put(name):
+        assert not is_moving(make_model("lab", name))
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in DEEP])

@@ -73,6 +73,12 @@ class WorkerHere:
         """That of the test."""
         return os.getpid()
 
+    rests = False
+
+    def forget(self, folder: Path) -> None:
+        """Let go of what is remembered of files in a folder."""
+        self("forget", folder=folder)
+
     def restart(self) -> None:
         """Forget everything."""
         with self._making:

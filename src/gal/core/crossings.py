@@ -24,6 +24,9 @@ Answered = tuple[int, str]
 SEEDS = 4
 """Random targets that everybody fits first."""
 
+MOST_SIGNS = 100
+"""With more signs than this nobody crosses a residual."""
+
 
 @dataclass(frozen=True)
 class Sign:

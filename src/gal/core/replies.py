@@ -39,7 +39,7 @@ def accept_fitted(
     task: Task, request: FitRequest, replies: Mapping[str, Reply]
 ) -> tuple[dict[str, Floats32], dict[str, str]]:
     """Usable fitted values by organization, ordered by name, and who was left out and why."""
-    limit = ABSURD * float(np.abs(request.residual).max())
+    limit = ABSURD * max(-float(request.residual.min()), float(request.residual.max()))
     fitted: dict[str, Floats32] = {}
     left_out: dict[str, str] = {}
     for name in request.organizations:

@@ -402,16 +402,18 @@ def _changes(
 
 
 def _moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
-    moved = output.copy()
+    if not moves:
+        return output.copy()
+    moved = np.empty_like(output)
     counts = np.array([count for count, _ in moves])
     buffer: Floats = np.empty((0, 0))
-    for block in blocks(*output.shape) if moves else ():
+    for block in blocks(*output.shape):
         part = moved[block]
         if buffer.size != len(moves) * part.size:  # one buffer for all blocks: fresh memory is slow memory
             buffer = np.empty((len(moves), part.size))
         for row, (_, values) in zip(buffer, moves, strict=True):
             row[:] = values[block].reshape(-1)
-        part += (counts @ buffer).reshape(part.shape)
+        np.add(output[block], (counts @ buffer).reshape(part.shape), out=part)
     return moved
 
 

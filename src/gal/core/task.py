@@ -202,8 +202,10 @@ class Task:
         """F^0, shape (1, K) or (n, K)."""
         if self.initial is not None:
             return self.initial
-        weight = None if self.sample_weight is None else self.sample_weight[self.rows.fit]
-        return self.loss.initial(self.y[self.rows.fit], weight)[None, :]
+        y, weight, fit = self.y, self.sample_weight, self.rows.fit
+        if len(fit) < self.rows.n:  # where they are all, no copy
+            y, weight = y[fit], None if weight is None else weight[fit]
+        return self.loss.initial(y, weight)[None, :]
 
 
 def local_seed(task_seed: int, organization: str, round: int) -> int:

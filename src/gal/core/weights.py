@@ -32,6 +32,10 @@ SHRINKAGE = 10.0
 tables: 10 was about as good as 3 or better with SVR locals, and none mattered much with Ridge. That scan is
 not kept; ``gal bench improvements`` compares this value with none."""
 
+FEW_ROWS, SMALL_PRODUCT = 24, 1_000_000
+"""OpenBLAS has a kernel of its own for products of up to so many multiplications, worth it up to so many
+rows."""
+
 EVEN = 1e-10
 """Ridge, relative to each organization's own square: among equally good weights the even ones win."""
 
@@ -199,20 +203,38 @@ def inner_products(columns: Sequence[Floats32], sample_weight: Floats | None = N
     n, n_outputs = columns[0].shape
     gram: Floats = np.zeros((len(columns), len(columns)))
     sums: Floats = np.zeros((len(columns), n_outputs))
-    buffer: Floats = np.empty((0, 0))
+    buffer, even = np.empty((0, 0)), np.empty(0)
     for block in blocks(n, n_outputs):
         size = (block.stop - block.start) * n_outputs
         if buffer.size != len(columns) * size:  # one buffer for all blocks: fresh memory is slow memory
-            buffer = np.empty((len(columns), size))
+            buffer, even = np.empty((len(columns), size)), np.ones(block.stop - block.start)
         for row, column in zip(buffer, columns, strict=True):
             row[:] = column[block].reshape(-1)
-        weight = np.ones(block.stop - block.start) if sample_weight is None else sample_weight[block]
+        weight = even if sample_weight is None else sample_weight[block]
         for output in range(n_outputs):
             sums[:, output] += buffer[:, output::n_outputs] @ weight
         if sample_weight is not None:
             buffer *= np.repeat(np.sqrt(weight), n_outputs)
-        gram += buffer @ buffer.T
+        gram += _gram(buffer)
     return Products(gram, sums)
+
+
+def _gram(rows: Floats) -> Floats:
+    """``rows @ rows.T`` of some long rows.
+
+    Of a few rows the lower half, in short pieces: BLAS has a kernel for small products that takes a third of
+    the time of its symmetric one, which numpy chooses where both factors are the same.
+    """
+    m, size = rows.shape
+    if not 1 < m <= FEW_ROWS:
+        return np.asarray(rows @ rows.T)
+    half, total = m // 2, np.zeros((m, m))
+    step = max(1, SMALL_PRODUCT // ((m - half) * m))
+    for start in range(0, size, step):
+        piece = rows[:, start : start + step]
+        total[:half, : half + 1] += piece[:half] @ piece[: half + 1].T  # one more, so that they differ
+        total[half:] += piece[half:] @ piece.T
+    return np.asarray(np.tril(total) + np.tril(total, -1).T)
 
 
 def simplex_least_squares(gram: Floats) -> Floats:

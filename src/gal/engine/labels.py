@@ -17,9 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import assert_all_finite, check_array, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from gal.core.losses import REGRESSION_LOSSES, Loss, classification_loss, regression_loss
 from gal.engine.options import Options, is_auto
@@ -211,6 +208,9 @@ def class_labels(y: Any, options: Options) -> Labels:
 
 def check_regression_labels(y: Any, n_rows: int) -> Floats:
     """Finite numbers, shape (n,) or (n, K)."""
+    from sklearn.exceptions import DataConversionWarning  # here and below: a node that waits reads no labels
+    from sklearn.utils import check_array
+
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
     with warnings.catch_warnings():
@@ -230,6 +230,9 @@ def check_regression_labels(y: Any, n_rows: int) -> Floats:
 
 def check_class_labels(y: Any, n_rows: int) -> NDArray[Any]:
     """Classes of any one type, shape (n,)."""
+    from sklearn.utils import assert_all_finite, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
     target = column_or_1d(y, warn=True)

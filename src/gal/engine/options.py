@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from gal.core.crossings import MOST_SIGNS
 from gal.core.line_search import LineSearch
 from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights
 from gal.errors import InvalidOptionError
-
-MOST_SIGNS = 100
-"""With more signs than this nobody crosses a residual."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,20 @@ Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which
 ``ClusterTrees`` is in ``gal.models.cluster``, which needs the extra ``dask``.
 """
 
-from gal.models.adapters import MovingModel, PerOutput, as_local_model, set_seed, supports_sample_weight
-from gal.models.checks import check_local_model, iter_local_model_checks
-from gal.models.linear import LinearModel
-from gal.models.local_losses import ReweightedRegressor, with_local_loss
-from gal.models.paper_linear import PaperLinear
-from gal.models.parted import PartedView, View, takes_parts
-from gal.models.sequences import Sequences
-from gal.models.tabular import TabularModel, default_model, takes_missing_values
-from gal.models.torch_loss import torch_loss
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from gal.on_demand import on_demand as _on_demand
+
+if _TYPE_CHECKING:
+    from gal.models.adapters import MovingModel, PerOutput, as_local_model, set_seed, supports_sample_weight
+    from gal.models.checks import check_local_model, iter_local_model_checks
+    from gal.models.linear import LinearModel
+    from gal.models.local_losses import ReweightedRegressor, with_local_loss
+    from gal.models.paper_linear import PaperLinear
+    from gal.models.parted import PartedView, View, takes_parts
+    from gal.models.sequences import Sequences
+    from gal.models.tabular import TabularModel, default_model, takes_missing_values
+    from gal.models.torch_loss import torch_loss
 
 __all__ = [
     "LinearModel",
@@ -35,3 +40,29 @@ __all__ = [
     "torch_loss",
     "with_local_loss",
 ]
+
+__getattr__, __dir__ = _on_demand(
+    __name__,
+    globals(),
+    {
+        "LinearModel": "linear",
+        "MovingModel": "adapters",
+        "PaperLinear": "paper_linear",
+        "PartedView": "parted",
+        "PerOutput": "adapters",
+        "ReweightedRegressor": "local_losses",
+        "Sequences": "sequences",
+        "TabularModel": "tabular",
+        "View": "parted",
+        "as_local_model": "adapters",
+        "check_local_model": "checks",
+        "default_model": "tabular",
+        "iter_local_model_checks": "checks",
+        "set_seed": "adapters",
+        "supports_sample_weight": "adapters",
+        "takes_missing_values": "tabular",
+        "takes_parts": "parted",
+        "torch_loss": "torch_loss",
+        "with_local_loss": "local_losses",
+    },
+)

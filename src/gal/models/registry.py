@@ -48,6 +48,17 @@ MODELS: dict[str, Callable[..., Any]] = {
 """Local models by name; ``package.module:Class`` names any other that is installed here.
 Networks need the extra ``deep``, ``cluster_trees`` the extra ``dask``."""
 
+ALWAYS_MADE = frozenset({"tabular", "linear", "ridge", "svr", "knn", "random_forest"}) | {
+    "gradient_boosting",
+    "hist_gradient_boosting",
+}
+"""Those that need no extra: without options they can always be made, and they never move."""
+
+
+def stays_put(name: str, options: Mapping[str, Any] | None = None) -> bool:
+    """Whether it is known, without importing anything, that a model can be made and does not move."""
+    return name in ALWAYS_MADE and not options
+
 
 def make_model(organization: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """A local model by its name here, or by import path; ``options`` are keyword arguments of it."""

@@ -5,13 +5,18 @@ make a noisy copy of the labels once; `LaplaceResiduals` and `GaussianResiduals`
 paper's own, `PaperLaplace` and `PaperInterval`, are for reproducing its tables and guarantee nothing.
 """
 
-from gal.privacy.accounting.costs import Cost
-from gal.privacy.mechanisms.contract import LabelMechanism, Mechanism, PaperMechanism, ResidualMechanism
-from gal.privacy.mechanisms.labels import GaussianLabels, LaplaceLabels, RandomisedResponse
-from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
-from gal.privacy.mechanisms.residuals import GaussianResiduals, LaplaceResiduals
-from gal.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from gal.privacy.statements import Statement, statement
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from gal.on_demand import on_demand as _on_demand
+
+if _TYPE_CHECKING:
+    from gal.privacy.accounting.costs import Cost
+    from gal.privacy.mechanisms.contract import LabelMechanism, Mechanism, PaperMechanism, ResidualMechanism
+    from gal.privacy.mechanisms.labels import GaussianLabels, LaplaceLabels, RandomisedResponse
+    from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
+    from gal.privacy.mechanisms.residuals import GaussianResiduals, LaplaceResiduals
+    from gal.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+    from gal.privacy.statements import Statement, statement
 
 __all__ = [
     "Cost",
@@ -32,3 +37,27 @@ __all__ = [
     "SystemNoise",
     "statement",
 ]
+
+__getattr__, __dir__ = _on_demand(
+    __name__,
+    globals(),
+    {
+        "Cost": "accounting.costs",
+        "GaussianLabels": "mechanisms.labels",
+        "GaussianResiduals": "mechanisms.residuals",
+        "LabelMechanism": "mechanisms.contract",
+        "LaplaceLabels": "mechanisms.labels",
+        "LaplaceResiduals": "mechanisms.residuals",
+        "Mechanism": "mechanisms.contract",
+        "NoiseSource": "noise",
+        "PaperInterval": "mechanisms.paper",
+        "PaperLaplace": "mechanisms.paper",
+        "PaperMechanism": "mechanisms.contract",
+        "RandomisedResponse": "mechanisms.labels",
+        "ResidualMechanism": "mechanisms.contract",
+        "SeededNoise": "noise",
+        "Statement": "statements",
+        "SystemNoise": "noise",
+        "statement": "statements",
+    },
+)

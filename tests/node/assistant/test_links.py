@@ -49,7 +49,7 @@ def said_of(why: str) -> str:
     service = SimpleNamespace(
         configuration=SimpleNamespace(policy=policy),
         state=SimpleNamespace(tasks=lambda role: []),
-        worker=lambda do: ({"moving": False}, b""),
+        moves=lambda: False,
     )
     streams = [Ending(why)]
 
@@ -122,7 +122,7 @@ def test_only_predictions_that_are_quick_are_answered_where_they_are_received(
     service = SimpleNamespace(
         configuration=SimpleNamespace(policy=SimpleNamespace(largest_message=1000)),
         state=SimpleNamespace(tasks=lambda role: []),
-        worker=lambda do: ({"moving": False}, b""),
+        moves=lambda: False,
         answer=lambda asked: threads.append(current_thread().name),
     )
     made: Callable[..., Any] = Link

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import gal
 from gal.core.state import Ensemble
 from gal.errors import GALError, InvalidInputError, TaskError
+from gal.node.holder import batches
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 
@@ -182,6 +184,56 @@ def test_what_is_printed_is_what_is_written(network: Network, tmp_path: Path) ->
     predict(network, tmp_path, ids, out=tmp_path / "out.csv")
     assert printed == (tmp_path / "out.csv").read_bytes().decode()
     assert printed.startswith(f"{ROW_ID},prediction,degraded\n")
+
+
+def test_many_rows_are_asked_for_in_lots_and_written_in_order(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = network.tables["clinic"].sort_values(LABEL)[[ROW_ID]]
+    printed = predict(network, tmp_path, table)
+    heard = Overheard(network, monkeypatch)
+    monkeypatch.setattr(batches, "BATCH", 30)
+    found = predict(network, tmp_path, table, out=tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == printed["csv"]
+    assert found == {key: printed[key] for key in found if key != "written"} | {"written": found["written"]}
+    sent = heard.sent[::2]  # both others are asked the same
+    assert [len(ids) for ids in sent] == [30, 30, 20]
+    assert all(ids == sorted(ids) for ids in sent)
+    assert sorted(one for ids in sent for one in ids) == sorted(table[ROW_ID])
+    in_order = table[ROW_ID].tolist()
+    assert set(sent[0]) != set(in_order[:30]), "a lot says where in the file its rows are"
+    assert set(sent[0]) != set(sorted(in_order)[:30])
+
+
+def test_who_answers_some_lots_is_named_with_how_many_rows(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "BATCH", 30)
+    asked: list[int] = []
+    predictor = network.holder.predictor
+    whole = predictor.predict
+
+    def once_alone(record: Any, ids: Any, **how: Any) -> Any:
+        asked.append(len(ids))
+        found = whole(record, ids, **how)
+        if len(asked) != 2:
+            return found
+        unknown = {"lab": np.ones(len(ids), dtype=np.bool_)}
+        degraded = np.ones(len(ids), dtype=np.bool_)
+        return replace(
+            found, missing={"ward": "was away"}, unknown_rows=unknown, outside={"lab": 4}, degraded=degraded
+        )
+
+    monkeypatch.setattr(predictor, "predict", once_alone)
+    ids = network.tables["clinic"][[ROW_ID]]
+    found = predict(network, tmp_path, ids, out=tmp_path / "out.csv")
+    assert asked == [30, 30, 20]
+    assert found["missing"] == {"ward": "was away, for 30 of the rows"}
+    assert (found["n_rows"], found["degraded"], found["unknown"]) == (80, 30, {"lab": 30})
+    assert found["outside"] == {"lab": 4}
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert written[ROW_ID].tolist() == ids[ROW_ID].tolist()
+    assert written["degraded"].sum() == 30
 
 
 def test_rows_nobody_knows(network: Network, tmp_path: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +26,13 @@ from gal.errors import (
     RefusedError,
 )
 from gal.node.config.configuration import read_configuration
+from gal.node.config.operating import WorkerSection
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.forgotten import forget_ids
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from gal.node.work.worker_process import is_puzzling
-from patience import patient
+from patience import LONGEST, patient
 from small_network import Network, numbers, running
 
 TOML = 'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\nuse = "linear"\n'
@@ -134,6 +139,50 @@ def test_started_again_it_remembers_nothing_and_does_not_know_a_forgotten_row(
         assert worker.pid not in {None, before}
     finally:
         (home / "forgotten.json").unlink()
+
+
+def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path) -> None:
+    plain = read_configuration(home)
+    worker = Worker(plain.model_copy(update={"worker": WorkerSection(idle_seconds=0.2)}))
+    try:
+        assert worker.pid is None
+        worker.forget(home)
+        assert worker.rests, "a process was started to forget what it cannot know"
+        assert worker("describe")[0]["moving"] is False
+        first = worker._process
+        assert first is not None
+        assert first.wait(LONGEST) == 0
+        until = time.monotonic() + LONGEST
+        while not worker.rests and time.monotonic() < until:
+            time.sleep(0.01)
+        assert worker.rests
+        assert worker("rows")[0]["features"] == ["a", "b"]
+        assert worker.pid not in {None, first.pid}
+    finally:
+        worker.close()
+
+
+def test_one_that_computes_does_not_rest(home: Path) -> None:
+    """A fit takes longer than it may be idle."""
+    worker = Worker(read_configuration(home))
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours.detach())
+    process = FinishedProcess()
+    worker._connection, worker._waiting[1] = connection, (True, Future())
+    assert not worker._let_rest(connection, process)  # type: ignore[arg-type]
+    assert worker._connection is connection
+    worker._waiting.clear()
+    assert worker._let_rest(connection, process)  # type: ignore[arg-type]
+    assert worker._connection is None
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
+class FinishedProcess:
+    """A process that has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
 
 
 def test_a_closed_one_does_not_come_back(home: Path) -> None:

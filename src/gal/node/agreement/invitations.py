@@ -13,10 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from gal.core.crossings import SEEDS
-from gal.engine.options import MOST_SIGNS
+from gal.core.crossings import MOST_SIGNS, SEEDS
 from gal.errors import IdentityError, InvalidInputError, RefusedError
-from gal.privacy.registry import kind_named, promised_names
 from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.transport import CardFolder, Identity, verify
 
@@ -34,6 +32,8 @@ class Invited(BaseModel):
 
 def _promisable(name: str) -> str:
     """The name of a mechanism that this node knows, and that guarantees something."""
+    from gal.privacy.registry import promised_names  # here and below: most tasks promise nothing
+
     if name not in promised_names():
         raise ValueError(
             f"no privacy mechanism of a task is called so; there are: {', '.join(promised_names())}"
@@ -51,6 +51,8 @@ class PromisedPrivacy(BaseModel):
 
     def sentence(self) -> str:
         """The promise in plain words."""
+        from gal.privacy.registry import kind_named
+
         cost = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
         kind = kind_named(self.mechanism)
         how_often = "each version" if kind.make.noised == "residuals" else "once"

@@ -105,7 +105,7 @@ class Link:
             for task in tasks:
                 if task.status == "left" and task.id not in here:
                     self._records.send(stream, prepare(Message("leave", task.id)))
-            moving = bool(self._service.worker("describe")[0]["moving"])
+            moving = self._service.moves()
             tasks_joined = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
             self._records.send(stream, prepare(Message("joined", fields={"tasks": tasks_joined})))
             self._announced = joined

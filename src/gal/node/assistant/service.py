@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.errors import RefusedError
+from gal.models.registry import stays_put
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.fitting import Fitting
@@ -55,6 +56,7 @@ class Service:
         self.log, self.metrics, self._clock = log, metrics, clock
         self._checks = RequestChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
+        self._moves: bool | None = None
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
         self._changes: dict[tuple[str, int], str] = {}
         # One request of a task at a time: what comes twice finds the first one's answer.
@@ -241,13 +243,21 @@ class Service:
         done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
         return prepare(done)
 
+    def moves(self) -> bool:
+        """Whether the local model is one that moves; the process that computes is asked once, if at all."""
+        if self._moves is None:
+            chosen = self.configuration.model
+            known = stays_put(chosen.use, chosen.options)
+            self._moves = False if known else bool(self.worker("describe")[0]["moving"])
+        return self._moves
+
     def clean(self, task: str, number: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
         folder, version = self.state.folder(task, number), self.state.version(task, number)
         needed = {one.model for one in self.state.answers(task, number)} | KEPT_FILES
         if version is None or version.status == "abandoned":
             needed = set()
-        self.worker("forget", folder=folder)
+        self.worker.forget(folder)
         for path in folder.iterdir():
             if path.is_file() and path.name not in needed:
                 path.unlink(missing_ok=True)
@@ -265,5 +275,5 @@ class Service:
         """A task was forgotten by a command: nothing of it may stay in memory, nor be written once more."""
         with self._locks[task]:
             folder = self.state.home / "tasks" / task
-            self.worker("forget", folder=folder)
+            self.worker.forget(folder)
             shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section
-from gal.node.config.operating import ScheduleSection, TracesSection
+from gal.node.config.operating import ScheduleSection, TracesSection, WorkerSection
 from gal.node.config.policy import Policy
 from gal.node.config.toml_lines import errors_by_line
 from gal.protocol.addresses import check_proxy, parse_address
@@ -237,6 +237,7 @@ class NodeFile(Section):
     audit: AuditSection = AuditSection()
     schedule: ScheduleSection = ScheduleSection()
     traces: TracesSection = TracesSection()
+    worker: WorkerSection = WorkerSection()
 
 
 class NodeConfiguration(NodeFile):
@@ -441,6 +442,10 @@ REST_TEXT = """
 # Traces for an OpenTelemetry collector of your own (extra otel); nothing of them goes to partners.
 # [traces]
 # endpoint = "http://127.0.0.1:4318/v1/traces"
+
+# The process that computes is started when it is needed, and ends when nothing was asked of it for so long.
+# [worker]
+# idle_seconds = 300
 """
 
 

@@ -1,4 +1,6 @@
-"""Sections of ``node.toml`` about running a node for years: learning again by the calendar, traces."""
+"""Sections of ``node.toml`` about running a node for years: learning again by the calendar, traces, the
+process that computes.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +46,10 @@ class TracesSection(_Operating):
     """Where traces go: a collector of one's own; None: there are none."""
 
     endpoint: Annotated[str, AfterValidator(_web_address)] | None = None
+
+
+class WorkerSection(_Operating):
+    """The process that computes: it is started when it is needed."""
+
+    idle_seconds: Annotated[float, Field(ge=0, le=30 * 86400)] = 300.0
+    """It ends when nothing was asked of it for so long; 0: it stays."""

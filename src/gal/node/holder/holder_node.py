@@ -9,11 +9,14 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log
 from gal.node.journal.records import Records
-from gal.node.store.state import State
+from gal.node.store.state import Role, State
 from gal.node.work.worker import Worker
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
+
+HOLDER: Role = "label holder"
+"""Her side of a task, as the node's state calls it."""
 
 
 class HolderNode(Protocol):

@@ -11,44 +11,70 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.holder.doing import Doing, members_now
-from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
 from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Event, Gathering, Patience
-from gal.node.holder.learning.learning import Learning
-from gal.node.holder.learning.versions import HOLDER, Versions
-from gal.node.holder.predicting import Predictor
-from gal.node.holder.prediction_files import (
-    prediction_facts,
-    prediction_rows,
-    prediction_text,
-    score_of,
-    write_predictions,
-)
+from gal.node.holder.learning.left_files import tidy
 from gal.node.holder.waiting import waited_for
-from gal.node.source.data import columns_in, labels_of, read_ids
+
+if TYPE_CHECKING:
+    from gal.alignment import RowIds
+    from gal.node.holder.labels.label_guard import LabelGuard
+    from gal.node.holder.learning.acceptance import Acceptance
+    from gal.node.holder.learning.versions import Versions
+    from gal.node.holder.predicting import NodePrediction, Predictor
 
 
 class LabelHolder:
-    """A label holder's work with one running node."""
+    """A label holder's work with one running node.
+
+    What computes is imported when it is first asked for: a node that waits needs none of it.
+    """
 
     def __init__(self, node: HolderNode) -> None:
         self.node = node
-        self.predictor = Predictor(node)
-        self.guard = LabelGuard(node)
-        self._versions = Versions(node, self.guard)
-        self._learning = threading.Lock()
+        self._learning, self._making = threading.Lock(), threading.RLock()
         self.doing = Doing()
+        tidy(node.state)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What predicts, and remembers what it needs for the next rows."""
+        with self._making:
+            if "predictor" in vars(self):  # another thread was first, and what it remembers is to be kept
+                return self.predictor
+            from gal.node.holder.predicting import Predictor
+
+            self.predictor = Predictor(self.node)
+            return self.predictor
+
+    @cached_property
+    def guard(self) -> LabelGuard:
+        """What protects her labels."""
+        from gal.node.holder.labels.label_guard import LabelGuard
+
+        return LabelGuard(self.node)
+
+    @cached_property
+    def _versions(self) -> Versions:
+        from gal.node.holder.learning.versions import Versions
+
+        return Versions(self.node, self.guard)
 
     def close(self) -> None:
         """Predict no more."""
-        self.predictor.close()
+        if "predictor" in vars(self):
+            self.predictor.close()
 
     def learn(
         self,
@@ -69,6 +95,9 @@ class LabelHolder:
         is over, and report how much that gave away. ``no_closing``: learn no closing model after the rounds,
         whose requests and replies are the same with it and without.
         """
+        from gal.node.holder.learning.acceptance import Acceptance
+        from gal.node.holder.learning.learning import Learning
+
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
 
@@ -125,24 +154,49 @@ class LabelHolder:
         join: float = 30.0,
     ) -> dict[str, Any]:
         """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
+        from gal.node.holder import batches
+        from gal.node.holder.prediction_files import (
+            prediction_facts,
+            prediction_rows,
+            prediction_text,
+            whole_csv,
+        )
+
         record = self.node.state.find_task(task, HOLDER)
         if (
             out is not None and not out.parent.is_dir()
         ):  # said before anybody is asked, and its budget charged
             raise InvalidInputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} to")
-        table, own_rows = self._rows_of(rows)
-        found = self.predictor.predict(
-            record, table.ids, own_rows=own_rows, version=version, seconds=seconds, join=join
-        )
-        facts, ids = prediction_facts(found), table.ids.values.tolist()
-        text = prediction_text(self.node.configuration.data.row_id, ids, found)  # type: ignore[union-attr]
+        row_ids, own_rows = self._rows_of(rows)
+        row_id = self.node.configuration.data.row_id  # type: ignore[union-attr]
+
+        def ask(asked: RowIds) -> NodePrediction:
+            return self.predictor.predict(
+                record, asked, own_rows=own_rows, version=version, seconds=seconds, join=join
+            )
+
+        # A file with own columns is read whole, a private intersection is made once for all rows.
+        if (
+            out is not None
+            and own_rows is None
+            and len(row_ids) > batches.BATCH
+            and record.terms.alignment != "psi"
+        ):
+            facts = batches.predict_in_batches(row_ids, ask, out, row_id, np.random.default_rng())
+            return facts | {"written": str(out)}
+        found = ask(row_ids)
+        facts, ids = prediction_facts(found), row_ids.values.tolist()
+        text = prediction_text(row_id, ids, found)
         if out is None:
             return facts | {"rows": prediction_rows(ids, found), "csv": text}
-        write_predictions(out, text)
+        with whole_csv(out) as file:
+            file.write(text)
         return facts | {"written": str(out)}
 
-    def _rows_of(self, rows: Path) -> tuple[Any, Path | None]:
-        """The rows of a file, and the file itself where it has the label holder's own columns as well."""
+    def _rows_of(self, rows: Path) -> tuple[RowIds, Path | None]:
+        """The ids of a file, and the file itself where it has the label holder's own columns as well."""
+        from gal.node.source.data import columns_in, read_ids
+
         configuration = self.node.configuration
         if configuration.data is None:
             raise InvalidInputError(
@@ -166,10 +220,13 @@ class LabelHolder:
                 f"{', '.join(lacking)}: give all of "
                 "them, or none (then they are taken from the source)"
             )
-        return read_ids(configuration, rows), None if lacking else rows
+        return read_ids(configuration, rows).ids, None if lacking else rows
 
     def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
         """How well versions predict the labelled rows of a file."""
+        from gal.node.holder.prediction_files import score_of
+        from gal.node.source.data import labels_of, read_ids
+
         record = self.node.state.find_task(task, HOLDER)
         _, own_rows = self._rows_of(rows)
         table = read_ids(self.node.configuration, rows, label=True)

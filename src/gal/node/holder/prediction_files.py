@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -55,27 +57,34 @@ def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any
 
 def prediction_text(row_id: str, ids: list[Any], found: NodePrediction) -> str:
     """Predictions as the text of a CSV file: the same in a file and on the screen."""
-    classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
     text = io.StringIO()
-    _write_rows(text, [row_id, "prediction", *classes, "degraded"], ids, found)
+    csv_header(text, row_id, found)
+    write_rows(text, ids, found)
     return text.getvalue()
 
 
-def write_predictions(out: Path, text: str) -> None:
-    """The text of a CSV file: written whole or not at all, readable as the user's other files are."""
+@contextmanager
+def whole_csv(out: Path) -> Iterator[io.TextIOWrapper]:
+    """A CSV file: written whole or not at all, readable as the user's other files are."""
     try:
         with whole_file(out, mode=0o666) as binary:
             file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-            file.write(text)
+            yield file
             file.detach()  # flushes; whoever opened the file closes it
     except NodeError as error:
         why = getattr(error.__cause__, "strerror", None) or error
         raise InvalidInputError(f"{str(out)!r} cannot be written: {why}") from error
 
 
-def _write_rows(file: TextIO, header: list[str], ids: list[Any], found: NodePrediction) -> None:
+def csv_header(file: TextIO, row_id: str, found: NodePrediction) -> None:
+    """The names of the columns."""
+    classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
+    csv.writer(file, lineterminator="\n").writerow([row_id, "prediction", *classes, "degraded"])
+
+
+def write_rows(file: TextIO, ids: list[Any], found: NodePrediction) -> None:
+    """A line for each row."""
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
     for place, (one, value) in enumerate(zip(ids, found.most_probable(), strict=True)):
         more = found.prediction[place].tolist() if found.classes is not None else []
         values = value if isinstance(value, list) else [value]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of, plain
-from gal.engine.observing import curve_of
 from gal.errors import TaskError
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
@@ -30,6 +29,8 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
     """A version in plain data: rounds, losses, contributions, who missed what,
     and what it told of the labels.
     """
+    from gal.engine.observing import curve_of  # a node that waits tells nothing of versions
+
     nested = {"outcome", "refit", "leak"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}
     facts |= {"task": record.name, "version": number}

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
-    from gal.node.holder.learning.acceptance import Acceptance
-    from gal.node.holder.learning.gathering import Patience
 
     def learn(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
+        from gal.node.holder.learning.acceptance import Acceptance
+        from gal.node.holder.learning.gathering import Patience
+
         either = _either(stopping, node.stopping)
         return holder.learn(
             arguments["task"],

@@ -146,8 +146,6 @@ class Node:
         )
         self.assistants = Assistants(self.state, self.records)
         stack.callback(self.assistants.close)
-        if configuration.data is not None:
-            self.worker.start()
         metrics.registry.register(Alerts(self))
         self.links = Links(self.state, self.cards, self.service, self.records, self._dial)
         if self._dials:

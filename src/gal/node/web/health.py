@@ -53,8 +53,8 @@ class Health:
             self._started.set()
 
     def is_alive(self) -> bool:
-        """The process answers, and the one that computes runs; one that was killed is started again."""
-        if self._node.configuration.data is None:
+        """The process answers, and the one that computes rests or runs; a killed one is started again."""
+        if self._node.configuration.data is None or self._node.worker.rests:
             return True
         try:
             self._node.worker.start()

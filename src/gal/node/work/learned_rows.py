@@ -13,13 +13,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.node.source.data import Table, view_of_table
 from gal.node.store.files import whole_file, write_whole
+
+if TYPE_CHECKING:
+    from gal.node.source.data import Table
 
 ROWS, COLUMNS = "learned-rows.npy", "learned-columns.json"
 EXCHANGED = "exchanged-rows.bin"
@@ -105,7 +107,7 @@ def compare_rows(table: Table, folder: Path) -> Changes:
         places, learned = _find(kept, _id_hashes(table.ids.values[sample], key))
         now = _of_table(table, sample[learned], key)
         n_compared, n_changed = int(learned.sum()), int((kept[places[learned], 1] != now).sum())
-    columns = _summary(view_of_table(table, sample), table.features)
+    columns = _summary(_view(table, sample), table.features)
     told = {
         name: _difference(facts["columns"][name], one)
         for name, one in columns.items()
@@ -150,7 +152,7 @@ def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int
         every = np.arange(len(table))
         places, learned = _find(kept, _id_hashes(table.ids.values, key))
         same = every[learned][kept[places[learned], 1] == _of_table(table, every[learned], key)]
-        columns = _summary(view_of_table(table, _sampled(same)), table.features) if len(same) else {}
+        columns = _summary(_view(table, _sampled(same)), table.features) if len(same) else {}
     write_whole(folder / ROWS, np.ascontiguousarray(kept))
     write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
     return 2
@@ -258,8 +260,14 @@ def _hashes(texts: list[bytes], key: bytes, what: bytes) -> Hashes:
     return np.frombuffer(made, dtype=np.uint64)
 
 
+def _view(table: Table, positions: NDArray[np.intp]) -> Any:
+    from gal.node.source.data import view_of_table  # only the process that computes reads tables
+
+    return view_of_table(table, positions)
+
+
 def _of_table(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
-    return _row_hashes(view_of_table(table, positions), table.features, key)
+    return _row_hashes(_view(table, positions), table.features, key)
 
 
 # Columns

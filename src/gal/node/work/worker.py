@@ -10,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from gal.errors import NodeError
@@ -27,6 +28,9 @@ otherwise stay beside the view.
 LIMITED = frozenset({"fit", "predict", "revisit"})
 """Commands that have a limit of CPU time and memory where others ask for them."""
 
+ENDING = 10.0
+"""Seconds that a process may take to end by itself."""
+
 ENDED = "worker-ended"
 """The word for a process that was killed, or crashed."""
 
@@ -40,7 +44,9 @@ class WorkFailedError(NodeError):
 
 
 class Worker:
-    """One process for this node's computing; a new one is started where the old one has ended."""
+    """One process for this node's computing: started when something is asked of it, ended when nothing was
+    for a while. A new one is started where the old one has ended.
+    """
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
@@ -50,13 +56,23 @@ class Worker:
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._closed = False
+        self._closed, self._rests = False, True
         self._sending = threading.Lock()
 
     def start(self) -> None:
         """Start the process, so that it is warm when the first command comes."""
         with self._lock:
             self._ensure()
+
+    @property
+    def rests(self) -> bool:
+        """Whether there is no process because nothing is asked of it."""
+        return self._rests and not self._closed
+
+    def forget(self, folder: Path) -> None:
+        """Have it let go of what it remembers of files in a folder; one that rests remembers nothing."""
+        if not self._rests:
+            self("forget", folder=folder)
 
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
         """Run a command and wait for its result; WorkFailedError where it failed.
@@ -109,6 +125,7 @@ class Worker:
     def _ensure(self) -> Connection:
         if self._closed:
             raise NodeError("the node is ending")
+        self._rests = False
         if self._connection is None:
             ours, theirs = socket.socketpair()
             self._process = subprocess.Popen(
@@ -133,8 +150,13 @@ class Worker:
 
     def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
         """Hand out results until the process ends; then everybody who waits is told why."""
+        idle = self._configuration.worker.idle_seconds or None
         while True:
             try:
+                if not connection.poll(idle):
+                    if self._let_rest(connection, process):
+                        return
+                    continue
                 result, content = receive_piece(connection)
             except (EOFError, OSError):
                 break
@@ -152,6 +174,20 @@ class Worker:
             # Whoever merely was beside one that took too long is asked once more.
             own = failure if number == longest else failure._replace(code=ENDED)
             future.set_result(({"failure": own._asdict()}, b""))
+
+    def _let_rest(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
+        """End a process of which nothing is asked; False where something is."""
+        with self._lock:
+            if self._waiting:
+                return False
+            self._connection, self._rests = None, True
+        connection.close()  # it ends by itself, with nobody to work for
+        try:
+            process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return True
 
 
 def why_ended(code: int, configuration: NodeConfiguration) -> Failure:

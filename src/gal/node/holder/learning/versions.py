@@ -9,7 +9,7 @@ from typing import Any
 from gal.core.state import Ensemble, plain
 from gal.errors import GALError, TaskError
 from gal.node.holder.closing_files import write_closing
-from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
@@ -23,15 +23,14 @@ from gal.node.holder.labels.labelled_tasks import (
 from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
 from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
+from gal.node.holder.learning.left_files import drop_files
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.own_learning import own_model
 from gal.node.holder.version_facts import version_facts
-from gal.node.store.state import Role, TaskRecord
+from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
 from gal.protocol import Message, prepare
-
-HOLDER: Role = "label holder"
 
 
 class Versions:
@@ -39,20 +38,10 @@ class Versions:
 
     def __init__(self, node: HolderNode, guard: LabelGuard) -> None:
         self._node, self._guard = node, guard
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Delete what a crash after the end of a version left of it: its labels and replies."""
-        for record in self._node.state.tasks(HOLDER):
-            for number, status in self._node.state.statuses(record.id, HOLDER).items():
-                if status != "begun":
-                    self.drop_files(record, number)
 
     def drop_files(self, record: TaskRecord, number: int) -> None:
         """Delete the labels and replies of a version."""
-        self._node.state.replies(record.id, number).drop_all()
-        for path in self._node.state.folder(record.id, number, HOLDER).iterdir():
-            path.unlink(missing_ok=True)
+        drop_files(self._node.state, record, number)
 
     # Opening
 

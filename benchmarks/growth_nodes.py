@@ -1,0 +1,219 @@
+"""How learning grows over nodes, each organization a process of its own on this machine: a report, printed.
+
+    python benchmarks/growth_nodes.py organizations --counts 2 4 8 16    # 50,000 rows each
+    python benchmarks/growth_nodes.py rows --rows 1000000 10000000       # 4 organizations
+    python benchmarks/growth_nodes.py predict --rows 1000000 10000000    # a file of ids, answers to a file
+
+Over mutual TLS on loopback: every organization runs ``gal serve``, the label holder's node runs in a process
+of its own for each point. Four columns each, made up with a seed; linear local models, squared error, no
+closing model. Seconds of a round are medians without the first, in which workers start and views are opened;
+memory is proportional set size, sampled, of node and worker together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gal.node.admin.init import init_node
+from gal.node.admin.membership import invite, join, read_terms
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.journal.logs import open_log
+from gal.node.runtime.node import Node
+from gal.transport import CardFolder, card_of
+from nodes import LEAN, Watch, _free_port, _toml, held, serving, with_children
+
+OWN, TASK, COLUMNS = "org-00", "outcome", 4
+MODEL = LEAN
+
+
+def make_homes(root: Path, rows: int, organizations: int, rounds: int) -> list[str]:
+    """Homes with a Parquet file each, cards exchanged, one task that all have joined; their names."""
+    names, port = [f"org-{number:02d}" for number in range(organizations)], _free_port()
+    label = np.random.default_rng(0).standard_normal(rows)
+    identities = {}
+    for number, name in enumerate(names):
+        rng = np.random.default_rng(100 + number)
+        order = rng.permutation(rows)
+        table = {"id": pa.array(order + 1_000)}
+        for column in range(COLUMNS):
+            table[f"x{column}"] = pa.array(label[order] + rng.standard_normal(rows) * (2 + column))
+        own: dict[str, Any] = {}
+        if name == OWN:
+            table["label"] = pa.array(label[order])
+            own = {"label": "label", "bind": f"127.0.0.1:{port}"}
+        (root / name).mkdir(mode=0o700)
+        pq.write_table(pa.table(table), root / name / "rows.parquet")
+        identities[name] = init_node(root / name, name, source="rows.parquet", row_id="id", **own)
+        _choose_model(root / name)
+    for name in names[1:]:
+        CardFolder(root / name / "cards").add(card_of(identities[OWN], f"127.0.0.1:{port}"))
+        CardFolder(root / OWN / "cards").add(card_of(identities[name]))
+    options = {"rounds": rounds, "min_rate": None, "patience": None, "closing": False}
+    invite(root / OWN, TASK, names[1:], root / "task", options=options, kind="regression")
+    for name in names[1:]:
+        join(root / name, *read_terms(root / name, root / "task"))
+    return names
+
+
+def _choose_model(home: Path) -> None:
+    text = (home / "node.toml").read_text(encoding="utf-8")
+    before, _, after = text.partition("[model]\n")
+    model = "".join(f"{key} = {_toml(value)}\n" for key, value in MODEL.items())
+    after = after.partition("\n")[2]  # its line "use"
+    (home / "node.toml").write_text(f"{before}[model]\n{model}{after}", encoding="utf-8")
+
+
+class Running:
+    """Homes whose nodes run; the label holder's in this process."""
+
+    def __init__(self, rows: int, organizations: int, rounds: int, stack: ExitStack) -> None:
+        self.rows = rows
+        self.root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-growth-")))
+        self.names = make_homes(self.root, rows, organizations, rounds)
+        self.node = stack.enter_context(Node(self.root / OWN, log=open_log(self.root / OWN, "warning")))
+        self.holder = LabelHolder(self.node)
+        stack.callback(self.holder.close)
+        self.processes = [stack.enter_context(serving(self.root / name)) for name in self.names[1:]]
+        task, assistants = self.node.state.find_task(TASK).id, self.node.assistants
+        if not assistants.wait_for(lambda: len(assistants.present(task)) == organizations - 1, 600):
+            raise SystemExit("not all organizations have connected")
+
+    def learn(self) -> tuple[list[float], list[float]]:
+        """Seconds of the rounds, and of the slowest local fit in each."""
+        times: list[float] = []
+        own: list[float] = []
+        log = self.node.service.log
+        plain = log.info
+
+        def info(event: str, /, **fields: Any) -> None:
+            if event == "fitted":
+                own.append(fields["seconds"])
+            plain(event, **fields)
+
+        log.info = info  # type: ignore[method-assign]
+
+        def told(event: Mapping[str, Any]) -> None:
+            if event["event"] == "round":
+                times.append(time.perf_counter())
+
+        self.holder.learn(TASK, on_event=told, stopping=threading.Event())
+        others = [self._fits(name) for name in self.names[1:]]
+        slowest = [max(one) for one in zip(own, *others, strict=False)]
+        return list(np.diff(times)), slowest[1:]
+
+    def _fits(self, name: str) -> list[float]:
+        lines = (self.root / name / "log").read_text(encoding="utf-8").splitlines()
+        said = [json.loads(line) for line in lines if line.startswith("{")]
+        return [one["seconds"] for one in said if one.get("event") == "fitted"]
+
+
+def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
+    """What one point takes."""
+    with ExitStack() as stack:
+        run = Running(rows, organizations, rounds, stack)
+        pid = run.processes[0].pid
+        idle = held(with_children(pid))
+        with Watch(lambda: with_children(pid)) as node:
+            seconds, fits = run.learn()
+        beyond = [one - fit for one, fit in zip(seconds, fits, strict=False)]
+    view, residual = 8 * rows * COLUMNS, 4 * rows
+    return {
+        "round": float(np.median(seconds)),
+        "slowest fit": float(np.median(fits)),
+        "beyond": float(np.median(beyond)),
+        "idle MB": idle / 1e6,
+        "MB": node.most / 1e6,
+        "allowed MB": (2 * view + residual) / 1e6 + 100,
+    }
+
+
+def predicted(rows: int, organizations: int) -> dict[str, float]:
+    """Predict every row by its id, into a file."""
+    with ExitStack() as stack:
+        run = Running(rows, organizations, 2, stack)
+        run.learn()
+        ids = pa.table({"id": pa.array(np.random.default_rng(3).permutation(rows) + 1_000)})
+        pq.write_table(ids, run.root / "ask.parquet")
+        pid = run.processes[0].pid
+        with Watch(lambda: with_children(pid)) as node, Watch(lambda: [os.getpid()]) as holder:
+            before = held([os.getpid()])
+            started = time.perf_counter()
+            facts = run.holder.predict_file(
+                TASK, run.root / "ask.parquet", run.root / "out.csv", seconds=600.0
+            )
+            seconds = time.perf_counter() - started
+        assert facts["n_rows"] == rows, facts
+        assert facts["degraded"] == 0, facts
+    return {
+        "seconds": seconds,
+        "rows a second": rows / seconds,
+        "label holder MB more": (holder.most - before) / 1e6,
+        "organization MB": node.most / 1e6,
+    }
+
+
+def in_a_process(what: str, *numbers: int) -> dict[str, float]:
+    """One point in an interpreter of its own."""
+    command = [sys.executable, __file__, "point", "--point", json.dumps([what, *numbers])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def table(name: str, sizes: Sequence[int], found: Sequence[Mapping[str, float]]) -> str:
+    """A table, and the exponent of each column."""
+    columns = list(found[0])
+    lines = [f"| {name} | {' | '.join(columns)} |", "|---:" * (len(columns) + 1) + "|"]
+    for size, one in zip(sizes, found, strict=True):
+        lines.append(f"| {size:,} | {' | '.join(f'{one[key]:,.3g}' for key in columns)} |")
+    if len(sizes) > 1:
+        slopes = {
+            key: math.log(found[-1][key] / found[-2][key]) / math.log(sizes[-1] / sizes[-2])
+            for key in columns
+            if found[-2][key] > 0 and found[-1][key] > 0
+        }
+        lines += ["", "Exponents, last two: " + ", ".join(f"{key} {one:.2f}" for key, one in slopes.items())]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=("organizations", "rows", "predict", "point"))
+    parser.add_argument("--counts", type=int, nargs="+", default=[2, 4, 8, 16], help="of organizations")
+    parser.add_argument("--rows", type=int, nargs="+", help="default: 50,000, or 100,000 and 1,000,000")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.part == "point":
+        what, *numbers = json.loads(chosen.point)
+        print(json.dumps({"learned": learned, "predicted": predicted}[what](*numbers)))
+        return
+    rows = chosen.rows or ([50_000] if chosen.part == "organizations" else [100_000, 1_000_000])
+    if chosen.part == "organizations":
+        found = [in_a_process("learned", rows[0], count, chosen.rounds) for count in chosen.counts]
+        print(table("organizations", chosen.counts, found))
+    elif chosen.part == "rows":
+        print(table("rows", rows, [in_a_process("learned", one, 4, chosen.rounds) for one in rows]))
+    else:
+        print(table("rows", rows, [in_a_process("predicted", one, 2) for one in rows]))
+
+
+if __name__ == "__main__":
+    main()

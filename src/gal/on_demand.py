@@ -1,0 +1,24 @@
+"""Packages whose names are imported when they are first used: a node that waits pays for none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+Lookup = Callable[[str], Any]
+Listing = Callable[[], list[str]]
+
+
+def on_demand(package: str, names: dict[str, Any], where: Mapping[str, str]) -> tuple[Lookup, Listing]:
+    """``__getattr__`` and ``__dir__`` of a package; ``names`` are its globals, ``where`` says which of its
+    modules has a public name.
+    """
+
+    def find(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        names[name] = getattr(import_module(f"{package}.{where[name]}"), name)
+        return names[name]
+
+    return find, lambda: sorted(where)
