@@ -1,7 +1,7 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do they
 cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns | answers]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns | answers | curve]
     [--seeds 20]
     [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
@@ -29,6 +29,10 @@ stack, and the refit of in-sample values that came before it (fitted="in-sample"
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
 
+*curve*: what fresh noise on every residual, on top of noisy labels at epsilon 1, costs in accuracy, and what
+it leaves of the columns: R2 of the label holder's, by an organization with 50 known rows, beyond what that
+one knows anyway. By local model and epsilon for columns (delta 1e-6), on Diabetes as numbers and as classes.
+
 *answers*: the same from answers to residuals that the label holder has chosen to find them, as `gal join`
 tries it; median and best of six columns.
 """
@@ -47,7 +51,7 @@ from joblib import Parallel, delayed
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, r2_score
 
 from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError
@@ -74,7 +78,7 @@ from gal_bench.data.splits import Split, per_seed
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack", "columns", "answers")
+PARTS, LATER = ("canaries", "paper"), ("stack", "columns", "answers", "curve")
 MODELS: dict[str, Any] = {
     "default": None,
     "ridge": Ridge(),
@@ -391,11 +395,88 @@ def judge_columns(run: Parallel) -> None:
     ]
     print(f"Diabetes, {KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
     print("of the others' from answers")
-    for case, found in zip(cases, run(delayed(columns)(*one) for one in cases), strict=True):
-        model, rounds, three, noise = case
+    for model, rounds, three, noise in cases:  # one at a time: each line is there when it is found
+        [found] = run([delayed(columns)(model, rounds, three, noise)])
         cells = ["   -" if not one else f"{np.mean(one):.2f}" for one in found]
         who = "three" if three else "two"
-        print(f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells))
+        print(
+            f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells),
+            flush=True,
+        )
+
+
+CURVE = (None, 30.0, 10.0, 3.0, 1.0)
+"""epsilon for columns; None: no fresh noise."""
+
+
+def curve(name: str, model: str, epsilon: float | None, seed: int) -> tuple[float, float, float]:
+    """R2 or log loss on rows that nobody learned from; R2 of the label holder's columns, with and without
+    the residuals.
+    """
+    split = per_seed(find("Diabetes"), 2, seed)
+    classes = name == "classes"
+    y, y_test = ((one > 140 if classes else one) for one in (split.y_train, split.y_test))
+    more = {} if epsilon is None else {"columns_epsilon": epsilon, "columns_delta": 1e-6}
+    noise = SeededNoise([seed, 8])
+    privacy: Any = LaplaceLabels(1.0, 0, 400, noise, **more)
+    if classes:
+        privacy = RandomisedResponse(1.0, [False, True], noise, **more)
+    transcript = Transcript()
+    made = (GALClassifier if classes else GALRegressor)(
+        split.organizations,
+        local_models=MODELS[model],
+        rounds=ROUNDS,
+        privacy=privacy,
+        on_message=transcript,
+        random_state=seed,
+    ).fit(split.X_train, y)
+    if classes:
+        score = float(log_loss(y_test, made.predict_proba(split.X_test)))
+    else:
+        score = float(r2_score(y_test, made.predict(split.X_test)))
+    holder, lab = split.organizations
+    sent = transcript.sent(made.task_rows_, holder)
+    rng = np.random.default_rng(seed)
+    known = np.zeros(len(sent.rows), dtype=np.bool_)
+    known[rng.choice(len(known), KNOWN, replace=False)] = True
+    views = {one: split.X_train[own].iloc[sent.rows] for one, own in split.organizations.items()}
+    read = columns_from_residuals(
+        sent.residual[:, :, 0],
+        numbers_of(views[lab]),
+        {holder: views[holder]},
+        known,
+        rng,
+        by=lab,
+        classes=classes,
+    )
+    explained = [np.mean([max(0.0, one.value) for one in ones]) for ones in _with_and_without(read)]
+    return score, float(explained[0]), float(explained[1])
+
+
+def _with_and_without(read: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    return [one.with_messages for one in read], [one.without for one in read]
+
+
+def judge_curve(chosen: argparse.Namespace, run: Parallel) -> None:
+    """One line for each kind of labels, local model and epsilon."""
+    print("| labels | local model | epsilon for columns | score | columns from residuals | without them |")
+    print("|---|---|---:|---:|---:|---:|")
+    seeds = range(min(chosen.seeds, 5))
+    for name in ("numbers", "classes"):
+        for model in MODELS:
+            plain: list[float] = []
+            for epsilon in CURVE:
+                found = np.array(run(delayed(curve)(name, model, epsilon, seed) for seed in seeds))
+                plain = plain or found[:, 0].tolist()
+                lost = found[:, 0] - plain
+                error = f" ({lost.mean():+.3f}, se {lost.std(ddof=1) / math.sqrt(len(lost)):.3f})"
+                said = "none" if epsilon is None else f"{epsilon:g}"
+                print(
+                    f"| {name} | {model} | {said} | {found[:, 0].mean():.3f}"
+                    f"{'' if epsilon is None else error} | {found[:, 1].mean():.2f} | "
+                    f"{found[:, 2].mean():.2f} |",
+                    flush=True,
+                )
 
 
 def answers(model: str, min_rows: int, noise: float) -> list[list[float]]:
@@ -435,6 +516,8 @@ def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
     """The parts that are only run when they are named."""
     if chosen.part == "stack":
         judge_stack(chosen, run)
+    elif chosen.part == "curve":
+        judge_curve(chosen, run)
     elif chosen.part == "columns":
         judge_columns(run)
     else:

@@ -65,6 +65,12 @@ class TestAnOrganizationReadsResiduals:
         found = from_residuals("lab", *learned(TWO, privacy=privacy, rounds=10))
         assert max(values(found, "clinic")) < 0.3
 
+    def test_fresh_noise_on_top_of_noisy_labels_blocks_it(self) -> None:
+        """At an epsilon at which labels alone let everything through, and at a large one for columns."""
+        privacy = LaplaceLabels(0.1, 0, 400, SeededNoise(0), columns_epsilon=10.0, columns_delta=1e-6)
+        found = from_residuals("lab", *learned(TWO, privacy=privacy, cross_validation=0, rounds=10))
+        assert max(one.with_messages.value - max(0.0, one.without.value) for one in found) < 0.05
+
     def test_residuals_of_classes_give_outputs_and_with_them_columns(self) -> None:
         learning = learned(TWO, y > 140, GALClassifier, cross_validation=0, rounds=10)
         found = from_residuals("lab", *learning, classes=True)

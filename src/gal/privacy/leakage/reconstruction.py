@@ -119,7 +119,17 @@ def columns_from_residuals(
         messages += (
             [np.hstack([_output_behind(sent[:, t], everybody, known) for t in rounds])] if rounds else []
         )
+        messages.append(_by_class(sent))
     return _reconstructed(messages, own, views, known, rng, by)
+
+
+def _by_class(sent: Floats) -> Floats:
+    """Residuals (n, T, K) apart by the class that the first one shows: of noisy labels too, it says how to
+    read the others, which are small where the model agrees and where it firmly does not.
+    """
+    first = np.sign(sent[:, 0])
+    apart = np.concatenate([np.where(first[:, None] == sign, sent, 0.0) for sign in (-1.0, 1.0)], axis=1)
+    return np.asarray(apart.reshape(len(sent), -1))
 
 
 def _output_behind(residual: Floats, columns: Floats, known: Mask) -> Floats:
