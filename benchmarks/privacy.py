@@ -1,7 +1,7 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do they
 cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns | answers | curve]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve]
     [--seeds 20]
     [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
@@ -25,6 +25,10 @@ rows and columns drawn by seed.
 *stack*: two organizations, the local model named by --model: log loss on rows that nobody learned from, of
 the label holder alone, with assistance, and under randomised response at epsilon 0.5, 1 and 2; the private
 stack, and the refit of in-sample values that came before it (fitted="in-sample").
+
+*alone*: is the private stack ever worse than alone? On many random splits of several tables, two
+organizations, by --model: what was lost on rows that nobody learned from, alone minus stack, paired, with its
+standard error. Log loss for classes; for numbers the share of the variance that is not explained.
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
@@ -78,7 +82,7 @@ from gal_bench.data.splits import Split, per_seed
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack", "columns", "answers", "curve")
+PARTS, LATER = ("canaries", "paper"), ("stack", "alone", "columns", "answers", "curve")
 MODELS: dict[str, Any] = {
     "default": None,
     "ridge": Ridge(),
@@ -346,6 +350,68 @@ def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
         print_stack(name, run(jobs), started)
 
 
+# --- never worse than alone
+
+SPLIT = ("QSAR", "BreastCancer", "CreditDefault", "Adult", "Diabetes", "BostonHousing")
+
+
+def against_alone(name: str, seed: int, model: Any, rows: int) -> dict[str, float]:
+    """What is lost on rows that nobody learned from: alone, and with the private stack at three epsilons."""
+    data = find(name)
+    split = per_seed(data, 2, seed)
+    chosen = np.random.default_rng([seed, 9]).permutation(len(split.y_train))[:rows]
+    X, y = split.X_train.iloc[chosen], split.y_train[chosen]
+    tested = np.random.default_rng([seed, 10]).permutation(len(split.y_test))[:TESTED]
+    X_test, y_test = split.X_test.iloc[tested], split.y_test[tested]
+    make = GALClassifier if data.classes else GALRegressor
+    holder = next(iter(split.organizations))
+
+    def lost(organizations: Any, privacy: Any) -> tuple[float, Any]:
+        made = make(organizations, local_models=model, rounds=ROUNDS, random_state=seed, privacy=privacy).fit(
+            X, y
+        )
+        if data.classes:
+            return float(log_loss(y_test, made.predict_proba(X_test), labels=made.classes_)), made
+        return 1 - float(r2_score(y_test, made.predict(X_test))), made
+
+    found = {"alone": lost({holder: split.organizations[holder]}, None)[0]}
+    for epsilon in EPSILONS[:3]:
+        noise = SeededNoise([seed, 11, round(10 * epsilon)])
+        privacy: Any = LaplaceLabels(epsilon, *bounds_of(data), noise)
+        if data.classes:
+            privacy = RandomisedResponse(epsilon, np.unique(data.y).tolist(), noise)
+        value, made = lost(split.organizations, privacy)
+        found |= {f"stack {epsilon:g}": value, f"used {epsilon:g}": float(made.private_refit_.own.used)}
+    return found
+
+
+TESTED = 5000
+"""Rows that judge, at most."""
+
+
+def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
+    """One line for each table and epsilon, as it is found."""
+    print("| table | alone | epsilon | private stack | alone minus stack (se) | used |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in chosen.sets or SPLIT:
+        jobs = (
+            delayed(against_alone)(name, seed, MODELS[chosen.model], chosen.rows)
+            for seed in range(100, 100 + chosen.seeds)
+        )
+        found = run(jobs)
+        alone = np.array([one["alone"] for one in found])
+        for epsilon in EPSILONS[:3]:
+            stacked = np.array([one[f"stack {epsilon:g}"] for one in found])
+            gain = alone - stacked
+            error = gain.std(ddof=1) / math.sqrt(len(gain))
+            used = np.mean([one[f"used {epsilon:g}"] for one in found])
+            print(
+                f"| {name} | {alone.mean():.4f} | {epsilon:g} | {stacked.mean():.4f} | "
+                f"{gain.mean():+.4f} ({error:.4f}) | {used:.0%} |",
+                flush=True,
+            )
+
+
 # --- columns
 
 
@@ -516,6 +582,8 @@ def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
     """The parts that are only run when they are named."""
     if chosen.part == "stack":
         judge_stack(chosen, run)
+    elif chosen.part == "alone":
+        judge_alone(chosen, run)
     elif chosen.part == "curve":
         judge_curve(chosen, run)
     elif chosen.part == "columns":
@@ -531,7 +599,7 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=[*PARTS, *LATER], help="default: the first two")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument(
-        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED]), metavar="SET"
+        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED, *SPLIT]), metavar="SET"
     )
     parser.add_argument(
         "--preset", choices=["default", "paper"], default="default", help="of the paper's side"
