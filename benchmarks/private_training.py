@@ -3,7 +3,7 @@
     GAL_DATA=... python benchmarks/private_training.py [--sets Diabetes ...] [--seeds 5] [--rows 20000]
 
 A model that answers for one row has learned from the others. Here an assisting organization's ridge is fitted
-is fitted from noisy sums: columns are standardised and rows cut to a length, residuals cut at +-3, the sums
+from noisy sums: columns are standardised and rows cut to a length, residuals cut at +-3, the sums
 x x' and x r get Gaussian noise, and all rounds together cost (epsilon, 1e-6) for one row's columns replaced
 by any others (what the row's residual is, the label holder knows). Means and spreads are taken for public,
 which favours it. The label holder's own model has no noise: it answers to nobody else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from sklearn.linear_model import Ridge
 
 from gal import GALRegressor
 from gal.core.algorithm import learn
+from gal.core.losses import BinaryLogLoss, SquaredError
 from gal.core.requests import FitRequest
+from gal.core.steps import broadcast
 from gal.core.task import Task
 from gal.engine.labels import Labels
 from gal.engine.options import Options
@@ -20,6 +23,7 @@ from gal.errors import InvalidOptionError
 from gal.privacy import GaussianLabels, LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import Transcript
 from gal.privacy.mechanisms.columns import ColumnNoise, releases_of_a_row, residual_distance
+from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 from gal.privacy.protection import protect
 
 Floats = NDArray[np.float64]
@@ -151,15 +155,11 @@ def test_no_row_gets_more_residuals_than_were_paid_for() -> None:
 
 def test_weights_and_rates_follow_the_residual_without_noise() -> None:
     """They are hers: noise would only spoil them."""
-    from gal.core.steps import broadcast
-
     task, _ = task_of(0)
     assert task.release is not None
     output = np.full((N, 1), 0.25)
     noisy = LaplaceLabels(1.0, -1.0, 1.0, SeededNoise(0), **COLUMNS)
     release = protect(noisy, Labels(task.y, task.loss), Options(rounds=2), seed=0).release
-    from dataclasses import replace
-
     sent, seen, scale, _, _ = broadcast(replace(task, release=release), output, 2, "assisted", None)
     np.testing.assert_allclose(scale * seen, task.y - output, atol=1e-5)
     assert float(np.abs(scale * sent - (task.y - output)).mean()) > 1.0
@@ -188,6 +188,19 @@ def test_the_same_request_is_not_released_twice() -> None:
         release(np.zeros((3, 1)), 2, "assisted", None)
 
 
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 6.0])
+def test_two_classes_have_a_closed_form(epsilon: float) -> None:
+    """Of the largest residual of a label that is kept with probability 1 / (1 + exp(-epsilon))."""
+    loss = RandomisedResponse(epsilon, [0, 1]).public_loss(BinaryLogLoss())
+    doubt = 0.01 / (1 + np.exp(epsilon))
+    assert residual_distance(loss, None) == pytest.approx((1 - doubt) * np.tanh(epsilon / 4) + doubt)
+
+
+def test_labels_without_noise_move_a_residual_by_1() -> None:
+    assert residual_distance(CorrectedLogLoss(2, 1.0), None) == 1.0
+    assert residual_distance(CorrectedLogLoss(3, 1.0), None) == pytest.approx(np.sqrt(2))
+
+
 def test_what_cannot_be_had_is_said() -> None:
     for given in ({"columns_epsilon": 1.0}, {"columns_delta": 1e-6}):
         for make in (
@@ -207,8 +220,6 @@ def test_what_cannot_be_had_is_said() -> None:
     labels = Labels(y, LaplaceLabels(1.0, -1.0, 1.0).read(y, Options()).loss)
     with pytest.raises(InvalidOptionError, match="crossed residuals would be sent without"):
         protect(LaplaceLabels(1.0, -1.0, 1.0, Silent(), **COLUMNS), labels, Options(interactions=2), seed=0)
-    from gal.core.losses import BinaryLogLoss, SquaredError
-
     for loss in (BinaryLogLoss(), SquaredError()):  # true labels, and numbers without bounds
         with pytest.raises(InvalidOptionError, match="noise for columns is known for noisy labels"):
             residual_distance(loss, None)
