@@ -72,13 +72,13 @@ class NoisyRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         table = np.asarray(X, dtype=np.float64)
-        return np.asarray(_cut(table, math.sqrt(table.shape[1])) @ self.coef_)
+        return np.asarray(_cut(table, math.sqrt(table.shape[1])) @ self.coef_, dtype=np.float64)
 
 
 def _cut(table: Floats, length: float) -> Floats:
     """Rows no longer than this."""
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
-    return table * np.minimum(1.0, length / np.maximum(lengths, 1e-12))
+    return np.asarray(table * np.minimum(1.0, length / np.maximum(lengths, 1e-12)))
 
 
 def trained(name: str, seed: int, epsilon: float | None, most: int) -> tuple[float, float]:
