@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
+import gal
 from gal import GALRegressor
 from gal.core.algorithm import learn
 from gal.core.losses import BinaryLogLoss, SquaredError
@@ -18,8 +19,9 @@ from gal.core.steps import broadcast
 from gal.core.task import Task
 from gal.engine.labels import Labels
 from gal.engine.options import Options
+from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
-from gal.errors import InvalidOptionError
+from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.privacy import GaussianLabels, LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import Transcript
 from gal.privacy.mechanisms.columns import ColumnNoise, releases_of_a_row, residual_distance
@@ -164,6 +166,24 @@ def test_weights_and_rates_follow_the_residual_without_noise() -> None:
     np.testing.assert_allclose(scale * seen, task.y - output, atol=1e-5)
     assert float(np.abs(scale * sent - (task.y - output)).mean()) > 1.0
     assert float(np.sqrt(np.mean(np.square(sent)))) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_learning_in_parts_has_it_too() -> None:
+    X = np.random.default_rng(0).normal(size=(N, 2))
+    y, source = X.sum(axis=1), Silent()
+    reached: list[Any] = []
+    organizations = [Organization("clinic", X[:, [0]], Ridge()), Organization("lab", X[:, [1]], Ridge())]
+    options: dict[str, Any] = {"rounds": ROUNDS, "patience": None, "on_round": reached.append}
+    privacy = LaplaceLabels(1.0, -9.0, 9.0, source, **COLUMNS)
+    ensemble = gal.learn(y, organizations, privacy=privacy, **options)
+    assert source.asked == ROUNDS - 1
+    assert float(np.abs(gal.predict(ensemble, organizations).output[:, 0] - y).mean()) < 0.3  # no noise here
+    with pytest.raises(InvalidOptionError, match="cannot go on from progress"):
+        gal.learn(y, organizations, privacy=privacy, progress=reached[0])
+    with pytest.raises(InvalidLabelsError, match="outside of the public bounds"):
+        gal.learn(y, organizations, privacy=LaplaceLabels(1.0, -0.1, 0.1, source))
+    two = gal.learn(y > 0, organizations, rounds=2, privacy=RandomisedResponse(1.0, [False, True], source))
+    assert two.n_outputs == 1
 
 
 def released(rounds: int = 2, parts: int = 2) -> Any:

@@ -124,11 +124,7 @@ def measure_leakage(
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
         reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
-        received=tuple(
-            _received(
-                sent, shown, own_view, truth, told, rng, label_holder, _learned_with(sent, truth, privacy)
-            )
-        ),
+        received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder, privacy)),
         secure=said.secure,
     )
 
@@ -313,7 +309,7 @@ def _received(
     told: Mask,
     rng: np.random.Generator,
     label_holder: str | None,
-    loss: Loss,
+    privacy: Any,
 ) -> list[Reconstruction]:
     """What some organizations find in the residuals of the task itself: of the label holder's columns and,
     where there are three, of each other's.
@@ -335,7 +331,7 @@ def _received(
             rng,
             by=name,
             classes=not truth.numbers,
-            loss=loss,
+            loss=_learned_with(sent, truth, privacy),
         )
     return found
 
