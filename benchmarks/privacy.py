@@ -28,7 +28,8 @@ stack, and the refit of in-sample values that came before it (fitted="in-sample"
 
 *alone*: is the private stack ever worse than alone? On many random splits of several tables, two
 organizations, by --model: what was lost on rows that nobody learned from, alone minus stack, paired, with its
-standard error. Log loss for classes; for numbers the share of the variance that is not explained.
+standard error; and the same for alone with another seed, which says what chance does. Log loss for classes;
+for numbers the share of the variance that is not explained.
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
@@ -357,7 +358,7 @@ SPLIT = ("QSAR", "BreastCancer", "CreditDefault", "Adult", "Diabetes", "BostonHo
 
 
 def against_alone(name: str, seed: int, model: Any, rows: int) -> dict[str, float]:
-    """What is lost on rows that nobody learned from: alone, and with the private stack at three epsilons."""
+    """What is lost on rows that nobody learned from: alone, with another seed, and with the private stack."""
     data = find(name)
     split = per_seed(data, 2, seed)
     chosen = np.random.default_rng([seed, 9]).permutation(len(split.y_train))[:rows]
@@ -367,15 +368,15 @@ def against_alone(name: str, seed: int, model: Any, rows: int) -> dict[str, floa
     make = GALClassifier if data.classes else GALRegressor
     holder = next(iter(split.organizations))
 
-    def lost(organizations: Any, privacy: Any) -> tuple[float, Any]:
-        made = make(organizations, local_models=model, rounds=ROUNDS, random_state=seed, privacy=privacy).fit(
-            X, y
-        )
+    def lost(organizations: Any, privacy: Any, again: int = 0) -> tuple[float, Any]:
+        options: dict[str, Any] = {"local_models": model, "rounds": ROUNDS, "random_state": seed + again}
+        made = make(organizations, privacy=privacy, **options).fit(X, y)
         if data.classes:
             return float(log_loss(y_test, made.predict_proba(X_test), labels=made.classes_)), made
         return 1 - float(r2_score(y_test, made.predict(X_test))), made
 
-    found = {"alone": lost({holder: split.organizations[holder]}, None)[0]}
+    own = {holder: split.organizations[holder]}
+    found = {"alone": lost(own, None)[0], "again": lost(own, None, again=1000)[0]}
     for epsilon in EPSILONS[:3]:
         noise = SeededNoise([seed, 11, round(10 * epsilon)])
         privacy: Any = LaplaceLabels(epsilon, *bounds_of(data), noise)
@@ -400,7 +401,13 @@ def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
             for seed in range(100, 100 + chosen.seeds)
         )
         found = run(jobs)
-        alone = np.array([one["alone"] for one in found])
+        alone, again = (np.array([one[key] for one in found]) for key in ("alone", "again"))
+        by_chance = (alone - again).std(ddof=1) / math.sqrt(len(alone))
+        print(
+            f"| {name} | {alone.mean():.4f} | alone, another seed | {again.mean():.4f} | "
+            f"{(alone - again).mean():+.4f} ({by_chance:.4f}) | |",
+            flush=True,
+        )
         for epsilon in EPSILONS[:3]:
             stacked = np.array([one[f"stack {epsilon:g}"] for one in found])
             gain = alone - stacked
