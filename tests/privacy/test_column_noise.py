@@ -186,6 +186,14 @@ def test_learning_in_parts_has_it_too() -> None:
     assert two.n_outputs == 1
 
 
+def test_outputs_are_cut_at_the_bounds_and_labels_are_not() -> None:
+    y, output = np.array([[0.2], [8.0], [-3.0]]), np.array([[0.5], [7.0], [-2.0]])
+    labels = Labels(y, SquaredError())
+    release = ColumnNoise(1.0, 1e-6).release(labels, (0.0, 1.0), 3, 0, Silent())
+    np.testing.assert_allclose(release(y - output, 1, "assisted", None), [[-0.3], [1.0], [-1.0]])
+    np.testing.assert_allclose(release(y - output, 2, "assisted", None), [[-0.3], [7.0], [-3.0]])
+
+
 def released(rounds: int = 2, parts: int = 2) -> Any:
     labels = Labels(np.zeros((3, 1)), LaplaceLabels(1.0, 0.0, 1.0).read(np.zeros(3), Options()).loss)
     return ColumnNoise(1.0, 1e-6).release(labels, (0.0, 1.0), rounds, parts, Silent())
