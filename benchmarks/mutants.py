@@ -52,6 +52,7 @@ TESTS = {
         "privacy/test_likelihoods",
         "privacy/test_private_estimators",
     ],
+    "gal.privacy.mechanisms.columns": ["privacy/test_noise_is_enough", "privacy/test_column_noise"],
     "gal.privacy.mechanisms.answers": ["privacy/test_noise_is_enough", "privacy/test_answers"],
     "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy", "privacy/test_likelihoods"],
     "gal.privacy.mechanisms.likelihood": ["privacy/test_likelihoods"],

@@ -1,7 +1,7 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do they
 cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | columns | answers]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve]
     [--seeds 20]
     [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
@@ -26,8 +26,18 @@ rows and columns drawn by seed.
 the label holder alone, with assistance, and under randomised response at epsilon 0.5, 1 and 2; the private
 stack, and the refit of in-sample values that came before it (fitted="in-sample").
 
+*alone*: is the private stack ever worse than alone? On many random splits of several tables, two
+organizations, by --model: what was lost on rows that nobody learned from, alone minus stack, paired, with its
+standard error; and the same for alone with another seed, which says what chance does. Log loss for classes;
+for numbers the share of the variance that is not explained.
+
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
+
+*curve*: what fresh noise on every residual, on top of noisy labels at epsilon 1 (classes: 4, where the attack
+finds something without it), costs in accuracy, and what it leaves of the columns: R2 of the label holder's,
+by an organization with 50 known rows, beside what that one knows anyway. By local model and epsilon for
+columns (delta 1e-6), on Diabetes as numbers and as classes.
 
 *answers*: the same from answers to residuals that the label holder has chosen to find them, as `gal join`
 tries it; median and best of six columns.
@@ -47,10 +57,10 @@ from joblib import Parallel, delayed
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, r2_score
 
 from gal import GALClassifier, GALRegressor
-from gal.core.losses import AbsoluteError
+from gal.core.losses import AbsoluteError, BinaryLogLoss, SquaredError
 from gal.engine.organization import Organization
 from gal.errors import MissingDataError
 from gal.evaluate.rehearsal import canary_leak
@@ -74,7 +84,7 @@ from gal_bench.data.splits import Split, per_seed
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack", "columns", "answers")
+PARTS, LATER = ("canaries", "paper"), ("stack", "alone", "columns", "answers", "curve")
 MODELS: dict[str, Any] = {
     "default": None,
     "ridge": Ridge(),
@@ -342,6 +352,74 @@ def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
         print_stack(name, run(jobs), started)
 
 
+# --- never worse than alone
+
+SPLIT = ("QSAR", "BreastCancer", "CreditDefault", "Adult", "Diabetes", "BostonHousing")
+
+
+def against_alone(name: str, seed: int, model: Any, rows: int) -> dict[str, float]:
+    """What is lost on rows that nobody learned from: alone, with another seed, and with the private stack."""
+    data = find(name)
+    split = per_seed(data, 2, seed)
+    chosen = np.random.default_rng([seed, 9]).permutation(len(split.y_train))[:rows]
+    X, y = split.X_train.iloc[chosen], split.y_train[chosen]
+    tested = np.random.default_rng([seed, 10]).permutation(len(split.y_test))[:TESTED]
+    X_test, y_test = split.X_test.iloc[tested], split.y_test[tested]
+    make = GALClassifier if data.classes else GALRegressor
+    holder = next(iter(split.organizations))
+
+    def lost(organizations: Any, privacy: Any, again: int = 0) -> tuple[float, Any]:
+        options: dict[str, Any] = {"local_models": model, "rounds": ROUNDS, "random_state": seed + again}
+        made = make(organizations, privacy=privacy, **options).fit(X, y)
+        if data.classes:
+            return float(log_loss(y_test, made.predict_proba(X_test), labels=made.classes_)), made
+        return 1 - float(r2_score(y_test, made.predict(X_test))), made
+
+    own = {holder: split.organizations[holder]}
+    found = {"alone": lost(own, None)[0], "again": lost(own, None, again=1000)[0]}
+    for epsilon in EPSILONS[:3]:
+        noise = SeededNoise([seed, 11, round(10 * epsilon)])
+        privacy: Any = LaplaceLabels(epsilon, *bounds_of(data), noise)
+        if data.classes:
+            privacy = RandomisedResponse(epsilon, np.unique(data.y).tolist(), noise)
+        value, made = lost(split.organizations, privacy)
+        found |= {f"stack {epsilon:g}": value, f"used {epsilon:g}": float(made.private_refit_.own.used)}
+    return found
+
+
+TESTED = 5000
+"""Rows that judge, at most."""
+
+
+def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
+    """One line for each table and epsilon, as it is found."""
+    print("| table | alone | epsilon | private stack | alone minus stack (se) | used |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in chosen.sets or SPLIT:
+        jobs = (
+            delayed(against_alone)(name, seed, MODELS[chosen.model], chosen.rows)
+            for seed in range(100, 100 + chosen.seeds)
+        )
+        found = run(jobs)
+        alone, again = (np.array([one[key] for one in found]) for key in ("alone", "again"))
+        by_chance = (alone - again).std(ddof=1) / math.sqrt(len(alone))
+        print(
+            f"| {name} | {alone.mean():.4f} | alone, another seed | {again.mean():.4f} | "
+            f"{(alone - again).mean():+.4f} ({by_chance:.4f}) | |",
+            flush=True,
+        )
+        for epsilon in EPSILONS[:3]:
+            stacked = np.array([one[f"stack {epsilon:g}"] for one in found])
+            gain = alone - stacked
+            error = gain.std(ddof=1) / math.sqrt(len(gain))
+            used = np.mean([one[f"used {epsilon:g}"] for one in found])
+            print(
+                f"| {name} | {alone.mean():.4f} | {epsilon:g} | {stacked.mean():.4f} | "
+                f"{gain.mean():+.4f} ({error:.4f}) | {used:.0%} |",
+                flush=True,
+            )
+
+
 # --- columns
 
 
@@ -391,11 +469,89 @@ def judge_columns(run: Parallel) -> None:
     ]
     print(f"Diabetes, {KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
     print("of the others' from answers")
-    for case, found in zip(cases, run(delayed(columns)(*one) for one in cases), strict=True):
-        model, rounds, three, noise = case
+    for model, rounds, three, noise in cases:  # one at a time: each line is there when it is found
+        [found] = run([delayed(columns)(model, rounds, three, noise)])
         cells = ["   -" if not one else f"{np.mean(one):.2f}" for one in found]
         who = "three" if three else "two"
-        print(f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells))
+        print(
+            f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells),
+            flush=True,
+        )
+
+
+CURVE = (None, 30.0, 10.0, 3.0, 1.0)
+"""epsilon for columns; None: no fresh noise."""
+
+
+def curve(name: str, model: str, epsilon: float | None, seed: int) -> tuple[float, float, float]:
+    """R2 or log loss on rows that nobody learned from; R2 of the label holder's columns, with and without
+    the residuals.
+    """
+    split = per_seed(find("Diabetes"), 2, seed)
+    classes = name == "classes"
+    y, y_test = ((one > 140 if classes else one) for one in (split.y_train, split.y_test))
+    more = {} if epsilon is None else {"columns_epsilon": epsilon, "columns_delta": 1e-6}
+    noise = SeededNoise([seed, 8])
+    privacy: Any = LaplaceLabels(1.0, 0, 400, noise, **more)
+    if classes:
+        privacy = RandomisedResponse(4.0, [False, True], noise, **more)
+    transcript = Transcript()
+    made = (GALClassifier if classes else GALRegressor)(
+        split.organizations,
+        local_models=MODELS[model],
+        rounds=ROUNDS,
+        privacy=privacy,
+        on_message=transcript,
+        random_state=seed,
+    ).fit(split.X_train, y)
+    if classes:
+        score = float(log_loss(y_test, made.predict_proba(split.X_test)))
+    else:
+        score = float(r2_score(y_test, made.predict(split.X_test)))
+    holder, lab = split.organizations
+    sent = transcript.sent(made.task_rows_, holder)
+    rng = np.random.default_rng(seed)
+    known = np.zeros(len(sent.rows), dtype=np.bool_)
+    known[rng.choice(len(known), KNOWN, replace=False)] = True
+    views = {one: split.X_train[own].iloc[sent.rows] for one, own in split.organizations.items()}
+    read = columns_from_residuals(
+        sent.residual[:, :, 0],
+        numbers_of(views[lab]),
+        {holder: views[holder]},
+        known,
+        rng,
+        by=lab,
+        classes=classes,
+        loss=privacy.public_loss(BinaryLogLoss() if classes else SquaredError()),
+    )
+    explained = [np.mean([max(0.0, one.value) for one in ones]) for ones in _with_and_without(read)]
+    return score, float(explained[0]), float(explained[1])
+
+
+def _with_and_without(read: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    return [one.with_messages for one in read], [one.without for one in read]
+
+
+def judge_curve(chosen: argparse.Namespace, run: Parallel) -> None:
+    """One line for each kind of labels, local model and epsilon."""
+    print("| labels | local model | epsilon for columns | score | columns from residuals | without them |")
+    print("|---|---|---:|---:|---:|---:|")
+    seeds = range(min(chosen.seeds, 5))
+    for name in chosen.labels:
+        for model in chosen.models:
+            plain: list[float] = []
+            for epsilon in CURVE:
+                found = np.array(run(delayed(curve)(name, model, epsilon, seed) for seed in seeds))
+                plain = plain or found[:, 0].tolist()
+                lost = found[:, 0] - plain
+                error = f" ({lost.mean():+.3f}, se {lost.std(ddof=1) / math.sqrt(len(lost)):.3f})"
+                said = "none" if epsilon is None else f"{epsilon:g}"
+                print(
+                    f"| {name} | {model} | {said} | {found[:, 0].mean():.3f}"
+                    f"{'' if epsilon is None else error} | {found[:, 1].mean():.2f} | "
+                    f"{found[:, 2].mean():.2f} |",
+                    flush=True,
+                )
 
 
 def answers(model: str, min_rows: int, noise: float) -> list[list[float]]:
@@ -435,6 +591,10 @@ def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
     """The parts that are only run when they are named."""
     if chosen.part == "stack":
         judge_stack(chosen, run)
+    elif chosen.part == "alone":
+        judge_alone(chosen, run)
+    elif chosen.part == "curve":
+        judge_curve(chosen, run)
     elif chosen.part == "columns":
         judge_columns(run)
     else:
@@ -448,7 +608,7 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=[*PARTS, *LATER], help="default: the first two")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument(
-        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED]), metavar="SET"
+        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED, *SPLIT]), metavar="SET"
     )
     parser.add_argument(
         "--preset", choices=["default", "paper"], default="default", help="of the paper's side"
@@ -458,6 +618,8 @@ def main() -> None:
     parser.add_argument(
         "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack"
     )
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve")
+    parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
     parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()

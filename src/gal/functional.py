@@ -22,13 +22,14 @@ from gal.engine.drivers import (
     drive_prediction,
     open_driver,
 )
-from gal.engine.labels import read_labels
+from gal.engine.labels import are_classes, class_labels, read_labels, regression_labels
 from gal.engine.observing import show_progress
 from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
 from gal.engine.task_making import make_task
-from gal.errors import InvalidInputError
-from gal.secrecy.asking import WayOfAsking, asking_for, predict_summed
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.privacy.protection import Protected, check_privacy, check_public, protect, true_labels
+from gal.secrecy.asking import WayOfAsking, asking_for, check_apart, predict_summed
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
@@ -61,6 +62,7 @@ def learn(
     on_round: Callable[[Progress], None] | None = None,
     show: bool = False,
     traffic: Traffic | None = None,
+    privacy: Any = None,
     secrecy: Any = None,
     **options: Any,
 ) -> Ensemble:
@@ -75,6 +77,8 @@ def learn(
     invite`` follow. ``driver``: ``auto`` (side by side where several networks share a GPU, else one
     organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a
     function that runs a list of jobs. ``secrecy="sums"``: all answers but hers come as one masked sum.
+    ``privacy``: a mechanism of ``gal.privacy``; what is learned is the public model, and only the estimators
+    and nodes have a private refit to the true labels.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -86,24 +90,47 @@ def learn(
     members = by_name(organizations)
     holder = organizations[0].name if label_holder is None else label_holder
     asking = asking_for(secrecy, members, holder, traffic)
-    chosen = asking.options(Options(**options))
-    labels = read_labels(y, kind, chosen)
-    _check_rows(members, len(labels.y))
+    check_apart(secrecy, privacy)
+    check_public(privacy, sample_weight, initial)
+    seen = _seen(y, kind, asking.options(Options(**options)), privacy, seed, resumed=progress is not None)
+    _check_rows(members, len(seen.labels.y))
+    given = {"initial": initial, "sample_weight": sample_weight, "seed": seed, "n_jobs": n_jobs}
     task = make_task(
-        labels,
+        seen.labels,
         asking.names,
-        chosen,
+        seen.options,
         label_holder=holder,
         label_holder_loss=members[holder].local_loss if holder in members else None,
-        initial=initial,
-        sample_weight=sample_weight,
-        moving=[name for name in asking.names if name in members and members[name].moves],
-        tables=all(one.is_table for one in members.values()),
-        seed=seed,
-        n_jobs=n_jobs,
+        **_facts(seen, asking, members),
+        **given,
     )
     with open_driver(choose_driver(driver, members), n_jobs) as run:
         return _driven(task, members, run, asking, progress, on_round, show=show)
+
+
+def _seen(y: Any, kind: str, options: Options, privacy: Any, seed: int, *, resumed: bool) -> Protected:
+    """What learning may see of the labels."""
+    check_privacy(privacy)
+    if privacy is None:
+        return protect(None, read_labels(y, kind, options), options, seed=seed)
+    if resumed:
+        raise InvalidOptionError(
+            "a learning with privacy cannot go on from progress: it would draw other noise, and cost again. "
+            "Learn without progress, or over nodes, which keep what was drawn"
+        )
+    classes = kind == "classification" or (kind == "auto" and are_classes(y))
+    labels = true_labels(privacy, y, options, class_labels if classes else regression_labels)
+    return protect(privacy, labels, options, seed=seed)
+
+
+def _facts(seen: Protected, asking: WayOfAsking, members: Mapping[str, Organization]) -> dict[str, Any]:
+    """What a task must know of its organizations and of what protects it."""
+    return {
+        "moving": [name for name in asking.names if name in members and members[name].moves],
+        "tables": all(one.is_table for one in members.values()),
+        "release": seen.release,
+        "private": seen.private,
+    }
 
 
 def _driven(

@@ -18,6 +18,7 @@ from gal.node.admin.init import init_node
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, LearnedVersion
 from gal.privacy.accounting import Event
+from gal.privacy.accounting import spent as composed
 from gal.privacy.ledger import Charge, Ledger, row_keys
 from small_terms import small_terms
 
@@ -308,4 +309,33 @@ def test_while_the_node_has_the_ledger_open(home: Path) -> None:
 def test_a_ledger_that_cannot_be_read_is_said(home: Path) -> None:
     (home / "ledger.sqlite").write_bytes(b"no database, whatever it is called" * 100)
     with pytest.raises(GALError, match=r"the privacy ledger .* cannot be opened"):
+        said(home)
+
+
+def test_columns_through_residuals_have_an_account_of_their_own(home: Path) -> None:
+    assert "by residuals of your tasks" not in said(home)
+    set_privacy(home, "column_epsilon = 20\ncolumn_delta = 1e-6")
+    add_task(home, "risk")
+    charge(home, "risk", RESPONSE, "lab")
+    noise = Event("gaussian", 3.0, count=9)
+    charge(home, "risk", noise, "lab", "ward", subject="columns through residuals")
+    found, cost = facts(home), composed([noise], 1e-6)
+    assert (found["labels"][0]["spent"], found["labels"][0]["peers"]) == (1.0, {"lab": 1.0})
+    assert found["columns"]["spent"] == pytest.approx(cost)
+    assert found["columns"]["left"] == pytest.approx(20 - cost)
+    text = said(home)
+    assert (
+        f"risk: Gaussian noise on residuals, epsilon {cost:.4g}, delta 1e-06; received by lab, ward" in text
+    )
+    assert "Tasks without noise for columns are not counted" in text
+    assert f"Budget for one row's answers: epsilon 20 at delta 1e-06; left: {20 - cost:.4g}." in text
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [("column_epsilon = 3", "needs column_delta above 0"), ("column_delta = 1e-6", "needs column_epsilon")],
+)
+def test_a_budget_for_columns_is_whole(home: Path, section: str, why: str) -> None:
+    set_privacy(home, section)
+    with pytest.raises(GALError, match=why):
         said(home)

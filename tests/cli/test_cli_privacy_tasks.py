@@ -142,6 +142,21 @@ def test_operators_are_told_what_protects_the_labels(town: Town) -> None:
     assert "Your fitted values and predictions are another matter" in said
 
 
+def test_who_has_a_linear_model_is_told_of_noise_for_columns(town: Town) -> None:
+    pytest.importorskip("dp_accounting", reason="the extra privacy")
+    noise = ["--columns-epsilon", 10, "--columns-delta", 1e-6]
+    hint = (
+        "Your local model is linear: residuals give columns behind linear models to the other organizations"
+    )
+    small = ["--privacy", "randomised-response", "--epsilon", 0.1, "--classes", "no,yes"]
+    assert hint in run("invite", "hinted", "lab", *town.clinic, *ROUNDS, *small, *town.out("hinted"))
+    said = run("invite", "fresh", "lab", *town.clinic, *ROUNDS, *small, *noise, *town.out("fresh"))
+    assert "Your local model" not in said
+    assert "For columns, Gaussian noise on every residual but the first with epsilon 10, delta 1e-06" in said
+    said = run("join", town.root / "fresh.invitation", "--yes", *town.lab)
+    assert "fresh noise for columns (epsilon 10, delta 1e-06, each version)" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -155,6 +170,8 @@ def test_operators_are_told_what_protects_the_labels(town: Town) -> None:
         ),
         (["--privacy", "laplace-labels", "--epsilon", 1, "--lower", 0], "public upper bound"),
         (["--epsilon", 1], "none has no epsilon"),
+        ([*RESPONSE, "--columns-epsilon", 1], "needs both columns_epsilon"),
+        (["--columns-epsilon", 1, "--columns-delta", 1e-6], "none has no columns_epsilon"),
         ([*RESPONSE, "--kind", "regression"], "does not go with privacy"),
     ],
 )

@@ -12,6 +12,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
+from gal.core.losses import BinaryLogLoss
 from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Reconstruction, Transcript, columns_from_answers, columns_from_residuals
 from gal.privacy.leakage.reconstruction import numbers_of
@@ -65,12 +66,29 @@ class TestAnOrganizationReadsResiduals:
         found = from_residuals("lab", *learned(TWO, privacy=privacy, rounds=10))
         assert max(values(found, "clinic")) < 0.3
 
+    def test_fresh_noise_on_top_of_noisy_labels_blocks_it(self) -> None:
+        """At an epsilon at which labels alone let everything through, and at a large one for columns."""
+        privacy = LaplaceLabels(0.1, 0, 400, SeededNoise(0), columns_epsilon=10.0, columns_delta=1e-6)
+        found = from_residuals("lab", *learned(TWO, privacy=privacy, cross_validation=0, rounds=10))
+        assert max(one.with_messages.value - max(0.0, one.without.value) for one in found) < 0.05
+
     def test_residuals_of_classes_give_outputs_and_with_them_columns(self) -> None:
         learning = learned(TWO, y > 140, GALClassifier, cross_validation=0, rounds=10)
         found = from_residuals("lab", *learning, classes=True)
         assert min(values(found, "clinic")) > 0.95
         straight = from_residuals("lab", *learning)  # who does not look for the outputs sees less
         assert min(values(straight, "clinic")) < 0.9
+
+    def test_outputs_behind_residuals_of_noisy_classes_are_looked_up(self) -> None:
+        privacy = RandomisedResponse(4.0, [False, True], source=SeededNoise(0))
+        learning = learned(TWO, y > 140, GALClassifier, cross_validation=0, rounds=10, privacy=privacy)
+        loss = privacy.public_loss(BinaryLogLoss())
+        with_it, without = (
+            np.mean(values(from_residuals("lab", *learning, classes=True, loss=one), "clinic"))
+            for one in (loss, None)
+        )
+        assert with_it > 0.6
+        assert with_it > without + 0.1
 
     def test_nothing_is_found_where_the_messages_say_nothing(self) -> None:
         rng = np.random.default_rng(0)

@@ -55,6 +55,7 @@ def privacy_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _labels(facts)
     yield ""
+    yield from _columns(facts)
     yield from _answers(facts["answers"])
     yield ""
     yield NOT_PROTECTED
@@ -124,7 +125,7 @@ def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> It
         at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
         yield f"  Budget for one {what}: epsilon {budget['epsilon']:g}{at}; left: {one['left']:.4g}."
     elif one["tasks"]:
-        key = "label_epsilon" if what == "label" else "answer_budget_epsilon"
+        key = {"label": "label_epsilon", "row": "answer_budget_epsilon"}.get(what, "column_epsilon")
         yield f"  There is no budget (privacy.{key} in node.toml): nothing is refused."
 
 
@@ -164,6 +165,24 @@ def _meaning(one: Mapping[str, Any], what: str) -> str:
 
 def _names(peers: list[str]) -> str:
     return escape(", ".join(peers)) or "nobody"
+
+
+# Columns, through residuals
+
+
+def _columns(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Nothing where no task has noise for columns, and no budget asks for it."""
+    account = facts["columns"]
+    if not account["tasks"] and account["budget"] is None:
+        return
+    yield "[bold]What everybody answered about a row, by residuals of your tasks[/]"
+    for task in account["tasks"]:
+        how = f"{_how(task)}, {_cost(task['epsilon'], task['delta'])}"
+        yield f"  [bold]{escape(task['task'])}[/]: {how}; received by {_names(task['peers'])}"
+    yield from _together(
+        account, "row's answers", "organization", " Tasks without noise for columns are not counted."
+    )
+    yield ""
 
 
 # Answers

@@ -45,6 +45,10 @@ class Assignment:
         return {"rounds": self.rounds, "loss": self.loss} | more
 
 
+NUMBERS = ("epsilon", "delta", "lower", "upper", "clip", "columns_epsilon", "columns_delta")
+"""Options of mechanisms that are numbers."""
+
+
 @dataclass(frozen=True)
 class Protection:
     """What protects the labels."""
@@ -75,12 +79,23 @@ class Protection:
     clip: Annotated[
         float | None, typer.Option(help="Public bound of residuals that get noise.", show_default="1")
     ] = None
+    columns_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Fresh noise on every residual, on top of noisy labels: how much residuals may tell of what "
+            "was answered about a row.",
+            show_default=False,
+        ),
+    ] = None
+    columns_delta: Annotated[
+        float | None, typer.Option(help="Of that noise, such as 1e-6.", show_default=False)
+    ] = None
 
     @property
     def numbers(self) -> dict[str, float | None]:
         """Options of a mechanism that are numbers."""
         given = asdict(self)
-        return {name: given[name] for name in ("epsilon", "delta", "lower", "upper", "clip")}
+        return {name: given[name] for name in NUMBERS}
 
 
 def invite_command(
@@ -131,6 +146,8 @@ def invite_command(
         return
     screen = Screen()
     print_privacy(facts, screen)
+    if facts["columns_hint"]:
+        screen.print(f"[yellow]{escape(facts['columns_hint'])}[/]")
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
         f"{escape(', '.join(organizations))}; "
@@ -205,12 +222,14 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
     """What protects the labels of a task, what it costs, and what is left today."""
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
-    from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
+    from gal.node.holder.labels.label_privacy import columns_hint, privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
         record = records.state.find_task(task, "label holder")
-        return privacy_facts(ledger, records.configuration, privacy_of(record.options))
+        privacy = privacy_of(record.options)
+        hint = {"columns_hint": columns_hint(records.configuration, privacy)}
+        return privacy_facts(ledger, records.configuration, privacy) | hint
 
 
 def print_spent(facts: Mapping[str, Any], screen: Console) -> None:

@@ -18,9 +18,12 @@ class Release(Protocol):
 
     @property
     def steers(self) -> bool:
-        """Whether weights and rates follow from what was released alone, as a guarantee needs it.
+        """Whether weights and rates follow from what was released alone, as one for labels needs it."""
 
-        Then it gets residuals as they are, and what it gives back is scaled; else it gets scaled ones.
+    @property
+    def takes_scaled(self) -> bool:
+        """Whether it gets residuals of unit size; else it gets them as they are, and what it gives back is
+        scaled. One that steers does.
         """
 
     def __call__(

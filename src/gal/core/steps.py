@@ -99,15 +99,17 @@ def broadcast(
         scale = size if task.scale_residual and size > 0 else 1.0
         residual /= np.float32(scale)
         return residual, residual, scale, size, counts
-    if release is None or not release.steers:
+    if release is None or release.takes_scaled:
         residual, scale, size = residual_and_size(task, output)
         sent = residual if release is None else release(residual, round, track, part).astype(np.float32)
         return sent, residual, scale, size, task.sample_weight
-    noised = release(task.loss.pseudo_residual(task.y, output), round, track, part)
+    plain = task.loss.pseudo_residual(task.y, output)
+    noised = release(plain, round, track, part)
     size = float(np.sqrt(np.mean(np.square(noised, dtype=np.float64))))
     scale = size if task.scale_residual and size > 0 else 1.0
     sent = (noised / scale).astype(np.float32)
-    return sent, sent, scale, size, task.sample_weight
+    seen = sent if release.steers else (plain / scale).astype(np.float32)
+    return sent, seen, scale, size, task.sample_weight
 
 
 def _size(residual: Floats32, counts: Floats) -> float:

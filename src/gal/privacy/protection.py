@@ -16,6 +16,7 @@ from gal.core.requests import Track
 from gal.engine.initial import ConstantOutput, InitialOutput
 from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options, is_auto
+from gal.engine.task_making import PARTS, SMALL
 from gal.errors import InvalidOptionError, PrivacyError
 from gal.privacy.mechanisms.contract import (
     KindOfLabels,
@@ -53,6 +54,7 @@ class PaperRelease:
     mechanism: PaperMechanism
     seed: int
     steers = False
+    takes_scaled = True
 
     def __call__(self, residual: Floats | Floats32, round: int, track: Track, part: int | None) -> Floats32:
         """Noised; the same seed and request give the same."""
@@ -101,12 +103,24 @@ def noise_source(privacy: LabelMechanism | ResidualMechanism) -> NoiseSource:
     return SystemNoise() if privacy.source is None else privacy.source
 
 
-def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed: int) -> Protected:
+def protect(
+    privacy: Mechanism | None,
+    labels: Labels,
+    options: Options,
+    *,
+    seed: int,
+    fresh: NoiseSource | None = None,
+) -> Protected:
     """What learning may see of these (true) labels under a mechanism; noise
     is drawn here, or in the rounds.
+
+    ``fresh``: where noise of the rounds comes from, if not from where that of the labels does.
     """
     if isinstance(privacy, LabelMechanism):
-        return Protected(privacy.noisy(labels, noise_source(privacy)), public_options(options), private=True)
+        source, public = noise_source(privacy), public_options(options)
+        noisy = privacy.noisy(labels, source)
+        release = _column_release(privacy, noisy, public, source if fresh is None else fresh)
+        return Protected(noisy, public, release, private=True)
     if isinstance(privacy, ResidualMechanism):
         release = privacy.release(labels.loss, int(options.rounds), noise_source(privacy))
         return Protected(labels, released_options(options), release, private=True)
@@ -115,6 +129,29 @@ def protect(privacy: Mechanism | None, labels: Labels, options: Options, *, seed
     if privacy is not None:  # never unprotected by mistake
         raise InvalidOptionError(f"{type(privacy).__name__} is neither noise on labels nor on residuals")
     return Protected(labels, options)
+
+
+def _column_release(
+    privacy: LabelMechanism, noisy: Labels, options: Options, source: NoiseSource
+) -> Release | None:
+    """Fresh noise on the residuals of noisy labels, where columns are protected."""
+    if privacy.columns is None:
+        return None
+    if not isinstance(options.interactions, str):
+        raise InvalidOptionError(
+            "interactions cannot be used with noise for columns: crossed residuals would be sent without "
+            "it. Leave interactions away, or columns_epsilon"
+        )
+    parts = parts_at_most(options, len(noisy.y))
+    return privacy.columns.release(noisy, privacy.bounds, int(options.rounds), parts, source)
+
+
+def parts_at_most(options: Options, n_rows: int) -> int:
+    """In how many parts a task under noise on labels is cross-validated at most; 0: it is not."""
+    asked = public_options(options).cross_validation
+    if isinstance(asked, str):
+        return PARTS if asked == "always" and n_rows >= SMALL else 0
+    return 0 if asked is None else int(asked)
 
 
 def private_options(privacy: Any, options: Options) -> Options:

@@ -79,6 +79,8 @@ def mechanism_named(
     classes: Sequence[Any] | None = None,
     alpha: float | None = None,
     intervals: int | None = None,
+    columns_epsilon: float | None = None,
+    columns_delta: float | None = None,
     source: NoiseSource | None = None,
 ) -> Mechanism | None:
     """The mechanism of this name, or None for "none"; what it needs must be given,
@@ -96,6 +98,8 @@ def mechanism_named(
         "classes": classes,
         "alpha": alpha,
         "intervals": intervals,
+        "columns_epsilon": columns_epsilon,
+        "columns_delta": columns_delta,
     }
     given = {option: value for option, value in values.items() if value is not None}
     if name == NONE:

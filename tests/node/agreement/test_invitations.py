@@ -179,3 +179,25 @@ def test_any_other_file(houses: Houses, tmp_path: Path, content: bytes) -> None:
 def test_no_file(houses: Houses, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="there is no file"):
         read_invitation(tmp_path / "gone", houses.cards, houses.lab.fingerprint)
+
+
+def promise(**more: Any) -> dict[str, Any]:
+    return {"privacy": {"mechanism": "laplace-labels", "epsilon": 1.0} | more}
+
+
+def test_terms_say_whether_residuals_tell_columns(houses: Houses) -> None:
+    noise = {"columns_epsilon": 10.0, "columns_delta": 1e-6}
+    plain, noisy = houses.terms(**promise()), houses.terms(**promise(**noise))
+    assert plain.digest != noisy.digest
+    assert noisy.digest != houses.terms(**promise(**noise | {"columns_epsilon": 9.0})).digest
+    assert "Columns are not protected by that" in plain.sentences()[-1]
+    assert "noise for columns (epsilon 10, delta 1e-06, each version)" in noisy.sentences()[-1]
+    residuals = houses.terms(privacy={"mechanism": "gaussian-residuals", "epsilon": 1.0, "delta": 1e-6})
+    assert "covers what everybody answered about a row" in residuals.sentences()[-1]
+    with pytest.raises(ValueError, match="belong together"):
+        houses.terms(**promise(columns_epsilon=10.0))
+
+
+def test_terms_without_noise_for_columns_have_the_digest_that_they_had_before(houses: Houses) -> None:
+    privacy = {"mechanism": "laplace-labels", "epsilon": 1.0, "delta": 0.0}
+    assert json.loads(houses.terms(privacy=privacy).canonical())["privacy"] == privacy

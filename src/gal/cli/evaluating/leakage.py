@@ -80,6 +80,15 @@ class Mechanisms:
         float | None,
         typer.Option(help="Public bound of residuals, for noise on residuals.", show_default=False),
     ] = None
+    columns_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Fresh noise on every residual, on top of noisy labels, for columns.", show_default=False
+        ),
+    ] = None
+    columns_delta: Annotated[
+        float | None, typer.Option(help=f"Of that noise; default {DELTA:g}.", show_default=False)
+    ] = None
     alpha: Annotated[float | None, typer.Option(help="Of paper-laplace.", show_default=False)] = None
     intervals: Annotated[int | None, typer.Option(help="Of paper-interval.", show_default=False)] = None
     compare: Annotated[

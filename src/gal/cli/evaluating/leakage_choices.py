@@ -134,6 +134,8 @@ def _strengths(
         return [("", given | ({"epsilon": epsilons[0]} if epsilons and not several else {}))]
     if "delta" in kind.needs:
         given.setdefault("delta", DELTA)
+    if given.get("columns_epsilon") is not None:
+        given.setdefault("columns_delta", DELTA)
     if "epsilon" in kind.needs:
         wanted = epsilons or (kind.strengths.get("epsilon", ()) if several else ())
         return [(f"epsilon {one:g}", given | {"epsilon": one}) for one in wanted] or [("", given)]

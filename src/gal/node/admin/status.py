@@ -165,6 +165,7 @@ def spent_privacy(home: Path, task: str | None = None) -> dict[str, Any]:
             "labels": _labels(configuration, kept, own),
             "unrecorded": [_own_task(state, one) for one in own if _is_unrecorded(kept, one)],
             "nothing_sent": [one.name for one in own if not state.statuses(one.id, one.role)],
+            "columns": _columns(configuration, kept),
             "answers": _answers(configuration, kept, [one for one in tasks if one.role == "organization"]),
         }
 
@@ -279,6 +280,14 @@ def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRec
     ]
 
 
+def _columns(configuration: NodeConfiguration, kept: _Kept) -> dict[str, Any]:
+    """What residuals of own tasks told of the answers about rows, where fresh noise bounds it."""
+    from gal.privacy.mechanisms.columns import SUBJECT
+
+    budget, found = configuration.privacy.column_budget, kept.all_of(SUBJECT)
+    return kept.account(SUBJECT, budget, _delta(budget, 0.0, found), _is_gaussian)
+
+
 def _promise(task: TaskRecord) -> tuple[str, float]:
     """The mechanism and the delta that a task's organizations were told; ("", 0) where there is none."""
     promised = task.terms.privacy
@@ -289,6 +298,8 @@ def _noised(entry: Entry, promised: str) -> str | None:
     """What noise was put on, "labels" or "residuals"; None where that is not known."""
     from gal.privacy.registry import KINDS
 
+    if entry.subject.startswith("columns"):
+        return "residuals"
     if entry.subject == ANSWERS or entry.event.mechanism not in {"laplace", "gaussian"}:
         return None
     if entry.event.count > 1:  # labels are noised once, residuals in every round

@@ -9,9 +9,9 @@ import binascii
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gal.core.crossings import MOST_SIGNS, SEEDS
 from gal.errors import IdentityError, InvalidInputError, RefusedError
@@ -48,6 +48,39 @@ class PromisedPrivacy(BaseModel):
     mechanism: Annotated[str, AfterValidator(_promisable)]
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    columns_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """What residuals may tell of what was answered about a row, by fresh noise; None: there is none."""
+    columns_delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.columns_epsilon is None) != (self.columns_delta is None):
+            raise ValueError("columns_epsilon and columns_delta belong together")
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values; without noise for columns they read as they did before there was any."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def about_columns(self) -> str:
+        """What is promised of columns, in plain words."""
+        if kind_named(self.mechanism).make.noised == "residuals":
+            return (
+                "It is fresh in every residual, and so covers what everybody answered about a row in earlier "
+                "rounds as well"
+            )
+        if self.columns_epsilon is None:
+            return (
+                "Columns are not protected by that: a residual has in it what everybody answered in earlier "
+                "rounds, and of linear models that is their columns, for every other organization"
+            )
+        return (
+            "Every residual but the first has fresh noise for columns (epsilon "
+            f"{self.columns_epsilon:g}, delta {self.columns_delta:g}, each version): of what you and the "
+            "others answered about a row, the residuals about that row tell the other organizations no "
+            "more than this; the label holder "
+            "herself sees the answers"
+        )
 
     def sentence(self) -> str:
         """The promise in plain words."""
@@ -106,6 +139,8 @@ class TaskTerms(BaseModel):
     def _facts(self, exclude: set[str] | None = None) -> dict[str, Any]:
         """All of them; terms without crossed residuals read as they did before there were any."""
         facts = self.model_dump(mode="json", exclude=exclude)
+        if self.privacy != "none":
+            facts["privacy"] = self.privacy.facts()
         if not self.signs:
             del facts["signs"]
         return facts
@@ -153,7 +188,7 @@ class TaskTerms(BaseModel):
     def _promise(self) -> str:
         if self.privacy == "none":
             return "none is promised for the residuals that you receive"
-        return self.privacy.sentence()
+        return f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
 
 
 def _counted(count: int, what: str) -> str:

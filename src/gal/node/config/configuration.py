@@ -138,6 +138,9 @@ class Privacy(Section):
     label_epsilon: Positive | None = None
     """For all tasks on the same labels together; None: no limit."""
     label_delta: Delta = 0.0
+    column_epsilon: Positive | None = None
+    """What residuals of all own tasks together may tell of what was answered about one row; None: no limit."""
+    column_delta: Delta = 0.0
     answer_noise: Literal["none", "laplace", "gaussian"] = "none"
     answer_clip: Positive | None = None
     """Public bound of answers: they are cut at +-answer_clip before noise is added."""
@@ -150,9 +153,13 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        for budget in ("label", "answer_budget"):
+        for budget in ("label", "column", "answer_budget"):
             if getattr(self, f"{budget}_delta") and getattr(self, f"{budget}_epsilon") is None:
                 raise ValueError(f"{budget}_delta needs {budget}_epsilon")
+        if self.column_epsilon is not None and not self.column_delta:
+            raise ValueError(
+                "column_epsilon needs column_delta above 0, such as 1e-6: that noise is Gaussian"
+            )
         if self.answer_noise == "none":
             self._check_without_noise()
         else:
@@ -205,6 +212,11 @@ class Privacy(Section):
     def label_budget(self) -> Budget | None:
         """For what leaves about the labels; None: no limit, but everything is in the ledger."""
         return _budget(self.label_epsilon, self.label_delta)
+
+    @property
+    def column_budget(self) -> Budget | None:
+        """For what residuals of own tasks tell of what was answered about one row; None: no limit."""
+        return _budget(self.column_epsilon, self.column_delta)
 
     @property
     def answer_budget(self) -> Budget | None:
@@ -409,6 +421,8 @@ REST_TEXT = """
 # [privacy]
 # label_epsilon = 2.0              # of one row's label, over all tasks of your own together
 # label_delta = 1e-6
+# column_epsilon = 20.0            # of the answers about one row, by residuals of all tasks of your own
+# column_delta = 1e-6
 # answer_noise = "gaussian"        # on your answers to others: none, laplace or gaussian
 # answer_clip = 3.0                # answers are cut at +-3 first; residuals have a root mean square of about 1
 # answer_epsilon = 1.0             # of one answer about one row (all its numbers of one round)

@@ -124,7 +124,7 @@ def measure_leakage(
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
         reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
-        received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder)),
+        received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder, privacy)),
         signs=tuple(_signs(transcript, roles, own_view if features else None, label_holder, seed)),
         secure=said.secure,
     )
@@ -144,10 +144,14 @@ def _insight(
     """What the strongest attacker is given; None where nobody noted the outputs behind the residuals."""
     if sent.before is None:
         return None
-    if loss is None:
-        plain = plain_loss(None if truth.numbers else truth.classes, sent.residual.shape[3])
-        loss = public_loss(privacy, plain)
+    loss = _learned_with(sent, truth, privacy) if loss is None else loss
     return Insight(sent, loss, truth.labels, sent.residual.shape[1] if rounds is None else rounds)
+
+
+def _learned_with(sent: SentRows, truth: Truth, privacy: Any) -> Loss:
+    """The loss whose residuals were sent, where it is one of the usual."""
+    plain = plain_loss(None if truth.numbers else truth.classes, sent.residual.shape[3])
+    return public_loss(privacy, plain)
 
 
 def _seen(
@@ -314,6 +318,7 @@ def _received(
     told: Mask,
     rng: np.random.Generator,
     label_holder: str | None,
+    privacy: Any,
 ) -> list[Reconstruction]:
     """What some organizations find in the residuals of the task itself: of the label holder's columns and,
     where there are three, of each other's.
@@ -335,6 +340,7 @@ def _received(
             rng,
             by=name,
             classes=not truth.numbers,
+            loss=_learned_with(sent, truth, privacy),
         )
     return found
 

@@ -8,7 +8,7 @@ from these how to read the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from gal.core.losses import Loss
 from gal.models.tabular import TableEncoder, as_table
+from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -104,37 +106,86 @@ def columns_from_residuals(
     *,
     by: str,
     classes: bool = False,
+    loss: Loss | None = None,
 ) -> list[Reconstruction]:
     """How well the organization ``by`` finds each column of ``views``, the label holder's or a third party's,
     in the residuals (n, T, K) that it received.
 
     ``own`` (n, d) are its own columns as numbers. ``known`` rows (n,) teach it: all columns of them are known
-    to it. With ``classes`` the residuals are those of a log loss, from which outputs follow.
+    to it. With ``classes`` the residuals are those of a log loss, from which outputs follow; ``loss`` is the
+    one that was learned with, where it is another (that of noisy labels).
     """
     sent = np.nan_to_num(residual)
     messages = [sent.reshape(len(own), -1)]
     if classes:
         everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
         rounds = range(1, sent.shape[1])  # F^0, behind the first, says nothing of a row
-        messages += (
-            [np.hstack([_output_behind(sent[:, t], everybody, known) for t in rounds])] if rounds else []
-        )
+        behind = [_plain_output, *([_noisy_output(loss)] if _is_noisy(loss) else [])]
+        for output in behind if rounds else ():
+            read = [_output_behind(sent[:, t], everybody, known, output) for t in rounds]
+            messages.append(np.hstack(read))
+        messages.append(_by_class(sent))
     return _reconstructed(messages, own, views, known, rng, by)
 
 
-def _output_behind(residual: Floats, columns: Floats, known: Mask) -> Floats:
+def _by_class(sent: Floats) -> Floats:
+    """Residuals (n, T, K) apart by the class that the first one shows: of noisy labels too, it says how to
+    read the others, which are small where the model agrees and where it firmly does not.
+    """
+    first = np.sign(sent[:, 0])
+    apart = np.concatenate([np.where(first[:, None] == sign, sent, 0.0) for sign in (-1.0, 1.0)], axis=1)
+    return np.asarray(apart.reshape(len(sent), -1))
+
+
+Behind = Callable[[Floats], Floats]
+"""Outputs behind residuals (n, K), of which the largest entry is this share of the largest that there is."""
+
+
+def _plain_output(residual: Floats) -> Floats:
+    """Of the log loss: a positive entry is the class, and one minus its residual the probability."""
+    entries = residual if residual.shape[1] > 1 else np.hstack([-residual, residual])
+    logs = np.log(np.clip((entries > 0) - entries, SMALLEST, 1.0))
+    return np.asarray(logs - logs.mean(axis=1, keepdims=True))[:, 1:]
+
+
+def _is_noisy(loss: Loss | None) -> bool:
+    return isinstance(loss, CorrectedLogLoss) and loss.n_outputs == 1
+
+
+def _noisy_output(loss: Any) -> Behind:
+    """Of the log loss of noisy labels with one output: looked up in what the loss says of many outputs.
+
+    A residual is small for a model that agrees with the noisy label, and for one that firmly does not. The
+    first is taken: most rows of a model that has learned from such labels are so.
+    """
+    outputs = np.linspace(-15.0, 15.0, 60_001)[:, None]
+    tables = []
+    for label, sign in ((1.0, 1.0), (0.0, -1.0)):
+        sizes = sign * loss.pseudo_residual(np.full_like(outputs, label), outputs)[:, 0]
+        place = int(sizes.argmax())
+        agreeing = slice(place, None) if sign > 0 else slice(place, None, -1)
+        # For `interp` sizes have to rise: from the firmest agreement to the largest residual.
+        tables.append((sizes[agreeing][::-1], outputs[agreeing, 0][::-1], sizes[place]))
+
+    def output(residual: Floats) -> Floats:
+        found = np.empty(len(residual))
+        for positive, (sizes, places, largest) in zip((True, False), tables, strict=True):
+            rows = (residual[:, 0] > 0) == positive
+            found[rows] = np.interp(np.abs(residual[rows, 0]) * largest, sizes, places)
+        return found[:, None]
+
+    return output
+
+
+def _output_behind(residual: Floats, columns: Floats, known: Mask, behind: Behind) -> Floats:
     """F^{t-1} (n, K) behind a residual (n, K) of the log loss, of which only the scale is not known.
 
-    A positive entry is the class, and one minus its residual the probability. Of all scales the right one
-    makes the outputs of known rows follow their columns best.
+    Of all scales the right one makes the outputs of known rows follow their columns best.
     """
-    entries = residual if residual.shape[1] > 1 else np.hstack([-residual, residual])
-    largest = float(np.abs(entries).max()) or 1.0
+    largest = float(np.abs(residual).max()) or 1.0
 
     def output(share: float) -> Floats:
-        probability = np.clip((entries > 0) - entries * share / largest, SMALLEST, 1.0)
-        logs = np.log(probability)
-        return np.asarray(logs - logs.mean(axis=1, keepdims=True))[:, 1:]
+        return behind(residual * (share / largest))
 
     table = np.hstack([np.ones((int(known.sum()), 1)), columns[known]])
 

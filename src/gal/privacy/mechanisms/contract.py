@@ -17,7 +17,9 @@ from gal.core.losses import Loss
 from gal.core.releases import Release
 from gal.engine.labels import Labels
 from gal.engine.options import Options
+from gal.errors import InvalidOptionError
 from gal.privacy.accounting import Cost, Event
+from gal.privacy.mechanisms.columns import ColumnNoise
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.noise import NoiseSource
 
@@ -84,6 +86,34 @@ class LabelMechanism(_Drawing):
     def bounds(self) -> tuple[float, float] | None:
         """The public bounds of numbers; None for classes."""
         return None
+
+    @property
+    def columns_epsilon(self) -> float | None:
+        """How much residuals may tell of what was answered about a row. Mechanisms have a field of this
+        name, and one for delta.
+        """
+        return None
+
+    @property
+    def columns_delta(self) -> float | None:
+        """The probability with which that may not hold."""
+        return None
+
+    @property
+    def columns(self) -> ColumnNoise | None:
+        """Fresh noise on every residual, on top of the noisy labels; None: there is none."""
+        if self.columns_epsilon is None and self.columns_delta is None:
+            return None
+        if self.columns_epsilon is None or self.columns_delta is None:
+            raise InvalidOptionError(
+                "noise for columns needs both columns_epsilon, such as 4, and columns_delta, such as 1e-6, "
+                f"got {self.columns_epsilon!r} and {self.columns_delta!r}"
+            )
+        return ColumnNoise(self.columns_epsilon, self.columns_delta)
+
+    @property
+    def _columns_in_words(self) -> str:
+        return "" if self.columns is None else f" {self.columns.describe()}"
 
     @abstractmethod
     def read(self, y: Any, options: Options) -> Labels:

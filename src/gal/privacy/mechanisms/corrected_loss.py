@@ -94,22 +94,22 @@ class CorrectedLogLoss:
         """Loss per row (n,)."""
         plain = self.plain.value(y, output)
         corrected, _ = self._with_trust(plain)
-        if self._doubt == 0:
+        if self.doubt == 0:
             return corrected
         outputs = output if self.n_outputs > 1 else np.hstack([np.zeros_like(output), output])
         own = outputs[np.arange(len(y)), y[:, 0].astype(np.intp)]
         over_classes = plain + own - outputs.mean(axis=1)  # the mean log loss of all classes
-        return np.asarray((1 - self._doubt) * corrected + self._doubt * over_classes)
+        return np.asarray((1 - self.doubt) * corrected + self.doubt * over_classes)
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
         """Minus the derivative by the outputs (n, K): that of the log loss, as
         far as the label can be trusted.
         """
         _, trust = self._with_trust(self.plain.value(y, output))
-        pull = ((1 - self._doubt) * trust)[:, None] * self.plain.pseudo_residual(y, output)
-        if self._doubt > 0:
+        pull = ((1 - self.doubt) * trust)[:, None] * self.plain.pseudo_residual(y, output)
+        if self.doubt > 0:
             probability = self.inverse_link(output)[:, -self.n_outputs :]
-            pull += self._doubt * (1 / self.n_classes - probability)
+            pull += self.doubt * (1 / self.n_classes - probability)
         return pull
 
     def along(self, y: Floats, output: Floats, direction: Floats) -> tuple[Floats, Floats | None]:
@@ -125,7 +125,8 @@ class CorrectedLogLoss:
         self.plain.check(y)
 
     @property
-    def _doubt(self) -> float:
+    def doubt(self) -> float:
+        """The share of a row's loss that says nothing: that of all classes alike."""
         return DOUBT * (1 - self.keep)
 
     def _with_trust(self, plain: Floats) -> tuple[Floats, Floats]:

@@ -57,10 +57,13 @@ class RandomisedResponse(LabelMechanism):
     epsilon: float
     classes: Sequence[Any]
     source: NoiseSource | None = None
+    columns_epsilon: float | None = None
+    columns_delta: float | None = None
     suits = ("classes",)
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        _ = self.columns  # what is wrong with it is said now
         named = isinstance(self.classes, Sequence | np.ndarray) and not isinstance(self.classes, str)
         if not named or len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise InvalidOptionError(
@@ -149,7 +152,7 @@ class RandomisedResponse(LabelMechanism):
             "all "
             "organizations together: whoever held all classes of a row for equally likely before guesses "
             "its label right "
-            f"with probability at most {self.keep:.1%} afterwards."
+            f"with probability at most {self.keep:.1%} afterwards.{self._columns_in_words}"
         )
 
 
@@ -193,6 +196,7 @@ class _NoiseOnNumbers(LabelMechanism):
         return (
             f"{self.noise.capitalize()} noise on labels between the public bounds {self.lower:g} and "
             f"{self.upper:g} with {self.cost}, once for all rounds and all organizations together."
+            f"{self._columns_in_words}"
         )
 
 
@@ -204,11 +208,14 @@ class LaplaceLabels(_NoiseOnNumbers):
     lower: float
     upper: float
     source: NoiseSource | None = None
+    columns_epsilon: float | None = None
+    columns_delta: float | None = None
     noise: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_bounds(self.lower, self.upper)
+        _ = self.columns
 
     @property
     def cost(self) -> Cost:
@@ -234,12 +241,15 @@ class GaussianLabels(_NoiseOnNumbers):
     lower: float
     upper: float
     source: NoiseSource | None = None
+    columns_epsilon: float | None = None
+    columns_delta: float | None = None
     noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         check_bounds(self.lower, self.upper)
+        _ = self.columns
 
     @property
     def cost(self) -> Cost:
@@ -277,6 +287,7 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
     return labels
 
 
+COLUMNS = ("columns_epsilon", "columns_delta")
 RESPONSE = MechanismKind(
     name="randomised-response",
     make=RandomisedResponse,
@@ -284,6 +295,7 @@ RESPONSE = MechanismKind(
     caption="randomised response (guarantee)",
     mark=Mark("#08519c", "o", "solid"),
     needs=("epsilon", "classes"),
+    may_have=COLUMNS,
     promise="each class label was replaced at random with a known probability",
     strengths={"epsilon": COMPARED_EPSILONS},
 )
@@ -294,6 +306,7 @@ LAPLACE = MechanismKind(
     caption="Laplace labels (guarantee)",
     mark=Mark("#08519c", "o", "solid"),
     needs=("epsilon", "lower", "upper"),
+    may_have=COLUMNS,
     promise="Laplace noise was added to each label",
     strengths={"epsilon": COMPARED_EPSILONS},
 )
@@ -304,6 +317,7 @@ GAUSSIAN = MechanismKind(
     caption="Gaussian labels (guarantee)",
     mark=Mark("#3182bd", "P", "dashed"),
     needs=("epsilon", "delta", "lower", "upper"),
+    may_have=COLUMNS,
     promise="Gaussian noise was added to each label",
     strengths={"epsilon": COMPARED_EPSILONS},
 )

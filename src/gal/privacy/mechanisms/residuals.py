@@ -32,6 +32,14 @@ from gal.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
 
+NO_STACK = (
+    "There is no private stack with it: that needs values of each row by learnings that did not see its "
+    "label, "
+    "and residuals of four more learnings would be four releases about a row instead of one, with twice the "
+    "noise in each. Noise on labels has the stack at no further cost, with columns_epsilon also fresh noise."
+)
+"""Why the label holder's predictions come from a plain refit of the answers, without her own model."""
+
 
 @dataclass(frozen=True)
 class NoisyResiduals:
@@ -45,6 +53,7 @@ class NoisyResiduals:
     source: NoiseSource
     asked: set[tuple[int, Track, int | None]] = field(default_factory=set)
     steers = True
+    takes_scaled = False
 
     def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Floats:
         """Clipped and noised, same shape (n, K); at most once for each of ``rounds`` requests."""
@@ -92,7 +101,7 @@ class _NoiseOnResiduals(ResidualMechanism):
         """The guarantee in plain words."""
         return (
             f"{self.noise.capitalize()} noise on every residual, clipped at +-{self.clip:g}: {self.cost} for "
-            "all rounds and all organizations together."
+            f"all rounds and all organizations together. {NO_STACK}"
         )
 
 

@@ -35,9 +35,12 @@ from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
+from gal.privacy.accounting import spent as composed
 from gal.privacy.ledger import row_keys
+from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS_SUBJECT
 from gal.protocol import decode
 from noisy_labels import (
+    COLUMNS,
     EPSILON,
     LAPLACE,
     MECHANISMS,
@@ -292,6 +295,42 @@ def test_residuals_cost_anew_in_every_version(net: Network) -> None:
     assert [one.event.count for one in charged(net, "anew")] == [2, 2]
 
 
+def test_columns_have_an_account_of_their_own_and_cost_anew_in_every_version(net: Network) -> None:
+    spent = net.nodes["clinic"].ledger.spent
+    net.invite("columns", rounds=3, privacy=COLUMNS)
+    for version in (1, 2, 2):
+        protected(net, "columns", version, FixedNoise())
+    assert spent(SUBJECT, 0.0, task="columns") == EPSILON
+    [labels, *columns] = charged(net, "columns")
+    assert labels.subject == SUBJECT
+    assert {one.subject for one in columns} == {"columns through residuals"}
+    assert [(one.event.count, one.n_rows, one.peers) for one in columns] == [(8, N, ("lab",))] * 2
+    single = columns[0].event
+    assert composed([single], 1e-6) == pytest.approx(10.0, rel=1e-3)
+    assert spent(COLUMNS_SUBJECT, 1e-6, task="columns") == pytest.approx(
+        composed([replace(single, count=16)], 1e-6)
+    )
+    assert audited(net, "charged")[-1].startswith("columns through residuals: gaussian")
+
+
+def test_a_budget_for_columns_refuses_what_has_no_noise_for_them_or_costs_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = {"clinic": "[privacy]\ncolumn_epsilon = 15\ncolumn_delta = 1e-6\n"}
+    with running(Network(tmp_path, labelled(), more=budget)) as network:
+        network.holder.guard.noise = FixedNoise
+        monkeypatch.setattr(gal.node.holder.labels.label_guard, "stack_privately", lambda *_, **__: None)
+        with pytest.raises(PrivacyError, match=r"no noise for columns.*--columns-epsilon"):
+            network.invite("plain", rounds=1, privacy=RESPONSE)
+        network.invite("columns", rounds=2, privacy=COLUMNS)
+        network.learn("columns")
+        sent = spied(network, monkeypatch)
+        with pytest.raises(BudgetSpentError, match=r"columns through residuals.*epsilon 15 at delta 1e-06"):
+            network.learn("columns")
+        assert sent == []
+        assert list(versions(network, "columns")) == [1]
+
+
 def test_no_privacy_is_in_the_ledger_and_in_the_audit_log(net: Network) -> None:
     net.invite("open", rounds=1)
     facts = net.learn("open")
@@ -349,11 +388,13 @@ def stopped_after(round: int, stopping: threading.Event) -> Any:
     return tell
 
 
-@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals"])
+@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals", "response and columns"])
 def test_what_resumes_sends_the_same_and_is_charged_once(
     net: Network, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, parts = f"whole-{mechanism}", f"parts-{mechanism}"
+    whole, parts = (f"{word}-{mechanism.replace(' ', '-')}" for word in ("whole", "parts"))
+    same = FixedNoise()
+    net.holder.guard.noise = lambda: same
     record = net.invite(whole, rounds=3, privacy=MECHANISMS[mechanism])
     net.learn(whole)
     net.invite(parts, rounds=3, privacy=MECHANISMS[mechanism])
@@ -362,7 +403,9 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     with pytest.raises(LearningInterruptedError):
         net.learn(parts, stopping=stopping, on_event=stopped_after(2, stopping))
     drawn = list(noise.drawn)
-    assert drawn == ([N] if mechanism == "randomised-response" else [N, N, N])
+    # Labels once; residuals in every round; for columns in every round but the first, in five learnings.
+    draws = {"randomised-response": 1, "laplace-residuals": 3, "response and columns": 1 + 5 * 2}
+    assert drawn == [N] * draws[mechanism]
     net.stop("clinic")
     net.start("clinic")
     net.holder.guard.noise = lambda: noise
@@ -370,10 +413,13 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     net.learn(parts, resume=True)
     assert noise.drawn == drawn  # what is on the disk is not drawn again
     assert exact(net.ensemble(record)) == exact(net.ensemble(net.nodes["clinic"].state.find_task(parts)))
-    fits = 5 if mechanism == "randomised-response" else 1  # cross-validated or not
+    fits = 1 if mechanism == "laplace-residuals" else 5  # cross-validated or not
     assert [kind for _, kind, _ in sent] == [*["fit"] * fits, "end"]
-    [one], [other] = charged(net, whole), charged(net, parts)
-    assert (one.event, one.n_rows, one.most) == (other.event, other.n_rows, other.most)
+    for one, other in zip(charged(net, whole), charged(net, parts), strict=True):
+        assert (one.subject, one.event, one.n_rows, one.most) == (
+            *(other.subject, other.event),
+            *(other.n_rows, other.most),
+        )
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -39,10 +39,11 @@ from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, row_keys
+from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.own_model import OwnModel
-from gal.privacy.protection import Protected, protect
+from gal.privacy.protection import Protected, parts_at_most, protect
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.stack import stack_privately
 
@@ -129,19 +130,28 @@ class KeptRelease:
 
     folder: Path
     made: Release
+    parts: int = 0
+    """Of a cross-validation, whose releases are paid for too."""
 
     @property
     def steers(self) -> bool:
         """Weights and rates follow from what was released alone."""
         return self.made.steers
 
+    @property
+    def takes_scaled(self) -> bool:
+        """Whether residuals are scaled before; after, for one with a guarantee."""
+        return self.made.takes_scaled
+
     def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Any:
         """The release of this round (n, K): the one that was drawn before, if there is one."""
-        if track != "assisted" or part is not None:
+        if track != "assisted" or (part is not None and part >= self.parts):
             raise PrivacyError(
-                "a release was asked for that is not paid for: only the rounds of the task itself are"
+                "a release was asked for that is not paid for: only the rounds of the task itself are, and "
+                f"{self.parts} parts of a cross-validation"
             )
-        path, shape = self.folder / f"release-{round}.f8", np.shape(residual)
+        name = f"release-{round}.f8" if part is None else f"release-{round}-{part}.f8"
+        path, shape = self.folder / name, np.shape(residual)
         if path.exists():
             kept = np.fromfile(path, dtype="<f8")
             if kept.size != math.prod(shape):
@@ -316,8 +326,7 @@ class LabelGuard:
         try:
             check_allowed(self.node.configuration, privacy, record.name)
             if isinstance(made, LabelMechanism):
-                noisy = self._noisy(made, disclosure, labels)
-                return protect(made.drawing_from(Recalled(noisy)), labels, options, seed=0)
+                return self._on_labels(made, disclosure, labels, options)
             if made is None:
                 disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
                 return protect(None, labels, options, seed=0)
@@ -329,6 +338,19 @@ class LabelGuard:
         except PrivacyError as error:
             disclosure.refused(error)
             raise
+
+    def _on_labels(
+        self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels, options: Options
+    ) -> Protected:
+        """The noisy copy of the labels and, where columns are protected, residuals with fresh noise."""
+        noisy = made.drawing_from(Recalled(self._noisy(made, disclosure, labels)))
+        if made.columns is None:
+            return protect(noisy, labels, options, seed=0)
+        seen = protect(noisy, labels, options, seed=0, fresh=self._source())
+        parts = parts_at_most(options, len(labels.y))
+        disclosure.charge_columns(made.columns.event(int(options.rounds), parts))
+        assert seen.release is not None
+        return replace(seen, release=KeptRelease(disclosure.folder, seen.release, parts))
 
     def _noisy(self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels) -> Floats:
         """The noisy copy (n,) of the labels: as drawn before for rows that were there,
@@ -418,13 +440,21 @@ class _Disclosure:
             "charged", f"{_event_in_words(event)} for {len(keys)} rows, to {', '.join(self.peers)}{again}"
         )
 
+    def charge_columns(self, event: Event) -> None:
+        """Charge all rows with what the residuals of this version tell of the answers about them."""
+        key = f"{self.record.id}/version {self.version}/{self.releases()}"
+        charge = Charge(key, COLUMNS, self.record.name, self.peers, event)
+        self.node.ledger.charge(charge, self.keys, self.node.configuration.privacy.column_budget)
+        said = f"{_event_in_words(event)} for {len(self.keys)} rows, to {', '.join(self.peers)}"
+        self._note("charged", said, COLUMNS)
+
     def refused(self, error: GALError) -> None:
         """Write down that nothing was sent, and why."""
         why = "budget spent" if isinstance(error, BudgetSpentError) else "refused"
         self._note("not charged", f"{why}: {error}"[:500])
 
-    def _note(self, kind: str, note: str) -> None:
-        subject = subject_of(self.node.configuration)
+    def _note(self, kind: str, note: str, subject: str | None = None) -> None:
+        subject = subject_of(self.node.configuration) if subject is None else subject
         self.node.records.audit.append(
             "own", kind, task=self.record.id, version=self.version, note=f"{subject}: {note}"
         )

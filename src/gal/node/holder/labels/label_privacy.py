@@ -27,6 +27,10 @@ from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import NONE, kind_named, mechanism_named, promised_names
 from gal.privacy.statements import statement
 
+LINEAR = frozenset({"linear", "ridge"})
+"""Local models whose answers, and residuals with them, are straight lines of the columns."""
+ASKED_FOR = "--columns-epsilon 10 --columns-delta 1e-6"
+"""How fresh noise for columns is asked for."""
 SAYABLE_DELTA = 1e-6
 """At this delta costs are told where there is Gaussian noise and nobody has chosen one."""
 
@@ -43,6 +47,8 @@ class LabelPrivacy:
     lower: float | None = None
     upper: float | None = None
     clip: float | None = None
+    columns_epsilon: float | None = None
+    columns_delta: float | None = None
 
     def __post_init__(self) -> None:
         names = (NONE, *promised_names())
@@ -77,7 +83,13 @@ class LabelPrivacy:
         if made is None:
             return "none"
         cost = made.cost
-        return PromisedPrivacy(mechanism=self.mechanism, epsilon=cost.epsilon, delta=cost.delta)
+        return PromisedPrivacy(
+            mechanism=self.mechanism,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+            columns_epsilon=self.columns_epsilon,
+            columns_delta=self.columns_delta,
+        )
 
     @property
     def kind(self) -> str:
@@ -141,6 +153,22 @@ def privacy_of(options: Mapping[str, Any]) -> LabelPrivacy:
     return LabelPrivacy.from_json(options.get("privacy", {}))
 
 
+def protects_columns(privacy: LabelPrivacy) -> bool:
+    """Whether every residual gets fresh noise for columns."""
+    return privacy.columns_epsilon is not None
+
+
+def columns_hint(configuration: NodeConfiguration, privacy: LabelPrivacy) -> str:
+    """What to consider where residuals would give columns away; empty where they do not, or not at once."""
+    if protects_columns(privacy) or configuration.model.use not in LINEAR:
+        return ""
+    return (
+        f"Your local model is {configuration.model.use}: residuals give columns behind linear models to the "
+        "other organizations, with noise on labels too. Fresh noise on every residual keeps them, and costs "
+        f"linear models little: {ASKED_FOR} with a mechanism for labels."
+    )
+
+
 def label_budget(configuration: NodeConfiguration) -> Budget | None:
     """The most that may be known of a label here."""
     return configuration.privacy.label_budget
@@ -175,6 +203,14 @@ def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task:
             f"{budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task with gal "
             "invite --privacy, or "
             "take the budget out of node.toml"
+        )
+    columns = configuration.privacy.column_budget
+    if columns is not None and not protects_columns(privacy):
+        raise PrivacyError(
+            f"the task {task!r} has no noise for columns, so its residuals would tell what was answered "
+            f"about every row, and node.toml allows epsilon {columns.epsilon:g} for that "
+            f"(privacy.column_epsilon). Nothing was sent: open a task with gal invite {ASKED_FOR}, or take "
+            f"the budget out of node.toml"
         )
 
 
@@ -265,10 +301,12 @@ __all__ = [
     "check_affordable",
     "check_allowed",
     "check_installed",
+    "columns_hint",
     "in_words",
     "label_budget",
     "privacy_facts",
     "privacy_of",
+    "protects_columns",
     "standing",
     "subject_of",
 ]

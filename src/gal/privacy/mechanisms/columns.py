@@ -1,0 +1,137 @@
+"""Fresh noise on every residual of a task whose labels are noisy already: for columns, not for labels.
+
+A residual follows from the noisy label, which is the same in all rounds, and from the output, in which is
+what everybody has answered about the row. Without fresh noise the label cancels between two rounds, and the
+answers are left. Here the output behind each residual is bounded, and noise hides which of any two outputs
+it was, in all rounds together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.losses import Loss, SquaredError
+from gal.core.requests import Track
+from gal.engine.labels import Labels
+from gal.errors import InvalidOptionError
+from gal.privacy.accounting import Cost, Event, check_delta, check_epsilon, gaussian_multiplier
+from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
+from gal.privacy.noise import NoiseSource
+
+Floats = NDArray[np.float64]
+Bounds = tuple[float, float]
+
+SUBJECT = "columns through residuals"
+"""What the ledger calls the account."""
+
+
+@dataclass(frozen=True)
+class NoisyOutputs:
+    """A release: residuals of bounded outputs plus Gaussian noise; each request gets noise of its own."""
+
+    y: Floats
+    """The noisy labels (n, K), which the residuals are of."""
+    bounds: Bounds | None
+    """Public ones of numbers, at which outputs are cut; None for classes, whose residuals are bounded."""
+    scale: float
+    rounds: int
+    parts: int
+    source: NoiseSource
+    asked: set[tuple[int, int | None]] = field(default_factory=set)
+    steers = False
+    takes_scaled = False
+
+    def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Floats:
+        """Noised, same shape (n, K); at most once for each request that was paid for.
+
+        The first residual is of an output that nobody has answered anything for: it stays as it is.
+        """
+        paid = track == "assisted" and round <= self.rounds and (part is None or part < self.parts)
+        if not paid or (round, part) in self.asked:
+            raise InvalidOptionError(
+                f"round {round} would be released once more than was paid for: {self.rounds} rounds of the "
+                f"task and {self.parts} parts of its cross-validation are, once each"
+            )
+        self.asked.add((round, part))
+        given = np.asarray(residual, dtype=np.float64)
+        if round == 1:
+            return given
+        if self.bounds is not None:
+            given = self.y - np.clip(self.y - given, *self.bounds)
+        return self.source.gaussian(given, self.scale)
+
+
+@dataclass(frozen=True)
+class ColumnNoise:
+    """Gaussian noise on every residual but the first; all that is sent of a row costs (epsilon, delta).
+
+    Neighbouring: what everybody answered about one row, in all rounds, is replaced by any other answers.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+    @property
+    def cost(self) -> Cost:
+        """Of all residuals about one row together."""
+        return Cost(self.epsilon, self.delta)
+
+    def event(self, rounds: int, parts: int) -> Event:
+        """The same for the ledger."""
+        releases = releases_of_a_row(rounds, parts)
+        return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, releases), count=releases)
+
+    def release(
+        self, noisy: Labels, bounds: Bounds | None, rounds: int, parts: int, source: NoiseSource
+    ) -> NoisyOutputs:
+        """What is sent instead of the residuals of these noisy labels."""
+        scale = self.event(rounds, parts).parameter * residual_distance(noisy.loss, bounds)
+        return NoisyOutputs(noisy.y, bounds, scale, rounds, parts, source)
+
+    def describe(self) -> str:
+        """The guarantee in plain words."""
+        return (
+            f"For columns, Gaussian noise on every residual but the first with {self.cost}: of what "
+            "everybody answered about a row, all residuals about that row together tell no more than this."
+        )
+
+
+def releases_of_a_row(rounds: int, parts: int) -> int:
+    """How many residuals with noise there are of one row: it is left out of one part's learning.
+
+    >>> releases_of_a_row(10, 0), releases_of_a_row(10, 4)
+    (9, 36)
+    """
+    return max(1, (rounds - 1) * max(1, parts))
+
+
+def residual_distance(loss: Loss, bounds: Bounds | None) -> float:
+    """How far the residuals of two outputs lie apart at most, in Euclidean length, the label being the same.
+
+    Squared error: as far as bounded outputs do. Log loss that knows of the noise: the residual is
+    ``trust (one-hot - probability)``, whose entry of the label is ``signal p (1 - p) / (accident + signal
+    p)`` for the probability p of the label, and whose others add up to minus that.
+
+    >>> residual_distance(SquaredError(), (0.0, 50.0))
+    50.0
+    """
+    if type(loss) is SquaredError and bounds is not None:
+        return math.sqrt(loss.n_outputs) * (bounds[1] - bounds[0])
+    if type(loss) is not CorrectedLogLoss:
+        raise InvalidOptionError(
+            f"noise for columns is known for noisy labels with squared error or log loss, not for {loss.name}"
+        )
+    # Where the entry is largest: signal p^2 + 2 accident p - accident = 0.
+    p = (math.sqrt(loss.accident**2 + loss.signal * loss.accident) - loss.accident) / loss.signal
+    largest = loss.signal * p * (1 - p) / (loss.accident + loss.signal * p) if p > 0 else 1.0
+    each = (1 - loss.doubt) * largest + loss.doubt
+    return each if loss.n_outputs == 1 else math.sqrt(2) * each
