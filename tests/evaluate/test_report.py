@@ -32,6 +32,8 @@ from report_pages import ReadPage, check_accessible, check_harmless
 from small_tables import PARTS as HEALTH
 from small_tables import health, ill
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 BAD = "<script>alert('&\"x')</script>"
 PARTS = {f"bank {BAD}": ["a"], "telecom": ["b"], "shop": ["c", BAD]}
 LABELS = {"r2": None, "auc": ["no", f"yes {BAD}"], "accuracy": ["low", "middle", f"high {BAD}"]}
@@ -231,6 +233,7 @@ def test_a_version_that_nothing_validates_says_so() -> None:
     assert worse.verdict == "hurts"
 
 
+@pytest.mark.usefixtures("coarse_pictures")
 def test_pictures_are_files_and_axes(found: Simulation, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
     from matplotlib.figure import Figure
