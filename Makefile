@@ -10,8 +10,10 @@ BIN := $(VENV)/bin
 EXTRAS ?= node
 # Modules are compiled after the installation, on all cores: a process that is shut in cannot keep what it compiles.
 # (A few files in packages are no Python of this version, and stay as they are.)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|sympy|networkx|pip|setuptools|mlflow|mypyc|_inductor)/' $(VENV)/lib src || true
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(INSTALL) -c constraints.txt
+UNUSED := tests?|torch/testing|sympy|networkx|pip|setuptools|mlflow|databricks|mypy|mypyc|_inductor|torch/_dynamo|fontTools|pygments/lexers|playwright
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/($(UNUSED))/' $(VENV)/lib src || true
 empty :=
 comma := ,
 GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
@@ -44,7 +46,7 @@ test-browser: $(STAMP)
 STORE := $(VENV)/object-store
 test-database: $(STAMP)
 	$(PIP) "adbc-driver-sqlite>=1.5"
-	test -d $(STORE)/moto || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(STORE) "moto>=5" flask flask-cors
+	test -d $(STORE)/moto || $(INSTALL) --target $(STORE) "moto>=5" flask flask-cors
 	GAL_DATABASE=1 GAL_OBJECT_STORE=$(STORE) $(PYTEST) tests/database -m "database" $(NO_SKIPS)
 
 # Fits on a Dask cluster of processes on this machine; some are killed.

@@ -1,6 +1,6 @@
 """How much the label holder's own work costs: a report, printed; nothing here passes or fails.
 
-    python benchmarks/engine.py [--rows 10000000] [--fit-seconds 1] [--json]
+    python benchmarks/engine.py [--rows 10000000] [--fit-seconds 1] [--times 5] [--json]
 
 - squared error: one round of the label holder (residual, weights, rate, update, records) against one
   numpy Gram product of the same fitted values, in the same run;
@@ -150,18 +150,18 @@ def speed_up(fit_seconds: float, rounds: int = 2) -> float:
     return seconds[1] / seconds[2]
 
 
-def report(rows: int, fit_seconds: float, organizations: int = 8) -> dict[str, Any]:
-    """All figures."""
+def report(rows: int, fit_seconds: float, times: int = 5, organizations: int = 8) -> dict[str, Any]:
+    """All figures, of times the least of several."""
     y, fitted = made_up(rows, organizations, SquaredError())
     size = sum(values.nbytes for values in fitted.values())
-    gram = min(gram_seconds(fitted, np.float32) for _ in range(5))
-    exact_gram = min(gram_seconds(fitted, np.float64) for _ in range(3))
-    squared = min(one_round(SquaredError(), y, fitted, rounds=2) for _ in range(5))
+    gram = min(gram_seconds(fitted, np.float32) for _ in range(times))
+    exact_gram = min(gram_seconds(fitted, np.float64) for _ in range(times))
+    squared = min(one_round(SquaredError(), y, fitted, rounds=2) for _ in range(times))
     memory = peak_memory(lambda: one_round(SquaredError(), y, fitted, rounds=2))
     labels, fitted = made_up(rows, organizations, BinaryLogLoss())
-    log_loss = min(one_round(BinaryLogLoss(), labels, fitted, rounds=1) for _ in range(2))
+    log_loss = min(one_round(BinaryLogLoss(), labels, fitted, rounds=1) for _ in range(times))
     log_memory = peak_memory(lambda: one_round(BinaryLogLoss(), labels, fitted, rounds=1))
-    cpu = min(breast_cancer_cpu() for _ in range(3))
+    cpu = min(breast_cancer_cpu() for _ in range(times))
     return {
         "rows": rows,
         "organizations": organizations,
@@ -185,9 +185,10 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--fit-seconds", type=float, default=1.0, help="of a local fit, one job beside two")
+    parser.add_argument("--times", type=int, default=5, help="how often each is timed; the least counts")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    figures = report(arguments.rows, arguments.fit_seconds)
+    figures = report(arguments.rows, arguments.fit_seconds, arguments.times)
     if arguments.json:
         print(json.dumps(figures, indent=2))
         return

@@ -63,13 +63,33 @@ def processes_are_forked() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def few_trees() -> Iterator[None]:
     """Forests of ten trees in the models on all columns, where not how good these are is looked at."""
     pooled = import_module("gal.evaluate.baselines.pooled")  # not the function of that name
 
-    for name in ("RandomForestClassifier", "RandomForestRegressor"):
-        monkeypatch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RandomForestClassifier", "RandomForestRegressor"):
+            patch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
+        yield
+
+
+@pytest.fixture(scope="module")
+def small_forests() -> Iterator[None]:
+    """Few trees in closing models and behind crossed residuals, where not how much they hear is looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gal.engine.stacking.TREES", 10)
+        patch.setitem(import_module("gal.engine.crossed").TREES, "n_estimators", 12)
+        yield
+
+
+@pytest.fixture(scope="module")
+def coarse_pictures() -> Iterator[None]:
+    """Pictures of few pixels, where nobody looks at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("gal.evaluate.drawing", "gal.evaluate.leak_figure", "gal_bench.pictures.figures"):
+            patch.setattr(f"{module}.DPI", 30)
+        yield
 
 
 @pytest.fixture
@@ -106,8 +126,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is looked for again, among what tests make only."""
+    """From here on garbage is looked for again, among what tests make only, and not every moment."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

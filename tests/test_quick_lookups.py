@@ -1,4 +1,4 @@
-"""What tests remember of scikit-learn and narwhals is what these would answer."""
+"""What tests remember of scikit-learn, narwhals and DuckDB is what these would answer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import Ridge
-from sklearn.utils.validation import _get_feature_names
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.utils import validation
 
 from gal import GALClassifier
+from gal.models.adapters import supports_sample_weight
 
 
 class Own(BaseEstimator):  # type: ignore[misc]
@@ -46,11 +48,40 @@ def test_what_is_refused_is_refused_again() -> None:
 
 def test_frames_have_names_and_arrays_have_none() -> None:
     frame = pd.DataFrame({"a": [1.0], "b": [2.0]})
-    assert _get_feature_names(frame).tolist() == ["a", "b"]
-    assert _get_feature_names(frame.to_numpy()) is None
-    assert _get_feature_names([[1.0]]) is None
+    assert validation._get_feature_names(frame).tolist() == ["a", "b"]
+    assert validation._get_feature_names(frame.to_numpy()) is None
+    assert validation._get_feature_names([[1.0]]) is None
 
 
 def test_tables_of_others_are_still_known() -> None:
     polars = pytest.importorskip("polars", reason="the extra polars is not installed")
-    assert _get_feature_names(polars.DataFrame({"a": [1.0], "b": [2.0]})).tolist() == ["a", "b"]
+    assert validation._get_feature_names(polars.DataFrame({"a": [1.0], "b": [2.0]})).tolist() == ["a", "b"]
+
+
+def test_names_that_are_no_strings_are_no_names() -> None:
+    assert validation._get_feature_names(pd.DataFrame({0: [1.0], 1: [2.0]})) is None
+    assert validation._get_feature_names(pd.DataFrame()) is None
+    with pytest.raises(TypeError, match="all input features have string names"):
+        validation._get_feature_names(pd.DataFrame({"a": [1.0], 1: [2.0]}))
+
+
+def test_weights_are_taken_by_who_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Own()
+    for _ in range(2):
+        assert supports_sample_weight(Ridge())
+        assert not supports_sample_weight(KNeighborsRegressor())
+        assert not supports_sample_weight(one)
+    monkeypatch.setattr(Own, "fit", lambda self, X, y, sample_weight=None: self, raising=False)
+    assert supports_sample_weight(one)
+    monkeypatch.setattr(one, "fit", lambda X, y: one, raising=False)
+    assert not supports_sample_weight(one)
+
+
+def test_databases_in_memory_have_settings_of_their_own() -> None:
+    duckdb = pytest.importorskip("duckdb", reason="the extra node is not installed")
+    assert duckdb.connect.remembers
+    with duckdb.connect(":memory:") as first, duckdb.connect(":memory:") as second:
+        first.execute("SET file_search_path = '/nowhere'")
+        asked = "SELECT current_setting('file_search_path')"
+        assert first.sql(asked).fetchall() == [("/nowhere",)]
+        assert second.sql(asked).fetchall() == [("",)]

@@ -15,6 +15,8 @@ from gal import GALRegressor, Organization, Progress
 from gal.errors import InvalidInputError, InvalidOptionError, StoredModelError
 from gal.evaluate import simulate
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 PARTS = {"p": ["a", "b"], "q": ["c", "d"]}
 
 

@@ -28,7 +28,7 @@ SMALLEST = {
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
     "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
-    "engine": "--rows 1000 --fit-seconds 0.01",
+    "engine": "--rows 1000 --fit-seconds 0.01 --times 1",
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
     "growth": 'point --point {"rows":500,"rounds":2}',
     "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",

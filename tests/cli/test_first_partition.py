@@ -15,6 +15,8 @@ from gal.cli.app import app
 from gal.cli.evaluating.organizations import read_organizations
 from gal.errors import InvalidInputError
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def simulate(*words: str) -> Any:
     return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(app, ["simulate", *words])

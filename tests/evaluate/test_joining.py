@@ -14,6 +14,8 @@ from gal.evaluate import Simulation, simulate
 from gal.evaluate.joining import ROW_SCORES, point_of, row_scores
 from gal.evaluate.metrics import METRICS, Metric
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 PARTS = {"bank": ["a"], "telecom": ["b"], "shop": ["c"], "chancer": ["d", "text"]}
 
 

@@ -33,6 +33,8 @@ from report_pages import ReadPage, check_accessible, check_harmless
 from small_tables import PARTS as HEALTH
 from small_tables import health, ill
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 BAD = "<script>alert('&\"x')</script>"
 PARTS = {f"bank {BAD}": ["a"], "telecom": ["b"], "shop": ["c", BAD]}
 LABELS = {"r2": None, "auc": ["no", f"yes {BAD}"], "accuracy": ["low", "middle", f"high {BAD}"]}
@@ -262,6 +264,7 @@ def test_a_private_version_says_what_predicts_on_the_true_labels() -> None:
     assert "2 of 2 rounds are used." in page.words, "all of them, and not the best validated ones"
 
 
+@pytest.mark.usefixtures("coarse_pictures")
 def test_pictures_are_files_and_axes(found: Simulation, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
     from matplotlib.figure import Figure

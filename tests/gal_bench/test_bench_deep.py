@@ -477,6 +477,7 @@ def test_the_layout_of_patches() -> None:
         module.patch_layout(6)
 
 
+@pytest.mark.usefixtures("coarse_pictures")
 def test_pictures_of_deep_tables_are_written(tmp_path: Path) -> None:
     figures_module()
     written, _ = write_results(

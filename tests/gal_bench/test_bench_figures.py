@@ -414,6 +414,7 @@ def test_improvements_are_changes_of_the_error(improved: Run) -> None:
 # All of them
 
 
+@pytest.mark.usefixtures("coarse_pictures")
 def test_save_figures_writes_what_the_runs_allow(
     tmp_path: Path, uci: Run, rates: Run, noisy: Run, improved: Run
 ) -> None:
@@ -432,6 +433,7 @@ def test_save_figures_writes_what_the_runs_allow(
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
 
 
+@pytest.mark.usefixtures("coarse_pictures")
 def test_save_figures_leaves_out_what_is_not_there(tmp_path: Path, noisy: Run) -> None:
     few = {name: one for name, one in noisy.outcomes.items() if "'Wine'" not in name or "'paper'" not in name}
     only_gal = made_up(table("uci", [row("gal")], organizations=[2]), learned)
@@ -445,6 +447,7 @@ def test_save_figures_leaves_out_what_is_not_there(tmp_path: Path, noisy: Run) -
     assert figures.save_figures({}, tmp_path / "none") == []
 
 
+@pytest.mark.usefixtures("coarse_pictures")
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path, improved: Run) -> None:
     (first,), (second,) = (
         figures.save_figures({"improvements": improved}, tmp_path / name) for name in ("a", "b")

@@ -1,12 +1,15 @@
 """What scikit-learn and narwhals look up again at every call, remembered: the answers are the same.
 
 A fit of a small table spends a fourth of its time on reading signatures of classes, and on
-finding out that an array is no data frame; tests make hundreds of thousands of them.
+finding out that an array is no data frame; tests make hundreds of thousands of them. To read a small file,
+DuckDB spends most of its time on making a database in memory: one is kept.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import types
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,6 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
+
+from gal.extras import is_installed
 
 PLAIN = (np.ndarray, pd.DataFrame, pd.Series)
 """Exactly these types: none of them has an attribute for narwhals, whatever object it is."""
@@ -23,6 +28,9 @@ def remember_lookups() -> None:
     """From now on, in this process; once is enough, and more does no harm."""
     if not hasattr(BaseEstimator._get_param_names, "remembers"):
         BaseEstimator._get_param_names = classmethod(_names_remembered(BaseEstimator._get_param_names))
+    remember_what_fits_take()
+    if is_installed("duckdb"):
+        remember_database()
     try:  # scikit-learn has it since 1.9
         utils = importlib.import_module("narwhals._utils")
         asked = importlib.import_module("narwhals.stable.v2.dependencies")
@@ -32,6 +40,7 @@ def remember_lookups() -> None:
         (utils, "_hasattr_static", _plain_has_none),
         (asked, "is_into_dataframe", _array_is_none),
         (asked, "is_into_series", _array_is_none),
+        (importlib.import_module("sklearn.utils.validation"), "_get_feature_names", _names_of_plain),
     ):
         original = getattr(module, name, None)
         if original is not None and not hasattr(original, "remembers"):
@@ -65,3 +74,58 @@ def _array_is_none(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
     answer.remembers = True  # type: ignore[attr-defined]
     return answer
+
+
+def _names_of_plain(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Names of a frame of pandas, all of them strings and none twice, are its columns."""
+
+    def answer(thing: Any) -> Any:
+        if type(thing) is not pd.DataFrame or not len(thing.columns) or not thing.columns.is_unique:
+            return original(thing)
+        names = np.asarray(thing.columns, dtype=object)
+        return names if set(map(type, names)) == {str} else original(thing)
+
+    answer.remembers = True  # type: ignore[attr-defined]
+    return answer
+
+
+def remember_what_fits_take() -> None:
+    """Whether the ``fit`` of a class takes a parameter, as our models ask it."""
+    adapters: Any = importlib.import_module("gal.models.adapters")
+    original = adapters.has_fit_parameter
+    if hasattr(original, "remembers"):
+        return
+
+    known: dict[object, bool] = {}
+
+    def answer(model: Any, name: str) -> bool:
+        fit = vars(type(model)).get("fit")  # of the class itself, and a plain function: no more is known here
+        if not isinstance(fit, types.FunctionType) or "fit" in getattr(model, "__dict__", {}):
+            return bool(original(model, name))
+        if (fit, name) not in known:
+            known[fit, name] = bool(original(model, name))
+        return known[fit, name]
+
+    answer.remembers = True  # type: ignore[attr-defined]
+    adapters.has_fit_parameter = answer
+
+
+def remember_database() -> None:
+    """Databases in memory are connections to one of this process, with settings of their own."""
+    import duckdb
+
+    if not hasattr(duckdb.connect, "remembers"):
+        duckdb.connect = _connected_to_one(duckdb.connect)
+
+
+def _connected_to_one(original: Callable[..., Any]) -> Callable[..., Any]:
+    @cache
+    def one(process: int) -> Any:
+        return original(":memory:")
+
+    def connect(database: Any = ":memory:", *args: Any, **how: Any) -> Any:
+        alike = database == ":memory:" and not args and set(how) <= {"read_only"} and not how.get("read_only")
+        return one(os.getpid()).cursor() if alike else original(database, *args, **how)
+
+    connect.remembers = True  # type: ignore[attr-defined]
+    return connect

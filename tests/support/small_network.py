@@ -12,11 +12,9 @@ import threading
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -250,25 +248,10 @@ def exact(ensemble: Ensemble) -> str:
     return json.dumps(plain(ensemble), sort_keys=True)
 
 
-open_database = duckdb.connect
-
-
-@cache
-def database_in_memory() -> Any:
-    """One for all nodes in this process: making one takes 20 ms, and they read their rows all the time."""
-    return open_database(":memory:")
-
-
-def connect_here(database: str, **how: Any) -> Any:
-    """What ``duckdb.connect`` does; to a database in memory another connection, with settings of its own."""
-    return database_in_memory().cursor() if database == ":memory:" else open_database(database, **how)
-
-
 @contextmanager
 def running(network: Network, *, own_processes: bool = False) -> Iterator[Network]:
     """All nodes of a network, until the end of the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duckdb, "connect", connect_here)
         if not own_processes:
             patch.setattr(gal.node.runtime.node, "Worker", WorkerHere)
         try:

@@ -21,6 +21,8 @@ from gal.engine.organization import Organization
 from gal.privacy import RandomisedResponse
 from gal.privacy.noise import SeededNoise
 
+pytestmark = pytest.mark.usefixtures("small_forests")
+
 Floats = NDArray[np.float64]
 PARTS = {"bank": [0], "shop": [1], "lab": [2], "chancer": [3, 4]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -58,11 +59,6 @@ class Greedy(LinearRegression):
 '''
 
 
-@pytest.fixture(autouse=True, scope="module")
-def processes_are_forked() -> None:
-    """Not here: they are started as nodes start them."""
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
@@ -80,11 +76,18 @@ def worker(home: Path) -> Iterator[Worker]:
     made.close()
 
 
-def test_it_answers_from_a_process_of_its_own(worker: Worker) -> None:
-    assert worker("describe")[0]["moving"] is False
-    result, _ = worker("rows")
-    assert (result["n_rows"], result["features"]) == (3, ["a", "b"])
-    assert worker.pid not in {None, os.getpid()}
+def test_it_answers_from_a_process_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is started as nodes start it; those of other tests are forked."""
+    monkeypatch.setattr("gal.node.work.worker.subprocess", subprocess)
+    worker = Worker(read_configuration(home))
+    try:
+        assert worker("describe")[0]["moving"] is False
+        result, _ = worker("rows")
+        assert (result["n_rows"], result["features"]) == (3, ["a", "b"])
+        assert worker.pid not in {None, os.getpid()}
+        assert Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
+    finally:
+        worker.close()
 
 
 def test_failures_come_back_in_two_voices(worker: Worker, home: Path) -> None:

@@ -126,7 +126,8 @@ def find_device(device: str) -> torch.device:
 def seeded(device: torch.device, seed: int) -> Iterator[None]:
     """Chance from this seed inside; outside everything goes on as if nothing had been drawn."""
     gpus = [device] if device.type == "cuda" else []
-    with EXCLUSIVE, torch.random.fork_rng(devices=gpus), device:
+    here = device == torch.get_default_device()  # naming it again slows every call of torch
+    with EXCLUSIVE, torch.random.fork_rng(devices=gpus), nullcontext() if here else device:
         torch.random.default_generator.manual_seed(seed)
         if gpus:
             torch.cuda.manual_seed(seed)

@@ -26,6 +26,8 @@ from gal.node.web.token import ensure_token
 from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
+pytestmark = pytest.mark.usefixtures("small_forests")
+
 N, ROUNDS = 2100, 3
 
 

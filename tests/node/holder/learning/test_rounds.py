@@ -23,6 +23,8 @@ from gal.node.store.state import TaskRecord
 from patience import patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
+pytestmark = pytest.mark.usefixtures("small_forests")
+
 MODELS = {"clinic": 'use = "linear"', "lab": 'use = "tabular"', "ward": 'use = "ridge"'}
 SECRET = 'secret_file = "alignment.secret"\n'
 
