@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gal.errors import InvalidMessageError
 
 PRIME = 2**256 + 297
-"""The field of the shares: the first prime above every secret of 32 bytes, so that shares are hardly longer."""
+"""The field of the shares: the first prime above every secret of 32 bytes; shares are hardly longer."""
 SHARE_BYTES, SECRET_BYTES = 33, 32
 
 

@@ -20,7 +20,7 @@ from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
 from gal.node.holder.labels.label_privacy import privacy_of
 from gal.node.holder.learning.acceptance import Acceptance
-from gal.node.holder.learning.gathering import Event, Gathering, Patience
+from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.versions import HOLDER, Versions
 from gal.node.holder.predicting import Predictor
@@ -80,7 +80,7 @@ class LabelHolder:
             self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
             gathering = Gathering(
-                self.node, record, 0, patience or Patience(), tell, stopping, watcher=activity
+                self.node, record, 0, patience_for(record.terms, patience), tell, stopping, watcher=activity
             )
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)

@@ -41,6 +41,7 @@ from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
+from gal.node.holder.sums.summed_predictions import SummedPredictions
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearningOutcome
@@ -48,6 +49,7 @@ from gal.node.work.confinement import within_reach
 from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
 Shape = tuple[int, int, int]
@@ -111,6 +113,7 @@ class Predictor:
     def __init__(self, node: HolderNode) -> None:
         self._node, self._state, self._assistants = node, node.state, node.assistants
         self._session, self._numbers = uuid4().hex, count(1)
+        self._sums = SummedPredictions(node)
         self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
         self._recent: dict[tuple[str, int], dict[str, Recent]] = {}
         """By task and version, then organization: how many of its last answers were outside."""
@@ -142,6 +145,13 @@ class Predictor:
                 f"learn {record.name}"
             )
         ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
+        if SUM in ensemble.asked():
+            ask_own = partial(self._ask_own, record, chosen, ids, own_rows)
+            found = self._sums.ask(record, chosen, ensemble, ids, ask_own, seconds, join)
+            output = final_output(found.ensemble, found.answers)
+            prediction, classes = _prediction(output, learned.outcome)
+            rest = (found.answers.degraded, found.answers.missing, found.unknown, chosen)
+            return NodePrediction(output, prediction, classes, *rest, changed=found.changed)
         steps = predict(ensemble, len(ids))
         unknown, changed = dict[str, NDArray[np.bool_]](), list[str]()
         screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))

@@ -24,6 +24,7 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.labels.label_guard import Recalled
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
+from gal.node.holder.labels.summed_tasks import kept_secrecy, summed_task
 from gal.node.source.data import labels_of, source_ids
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
@@ -82,6 +83,8 @@ def new_task(
     purpose: str = "",
     alignment: str = "plain",
     privacy: LabelPrivacy = NO_PRIVACY,
+    secrecy: str = "none",
+    drop_outs: int = 0,
     made: str = "",
     **options: Any,
 ) -> tuple[TaskRecord, TaskTerms]:
@@ -94,7 +97,8 @@ def new_task(
         raise TaskError(_NOT_LISTENING.format(configuration.name))
     everybody = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
-    kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden}
+    summed = kept_secrecy(secrecy, drop_outs, everybody, alignment, privacy)
+    kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden, **summed}
     check_options(options)
     check_allowed(configuration, privacy, name)
     try:
@@ -126,6 +130,8 @@ def new_task(
         signs=0 if task.crossing is None else task.crossing.signs,
         alignment=alignment,  # type: ignore[arg-type]
         privacy=privacy.promised,
+        secrecy=secrecy,  # type: ignore[arg-type]
+        drop_outs=drop_outs,
         made=made,
     )
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
@@ -192,11 +198,15 @@ def learning_task(
     organizations: Sequence[str],
     moving: Sequence[str] = (),
 ) -> Task:
-    """The engine's task, on what may be seen of the labels."""
+    """The engine's task, on what may be seen of the labels; to one from sums the others are one together."""
+    options = seen.options
+    if "secrecy" in kept:
+        organizations, options = summed_task(configuration.name, kept["secrecy"], options, moving)
+        moving = [name for name in moving if name == configuration.name]
     return make_task(
         seen.labels,
         organizations,
-        seen.options,
+        options,
         label_holder=configuration.name,
         label_holder_loss=configuration.model.local_loss,
         moving=moving,

@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.node.agreement.invitations import TaskTerms
 from gal.node.holder.holder_node import HolderNode
 from gal.node.journal.activity import Activity
 from gal.node.store.state import TaskRecord
@@ -33,6 +34,14 @@ class Patience:
     def enough(self, organizations: int) -> int:
         """The quorum among so many."""
         return self.quorum or math.floor(organizations / 2) + 1
+
+
+def patience_for(terms: TaskTerms, asked: Patience | None) -> Patience:
+    """As asked; with sums the quorum is everybody but those who may drop out."""
+    patience = asked or Patience()
+    if terms.secrecy == "none":
+        return patience
+    return replace(patience, quorum=len(terms.organizations) + 1 - terms.drop_outs)
 
 
 @dataclass

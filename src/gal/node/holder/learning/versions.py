@@ -30,6 +30,7 @@ from gal.node.store.state import Role, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
 from gal.protocol import Message, prepare
+from gal.secrecy.terms import SUM
 
 HOLDER: Role = "label holder"
 
@@ -222,6 +223,7 @@ class Versions:
         """
         version, assistants = learning.version, self._node.assistants
         asked = set(ensemble.asked()) | ({version.own_name} if own_rounds else set())
+        asked |= set(ensemble.summed) if SUM in asked else set()
         messages = {
             name: prepare(
                 Message(
