@@ -22,6 +22,7 @@ from gal.node.holder.labels.label_privacy import privacy_of
 from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
 from gal.node.holder.learning.learning import Learning
+from gal.node.holder.learning.summed_rounds import RowsDifferError
 from gal.node.holder.learning.versions import HOLDER, Versions
 from gal.node.holder.predicting import Predictor
 from gal.node.holder.prediction_files import (
@@ -89,7 +90,12 @@ class LabelHolder:
                 version = replace(version, task=replace(version.task, closing=None))
             started = time.perf_counter()
             learning = Learning(version, transcript_of(version.task) if measure_leak else None)
-            ensemble = learning.run()
+            try:
+                ensemble = learning.run()
+            except RowsDifferError as error:
+                version = versions.narrowed(version, error.common)
+                learning = Learning(version, transcript_of(version.task) if measure_leak else None)
+                ensemble = learning.run()
             facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
             return facts | versions.measure_leak(learning)
 

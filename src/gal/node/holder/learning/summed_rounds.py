@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
@@ -32,6 +33,14 @@ AGAIN, TRIES = 0.5, 20
 """Seconds before a sum is begun anew, because somebody has lost its keys; and how often that is done."""
 DROPPED = "left: dropped out of a sum"
 """What is on record of an organization that did: it is in no other sum."""
+
+
+class RowsDifferError(AlignmentError):
+    """Not everybody knows the same rows; ``common`` are those that all know, of all rows of the version."""
+
+    def __init__(self, message: str, common: NDArray[np.bool_]) -> None:
+        super().__init__(message)
+        self.common = common
 
 
 class SummedRounds:
@@ -77,17 +86,14 @@ class SummedRounds:
 
     def _check_rows(self, shared: Mapping[str, SharedRows]) -> None:
         """Everybody must know the same rows: of one that a single organization knows, a sum is its answer."""
-        version = self._version
-        lacking = {
-            name: one.n_unknown for name, one in shared.items() if name != version.own_name and one.n_unknown
-        }
+        others = {name: one for name, one in shared.items() if name != self._version.own_name}
+        lacking = {name: one.n_unknown for name, one in sorted(others.items()) if one.n_unknown}
         if lacking:
-            said = ", ".join(f"{name} does not know {count}" for name, count in sorted(lacking.items()))
-            raise AlignmentError(
-                f"with secrecy = sums everybody must know all rows that are learned from, because of a row "
-                f"that one organization alone knows the sum would be its answer. Of your "
-                f"{len(version.rows.ids)} rows {said}. Take these rows out of your source, then gal learn "
-                f"{version.record.name} --anew"
+            said = ", ".join(f"{name} does not know {count}" for name, count in lacking.items())
+            raise RowsDifferError(
+                "with secrecy = sums everybody must know all rows that are learned from, and of your "
+                f"{len(self._version.rows.ids)} rows {said}",
+                np.logical_and.reduce([one.known for one in others.values()]),
             )
 
     # Asking

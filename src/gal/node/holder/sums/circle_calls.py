@@ -119,7 +119,7 @@ class CircleCalls:
             return self._opened(collectors, until)
         except (RefusedError, InvalidMessageError) as error:
             self._ready.clear()
-            raise SumFailedError(str(error), again=isinstance(error, InvalidMessageError)) from error
+            raise SumFailedError(str(error)) from error
         except SumFailedError:
             self._ready.clear()
             raise
