@@ -223,6 +223,35 @@ def test_who_drops_out_where_that_was_agreed_stays_out(tmp_path: Path) -> None:
             network.learn("risk", patience=replace(QUICKLY, join=0.3))
 
 
+@pytest.mark.parametrize("garbage", ["shares", "openings"])
+def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
+    network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str
+) -> None:
+    share, help_to_open = CircleMember.share, CircleMember.open
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+
+    def wrong_shares(member: CircleMember, number: int, offers: Any) -> Any:
+        made = share(member, number, offers)
+        if member.name != "lab":
+            return made
+        return replace(made, boxes={name: bytes(len(box)) for name, box in made.boxes.items()})
+
+    def wrong_opening(member: CircleMember, number: int, survivors: Any) -> Any:
+        made = help_to_open(member, number, survivors)
+        if member.name != "lab":
+            return made
+        return replace(made, seeds={name: bytes(len(one)) for name, one in made.seeds.items()})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CircleMember, "share", wrong_shares if garbage == "shares" else share)
+        patched.setattr(CircleMember, "open", help_to_open if garbage == "shares" else wrong_opening)
+        what = "shares of 'lab' cannot be opened" if garbage == "shares" else "do not fit what it promised"
+        with pytest.raises(TaskError, match=f"the sum of the others' answers cannot be opened.*{what}"):
+            network.learn("risk")
+    network.learn("risk", resume=True)
+    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+
+
 def test_sums_of_the_same_terms_are_agreed_before_anybody_joins(network: Network) -> None:
     record = network.invite("risk", secrecy="sums", join=(), **OPTIONS)
     told = " ".join(record.terms.sentences())

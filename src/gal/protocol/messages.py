@@ -189,7 +189,7 @@ class Keys(Fields):
     numbers: SumNumbers
 
 
-class Share(Fields):
+class ShareAsked(Fields):
     """Divide the secrets of these sums among the members whose keys come with this."""
 
     circle: CircleDigest
@@ -231,7 +231,7 @@ class TotalAsked(Fields):
     rates: Annotated[list[Finite], Field(min_length=1, max_length=100_000)]
 
 
-class Found(Fields):
+class FoundReply(Fields):
     """Which of the rows to predict are known; their values stay here until a sum asks for them."""
 
     answers: Digest
@@ -288,7 +288,7 @@ KINDS: Mapping[str, Kind] = {
     "done": Kind(Done),
     "keys": Kind(Keys),
     "offers": Kind(Done, {"keys": ArrayRule(("uint8",), 2), "signatures": ArrayRule(("uint8",), 2)}),
-    "share": Kind(Share, {"keys": ArrayRule(("uint8",), 3), "signatures": ArrayRule(("uint8",), 3)}),
+    "share": Kind(ShareAsked, {"keys": ArrayRule(("uint8",), 3), "signatures": ArrayRule(("uint8",), 3)}),
     "shares": Kind(Done, {"boxes": ArrayRule(("uint8",), 3)}),
     "sum": Kind(
         SumAsked, {"boxes": ArrayRule(("uint8",), 2), "rows": ArrayRule(("uint8",), 1, optional=True)}
@@ -297,7 +297,7 @@ KINDS: Mapping[str, Kind] = {
     "open": Kind(Open),
     "opened": Kind(Done, {"seeds": ArrayRule(("uint8",), 2), "keys": ArrayRule(("uint8",), 2)}),
     "total": Kind(TotalAsked, IDS),
-    "found": Kind(Found, {"known": FLAGS}),
+    "found": Kind(FoundReply, {"known": FLAGS}),
 }
 """All kinds of messages; which fields older versions of the protocol lack is said in ``versions.py``."""
 

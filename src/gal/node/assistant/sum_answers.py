@@ -52,8 +52,8 @@ SINGLE = frozenset({"predict", "revisit"})
 
 
 @dataclass(frozen=True)
-class Question:
-    """What was asked and computed, and waits for its sum."""
+class Computed:
+    """What was asked for and computed, and waits for its sum."""
 
     values: Callable[[], Floats]
     """All of them, shape (n, K)."""
@@ -76,7 +76,7 @@ class SumAnswers:
         self._state, self._log = state, log
         self._cards = CardFolder(configuration.home / "cards")
         self._members: dict[str, CircleMember] = {}
-        self._questions: OrderedDict[tuple[str, str], Question] = OrderedDict()
+        self._questions: OrderedDict[tuple[str, str], Computed] = OrderedDict()
         self._said: OrderedDict[str, Encoded] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -104,7 +104,7 @@ class SumAnswers:
         request = fit_request(asked.message, self._name)
         content = residual_content(asked.message.fields["rows"], request)
         unit = unit_of(float(np.abs(request.residual).max()))
-        self._keep(asked, Question(fitted, unit, content, round=request.round))
+        self._keep(asked, Computed(fitted, unit, content, round=request.round))
         return _done("done", asked)
 
     def keep_prediction(self, asked: IncomingRequest, task: TaskRecord, predicted: Message) -> Encoded:
@@ -113,7 +113,7 @@ class SumAnswers:
         total = added_rounds(rates, predicted.arrays["values"], len(task.terms.organizations))
         known = predicted.arrays["known"] == 1
         unit = unit_of(float(np.abs(rates).sum()))
-        self._keep(asked, Question(lambda: total, unit, asked=asked.message, known=known))
+        self._keep(asked, Computed(lambda: total, unit, asked=asked.message, known=known))
         fields = {"rows": predicted.fields["rows"]}
         if predicted.fields.get("changed"):
             fields["changed"] = True
@@ -125,7 +125,7 @@ class SumAnswers:
         if len(rounds) != len(rates):
             raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
 
-    def _keep(self, asked: IncomingRequest, question: Question) -> None:
+    def _keep(self, asked: IncomingRequest, question: Computed) -> None:
         task = asked.message.task
         with self._lock:
             for key, one in list(
@@ -181,6 +181,8 @@ class SumAnswers:
                 )
             except InvalidReplyError as error:
                 raise RefusedError("not-finite", f"{self._name}: {error}") from error
+            except InvalidMessageError as error:  # it names who sealed them, and nothing of ours
+                raise RefusedError("shares", f"{self._name}: {error}") from error
             said = _done("masked", asked, {"values": masked_array(masked)})
             self._said[asked.digest] = said
             while len(self._said) > SAID:
@@ -241,7 +243,7 @@ class SumAnswers:
         return known[1].certificate
 
     def _read(
-        self, question: Question, asked: IncomingRequest, circle: Circle
+        self, question: Computed, asked: IncomingRequest, circle: Circle
     ) -> tuple[Floats, str, list[str]]:
         """Values, their content as this organization has seen it, and keys of rows to predict."""
         request, known = question.asked, question.known

@@ -114,7 +114,6 @@ def new_task(
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
-    roles = task.rows
     terms = TaskTerms(
         task=uuid4().hex,
         name=name,
@@ -122,12 +121,7 @@ def new_task(
         fingerprint=identity.fingerprint,
         purpose=purpose,
         organizations=everybody,
-        outputs=task.loss.n_outputs,
-        rounds=task.rounds,
-        fitted=_fitted(roles),
-        folds=roles.n_folds,
-        parts=roles.n_parts,
-        signs=0 if task.crossing is None else task.crossing.signs,
+        **_asked_of_all(task),
         alignment=alignment,  # type: ignore[arg-type]
         privacy=privacy.promised,
         secrecy=secrecy,  # type: ignore[arg-type]
@@ -136,6 +130,19 @@ def new_task(
     )
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
+
+
+def _asked_of_all(task: Task) -> dict[str, Any]:
+    """What every organization is asked to compute, as terms say it."""
+    roles = task.rows
+    return {
+        "outputs": task.loss.n_outputs,
+        "rounds": task.rounds,
+        "fitted": _fitted(roles),
+        "folds": roles.n_folds,
+        "parts": roles.n_parts,
+        "signs": 0 if task.crossing is None else task.crossing.signs,
+    }
 
 
 def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
