@@ -223,6 +223,13 @@ def test_who_drops_out_where_that_was_agreed_stays_out(tmp_path: Path) -> None:
             network.learn("risk", patience=replace(QUICKLY, join=0.3))
 
 
+def test_who_is_removed_ends_a_task_in_which_nobody_may_drop_out(network: Network) -> None:
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
+    with pytest.raises(TaskError, match="of whom 0 may be lost; only bank, ward of them have not left"):
+        network.learn("risk")
+
+
 @pytest.mark.parametrize("garbage", ["shares", "openings"])
 def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
     network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str

@@ -64,6 +64,13 @@ class Gathering:
     """Who was waited for in vain: nobody waits for them again, until they are there."""
 
     def __post_init__(self) -> None:
+        if self.record.terms.secrecy == "sums" and self.patience.quorum > self.n_organizations:
+            raise TaskError(
+                f"{self.record.name!r} learns from sums of {len(self.record.terms.organizations)} "
+                f"organizations, of whom {self.record.terms.drop_outs} may be lost; only "
+                f"{', '.join(self.invited) or 'none'} of them have not left or been removed. Nobody comes "
+                "into a sum later: open a task of another name"
+            )
         if self.patience.quorum > self.n_organizations:
             raise InvalidOptionError(
                 f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has "
