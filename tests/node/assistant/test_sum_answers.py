@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import pytest
 from gal.errors import RefusedError
 from gal.node.agreement.circles import check_members, circle_of
 from gal.node.agreement.invitations import Invited, TaskTerms
+from gal.node.agreement.request_arrays import fit_request
+from gal.node.agreement.sum_messages import prediction_content, residual_content
+from gal.node.store.restores import Restores
 from gal.protocol import Message, digest, encode
 from gal.secrecy.collector import Collector
 from gal.secrecy.record import DiskRecord
@@ -258,3 +262,33 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
         by.houses["lab"].answer(keys)
     with refused("circle", "agreed to another circle"):
         by.houses["lab"].answer(replace(keys, task=TASK))
+
+
+def test_contents_have_the_rows_in_them_that_a_member_knows(made: Callable[..., ByHand]) -> None:
+    by = made()
+    residual, rows = by.residual(), [one * 64 for one in "ab"]
+    request = fit_request(residual, "lab")
+    assert len({residual_content(one, request) for one in rows}) == 2
+    total = by.total(IDS[:3])
+    assert len({prediction_content(total, one, (3, 1)) for one in rows}) == 2
+    other = by.total(IDS[:3], rates=(0.25,))
+    assert prediction_content(other, rows[0], (3, 1)) != prediction_content(total, rows[0], (3, 1))
+
+
+def test_after_a_restore_nobody_helps_with_sums_of_before(
+    made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = made()
+    restore = SimpleNamespace(refusal=lambda *_: "was brought back from a backup")
+    monkeypatch.setattr(Restores, "unproven", lambda _: restore)
+    with refused("restored", "lab was brought back from a backup"):
+        by.keys("lab", 7)
+
+
+def test_every_round_to_add_up_has_a_rate(made: Callable[..., ByHand]) -> None:
+    by = made()
+    asked_all(by, by.residual())
+    with refused("wrong-shape", "2 rounds and 1 rates"):
+        by.houses["lab"].answer(
+            replace(by.total(IDS[:3]), fields={**by.total(IDS[:3]).fields, "rounds": [1, 2]})
+        )
