@@ -203,7 +203,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.part == "point":
         what, *numbers = json.loads(chosen.point)
-        print(json.dumps({"learned": learned, "predicted": predicted}[what](*numbers)))
+        measure: Callable[..., Any] = learned if what == "learned" else predicted
+        print(json.dumps(measure(*numbers)))
         return
     rows = chosen.rows or ([50_000] if chosen.part == "organizations" else [100_000, 1_000_000])
     if chosen.part == "organizations":

@@ -10,6 +10,8 @@ label holder's node runs here. Views are made up, with a seed; rows lie in anoth
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
 - predict: milliseconds of one row, through the JSON endpoint (HTTP, one connection) and without it;
+- sums: what a round with ``secrecy = "sums"`` takes beside one with answers and the same weights: seconds,
+  bytes of messages, and milliseconds of one row;
 - memory: the most that node and worker of an organization held together, as a multiple of its view;
 - covertype: accuracy on a fifth of the rows of UCI's Covertype (found through GAL_DATA), over nodes and in
   one process: a
@@ -74,6 +76,8 @@ class Scene:
     columns: int = 4
     model: Mapping[str, str] = field(default_factory=lambda: {"use": "linear"})
     rounds: int = 6
+    secrecy: str = "none"
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Network:
@@ -123,6 +127,9 @@ class Network:
             dialed = self.relays[name].port if relayed else port
             CardFolder(self.root / name / "cards").add(card_of(identities[OWN], f"127.0.0.1:{dialed}"))
             CardFolder(self.root / OWN / "cards").add(card_of(identities[name]))
+            if self.scene.secrecy == "sums":
+                for other in set(OTHERS) - {name}:
+                    CardFolder(self.root / name / "cards").add(card_of(identities[other]))
 
     def _invite(self) -> None:
         path = self.root / "task.invitation"
@@ -130,7 +137,8 @@ class Network:
             {"min_rate": None, "patience": None, "closing": False} if self.tables is None else {}
         )
         kind = "regression" if self.tables is None else "classification"
-        invite(self.root / OWN, TASK, OTHERS, path, options=options, kind=kind)
+        options |= self.scene.options
+        invite(self.root / OWN, TASK, OTHERS, path, options=options, kind=kind, secrecy=self.scene.secrecy)
         for name in OTHERS:
             join(self.root / name, *read_terms(self.root / name, path))
 
@@ -360,6 +368,59 @@ def bytes_report(scene: Scene) -> dict[str, Any]:
         "to an organization / 4 N K": float(each[..., 0].max() / plain),
         "from an organization": int(each[..., 1].max()),
         "from an organization / 4 N K": float(each[..., 1].max() / plain),
+    }
+
+
+# Sums
+
+
+SAME = {"weights": "uniform", "interactions": "off", "cross_validation": 0, "validation_fraction": 0.0}
+"""What sums leave of the options."""
+BEGINNING = frozenset({"hello", "welcome", "joined", "begin", "begun", "end"})
+"""Messages that no round has."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds that a process, its worker not counted, has used so far."""
+    facts = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(facts[11]) + int(facts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def sums_report(rows: int, rounds: int = 6) -> dict[str, Any]:
+    """What sums cost beside answers, with the same weights: seconds of a round and bytes of the messages.
+
+    Keys are exchanged for all rounds at once, in the first: seconds are medians of the others, bytes those of
+    all rounds. CPU seconds of a round, of who computes for sums, hardly depend on what else a machine does.
+    """
+    found = {}
+    for secrecy in ("none", "sums"):
+        scene = Scene(rows, model=LEAN, rounds=rounds, secrecy=secrecy, options=SAME)
+        with network(scene) as net, timed_steps() as clocks:
+            used: list[tuple[float, ...]] = []
+            pids = [one.pid for one in net.processes.values()]
+            net.learn(lambda: used.append((time.process_time(), *map(cpu_seconds, pids))))  # noqa: B023
+            work = np.diff(np.array(used), axis=0).mean(axis=0)
+            totals = [one for one in net.node.records.audit.summary() if one.kind not in BEGINNING]
+            moved = {way: sum(one.n_bytes for one in totals if one.direction == way) for way in ("in", "out")}
+            row = RowIds("integer", np.array([1_000]))
+            record = net.node.state.find_task(TASK)
+            alone = _times(lambda _: net.holder.predictor.predict(record, row), range(60))  # noqa: B023
+        clock = clocks[0]
+        exchange = np.diff([clock.asked[:rounds], clock.given[:rounds]], axis=0)[0]
+        found[secrecy] = {"exchange": exchange, "alone": alone, "work": work, **moved}
+    plain, sums = found["none"], found["sums"]
+    return {
+        "rows": rows,
+        "round with answers": _median(plain["exchange"][1:]),
+        "round with sums": _median(sums["exchange"][1:]),
+        "beyond answers": _median(sums["exchange"][1:]) - _median(plain["exchange"][1:]),
+        "first round with sums": float(sums["exchange"][0]),
+        "CPU of the label holder beyond answers": float(sums["work"][0] - plain["work"][0]),
+        "CPU of an organization beyond answers": float(sums["work"][1:].max() - plain["work"][1:].max()),
+        "bytes back, x of answers": sums["in"] / plain["in"],
+        "bytes both ways, x of answers": (sums["in"] + sums["out"]) / (plain["in"] + plain["out"]),
+        "one row with answers, ms": _percentile(plain["alone"], 50),
+        "one row with sums, ms": _percentile(sums["alone"], 50),
     }
 
 
@@ -629,6 +690,7 @@ def parts(rows: Sequence[int] | None) -> dict[str, Callable[[], list[dict[str, A
             predict_report(Scene((rows or (200_000,))[0], model={"use": model}, rounds=10))
             for model in ("linear", "tabular")
         ],
+        "sums": lambda: [sums_report(one) for one in rows or (2_000, 20_000, 200_000)],
         "memory": lambda: [memory_report(Scene(many[-1], 10, LEAN, rounds=3))],
         "covertype": lambda: [
             covertype_report(Scene(one, model={"use": "tabular"}, rounds=10)) for one in rows or (58_101,)

@@ -118,9 +118,33 @@ def valid_messages(task: Asker) -> list[Message]:
         ),
         task.end(version=3),
         Message("done", terms.task, 1, "x", {"answers": NOBODY}),
+        *messages_of_sums(terms.task),
     ]
     assert {one.kind for one in some} == set(KINDS)
     return some
+
+
+def messages_of_sums(task: str) -> list[Message]:
+    """Of every kind that a sum takes."""
+    circle, asked = {"circle": "ab" * 32}, {"kind": "integer", "method": "plain", "secret": ""}
+    numbers, members, of = {"numbers": [1, 2]}, {"members": ["a", "b", "lab"]}, {"answers": NOBODY}
+    keys, boxes = np.ones((2, 96), dtype=np.uint8), np.ones((2, 3, 82), dtype=np.uint8)
+    signed, flags = np.ones((2, 80), dtype=np.uint8), np.ones(60, dtype=np.uint8)
+    every = {"keys": np.stack([keys] * 3), "signatures": np.stack([signed] * 3)}
+    words = {"of": NOBODY, "content": "cd" * 32, "unit": 0.5, "shape": [60, 1], "round": 1}
+    made: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("keys", circle | numbers, {}),
+        ("offers", of, {"keys": keys, "signatures": signed}),
+        ("share", circle | numbers | members, every),
+        ("shares", of, {"boxes": boxes}),
+        ("sum", circle | members | words | {"number": 1}, {"boxes": boxes[0], "rows": flags}),
+        ("masked", of, {"values": np.ones((60, 1), dtype=np.int64)}),
+        ("open", circle | members | {"number": 1}, {}),
+        ("opened", of, {"seeds": boxes[0, :, :33], "keys": boxes[0, :0, :33]}),
+        ("total", asked | {"track": "assisted", "rounds": [1], "rates": [0.5]}, {"integers": np.arange(60)}),
+        ("found", of | {"rows": NOBODY}, {"known": flags}),
+    ]
+    return [Message(kind, task, 1, "x", fields, arrays) for kind, fields, arrays in made]
 
 
 # Bytes

@@ -34,6 +34,8 @@ secrets = st.one_of(st.just(""), task_ids)
 name = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 asked = {"kind": id_kinds, "method": methods, "secret": secrets}
 joined_task = st.fixed_dictionaries({"task": task_ids, "terms": digests, "moving": st.booleans()})
+sum_numbers = st.lists(st.integers(1, 2**53 - 1), min_size=1, max_size=64)
+members = st.lists(name, min_size=1, max_size=5)
 
 FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "hello": {"versions": st.lists(positive, max_size=16), "software": printable, "nonce": hexes},
@@ -75,6 +77,30 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "predicted": {"answers": digests, "rows": digests, "changed": st.booleans()},
     "end": {"kept": st.integers(0, 1_000_000)},
     "done": {"answers": digests},
+    "keys": {"circle": hexes, "numbers": sum_numbers},
+    "offers": {"answers": digests},
+    "share": {"circle": hexes, "numbers": sum_numbers, "members": members},
+    "shares": {"answers": digests},
+    "sum": {
+        "circle": hexes,
+        "number": st.integers(1, 2**53 - 1),
+        "members": members,
+        "of": digests,
+        "content": hexes,
+        "unit": st.floats(min_value=0, exclude_min=True, allow_infinity=False),
+        "shape": st.lists(st.integers(0, 2**40), min_size=2, max_size=2),
+        "round": st.integers(0, 1_000_000),
+    },
+    "masked": {"answers": digests},
+    "open": {"circle": hexes, "number": st.integers(1, 2**53 - 1), "members": members},
+    "opened": {"answers": digests},
+    "total": asked
+    | {
+        "track": tracks,
+        "rounds": rounds,
+        "rates": st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5),
+    },
+    "found": {"answers": digests, "rows": digests, "changed": st.booleans()},
 }
 
 

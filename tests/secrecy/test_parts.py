@@ -66,23 +66,19 @@ def test_one_share_less_fits_every_secret() -> None:
     assert third.to_bytes(SHARE_BYTES, "big") != shares[2]
 
 
-def test_too_few_or_altered_shares_give_no_secret() -> None:
+def test_too_few_or_altered_shares_give_something_else() -> None:
+    """Who joins compares with the promise: what comes out mostly looks like a secret."""
     shares = split_secret(b"s" * 32, 3, 4)
-    with pytest.raises(InvalidMessageError, match="2 shares do not give a secret"):
-        join_shares({1: shares[0], 2: shares[1]})
+    assert join_shares({1: shares[0], 2: shares[1]}) != b"s" * 32
     altered = (int.from_bytes(shares[2], "big") ^ 1).to_bytes(SHARE_BYTES, "big")
-    try:
-        found = join_shares({1: shares[0], 2: shares[1], 3: altered})
-    except InvalidMessageError:
-        found = b""
-    assert found != b"s" * 32, "who joins compares with the promise: a small change can look like a secret"
+    assert join_shares({1: shares[0], 2: shares[1], 3: altered}) != b"s" * 32
 
 
 def test_a_secret_has_32_bytes_and_a_share_as_many_as_the_field_needs() -> None:
     assert -(-PRIME.bit_length() // 8) == SHARE_BYTES
     largest = 2**256 - 1
     assert join_shares({1: largest.to_bytes(SHARE_BYTES, "big")}) == b"\xff" * 32
-    for beyond in (largest + 1, 2 * largest + 2):
+    for beyond in (largest + 1, PRIME - 1):
         with pytest.raises(InvalidMessageError, match="1 shares do not give a secret"):
             join_shares({1: beyond.to_bytes(SHARE_BYTES, "big")})
 

@@ -189,6 +189,8 @@ def describe_event(event: Mapping[str, Any]) -> str:
     if kind == "rows":
         unknown = f", [yellow]{event['unknown']:,} it does not know[/]" if event["unknown"] else ""
         return f"{escape(event['organization'])}: {event['known']:,} rows{unknown}"
+    if kind == "narrowed":
+        return f"{event['n_rows']:,} of {event['of']:,} rows are known to all, and are learned from"
     if kind == "absent":
         return f"[yellow]not there, joins when it comes: {escape(', '.join(event['organizations']))}[/]"
     if kind == "refused":

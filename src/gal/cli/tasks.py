@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from gal.node.agreement.invitations import TaskTerms
     from gal.privacy.leakage.own_columns import ToldByAnswers
 
+OFF_UNDER_SUMS = (
+    "you get the sum of all others' answers, and no single one. Everybody weighs the same; closing model, "
+    "crossed residuals, contributions of single organizations and the guard of predictions are off, because "
+    "they need single answers. Members stay as they are, and each must have the cards of all others."
+)
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -33,6 +39,12 @@ class Assignment:
     loss: Annotated[str, typer.Option(help="The label holder's loss.")] = "auto"
     align: Annotated[str, typer.Option(help="How rows are matched: plain, hashed or psi.")] = "plain"
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0
+    secrecy: Annotated[
+        str, typer.Option(help="What you get of answers: none (each of them), or sums (only all together).")
+    ] = "none"
+    drop_outs: Annotated[
+        int, typer.Option(help="With sums: how many organizations may be lost, for good.", min=0)
+    ] = 0
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="Any other option, as name=value.", show_default=False),
@@ -119,6 +131,8 @@ def invite_command(
 
     if terms.align not in {"plain", "hashed", "psi"}:
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {terms.align!r}")
+    if terms.secrecy not in {"none", "sums"}:
+        raise InvalidInputError(f"--secrecy must be none or sums, got {terms.secrecy!r}")
     _refuse_other_terms(
         home_of(home),
         task,
@@ -137,6 +151,8 @@ def invite_command(
         alignment=terms.align,
         seed=terms.seed,
         privacy=_privacy(home_of(home), task, protection, terms.rounds),
+        secrecy=terms.secrecy,
+        drop_outs=terms.drop_outs,
         options=options,
     )
     facts = privacy_now(home_of(home), task)
@@ -148,6 +164,8 @@ def invite_command(
     print_privacy(facts, screen)
     if facts["columns_hint"]:
         screen.print(f"[yellow]{escape(facts['columns_hint'])}[/]")
+    if written.secrecy == "sums":
+        screen.print(f"[green]Secrecy: {escape(OFF_UNDER_SUMS)}[/]")
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
         f"{escape(', '.join(organizations))}; "
@@ -165,7 +183,8 @@ def _refuse_other_terms(home: Path, task: str, asked: Assignment, is_given: Call
     if not there:
         return
     kept = {**there[0].options["options"], **there[0].options, "purpose": there[0].terms.purpose}
-    kept["align"] = there[0].terms.alignment
+    kept |= {"align": there[0].terms.alignment, "secrecy": there[0].terms.secrecy}
+    kept["drop_outs"] = there[0].terms.drop_outs
     typed = {name: value for name, value in asdict(asked).items() if name != "option" and is_given(name)}
     typed |= dict(_option(text) for text in asked.option or [])
     other = [name for name, value in typed.items() if value != kept.get(name)]
@@ -274,8 +293,8 @@ def join_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the terms of a task and what it would tell of your columns, and take part if you accept them."""
+    from gal.node.admin.membership import check_circle_known, read_terms
     from gal.node.admin.membership import join as register
-    from gal.node.admin.membership import read_terms
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
@@ -283,7 +302,12 @@ def join_command(
     screen = Screen(stderr=as_json)
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
-    told = _measured(folder, terms, screen) if measure or (measure is None and not yes) else None
+    check_circle_known(folder, terms)
+    measuring = measure or (measure is None and not yes)
+    if measuring and terms.secrecy == "sums":
+        screen.print("Not measured what your answers would tell: she gets none of them by itself.")
+        measuring = False
+    told = _measured(folder, terms, screen) if measuring else None
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
         screen.print("Not joined.")
         raise typer.Exit(1)

@@ -29,6 +29,11 @@ Method = Literal["plain", "hashed", "psi"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Secret = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32})?$")]
 """A digest of the secret behind keyed hashes, so that two different ones are noticed; empty without."""
+SumNumber = Annotated[int, Field(ge=1, lt=2**53)]
+SumNumbers = Annotated[list[SumNumber], Field(min_length=1, max_length=64)]
+CircleDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Members = Annotated[list[Name], Field(min_length=1, max_length=1000)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Fields(BaseModel):
@@ -177,6 +182,63 @@ class Done(Fields):
     answers: Digest
 
 
+class Keys(Fields):
+    """Make keys for these sums of a circle (see ``gal.secrecy``)."""
+
+    circle: CircleDigest
+    numbers: SumNumbers
+
+
+class ShareAsked(Fields):
+    """Divide the secrets of these sums among the members whose keys come with this."""
+
+    circle: CircleDigest
+    numbers: SumNumbers
+    members: Members
+
+
+class SumAsked(Fields):
+    """Answer a request of before in a sum of these members: told to all of them in the same words."""
+
+    circle: CircleDigest
+    number: SumNumber
+    members: Members
+    of: Digest
+    """The digest of the request: a residual, or rows to predict."""
+    content: CircleDigest
+    """A digest of what is asked, which each member takes by itself."""
+    unit: Annotated[Finite, Field(gt=0)]
+    shape: Annotated[list[Annotated[int, Field(ge=0, le=2**40)]], Field(min_length=2, max_length=2)]
+    round: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
+class Open(Fields):
+    """Help to open the sum of these members' answers."""
+
+    circle: CircleDigest
+    number: SumNumber
+    members: Members
+
+
+class TotalAsked(Fields):
+    """Predict these rows, and add up your rounds, each times its rate; the sum is asked for next."""
+
+    kind: IdKind
+    method: Method
+    secret: Secret
+    track: Track
+    rounds: Rounds
+    rates: Annotated[list[Finite], Field(min_length=1, max_length=100_000)]
+
+
+class FoundReply(Fields):
+    """Which of the rows to predict are known; their values stay here until a sum asks for them."""
+
+    answers: Digest
+    rows: Digest
+    changed: bool = False
+
+
 @dataclass(frozen=True)
 class ArrayRule:
     """What an array of a message must be: one of these types, with so many axes."""
@@ -224,6 +286,18 @@ KINDS: Mapping[str, Kind] = {
     "predicted": Kind(PredictedReply, {"known": FLAGS, "values": ArrayRule(("float32",), 3)}),
     "end": Kind(End),
     "done": Kind(Done),
+    "keys": Kind(Keys),
+    "offers": Kind(Done, {"keys": ArrayRule(("uint8",), 2), "signatures": ArrayRule(("uint8",), 2)}),
+    "share": Kind(ShareAsked, {"keys": ArrayRule(("uint8",), 3), "signatures": ArrayRule(("uint8",), 3)}),
+    "shares": Kind(Done, {"boxes": ArrayRule(("uint8",), 3)}),
+    "sum": Kind(
+        SumAsked, {"boxes": ArrayRule(("uint8",), 2), "rows": ArrayRule(("uint8",), 1, optional=True)}
+    ),
+    "masked": Kind(Done, {"values": ArrayRule(("int64",), 2)}),
+    "open": Kind(Open),
+    "opened": Kind(Done, {"seeds": ArrayRule(("uint8",), 2), "keys": ArrayRule(("uint8",), 2)}),
+    "total": Kind(TotalAsked, IDS),
+    "found": Kind(FoundReply, {"known": FLAGS}),
 }
 """All kinds of messages; which fields older versions of the protocol lack is said in ``versions.py``."""
 

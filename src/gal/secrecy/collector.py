@@ -86,13 +86,16 @@ class Collector:
         self._closed = True
         return there
 
+    def dropped(self) -> tuple[str, ...]:
+        """Who was to be in the sum, and is not: members whose answers did not come."""
+        return tuple(sorted(set(self._asked().members) - set(self.survivors())))
+
     # --- 4: opening
 
     def take_opening(self, opening: Opening) -> None:
         """A member's help."""
         expected = set(self.survivors())
-        dropped = set(self._asked().members) - expected
-        fits = set(opening.seeds) == expected and set(opening.keys) == dropped
+        fits = set(opening.seeds) == expected and set(opening.keys) == set(self.dropped())
         if opening.number != self.number or opening.name not in expected or not fits:
             raise InvalidReplyError(f"{opening.name} opened something else than sum {self.number}")
         self._openings[opening.name] = opening
@@ -112,7 +115,7 @@ class Collector:
             if sha256_of(seed) != self._offers[name].promise:
                 raise InvalidMessageError(_wrong(self.number, name))
             total -= mask(derived(seed, b"own " + words), ask.shape)
-        for gone in sorted(set(ask.members) - set(there)):
+        for gone in self.dropped():
             key = self._joined(gone, {one: held.keys[gone] for one, held in self._openings.items()})
             if public_key(key) != self._offers[gone].mask_key:
                 raise InvalidMessageError(_wrong(self.number, gone))

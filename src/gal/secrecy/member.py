@@ -28,6 +28,9 @@ from gal.secrecy.shamir import SHARE_BYTES, split_secret
 from gal.secrecy.terms import FEWEST, Sums
 from gal.transport.identity import fingerprint_of
 
+PENDING = 512
+"""So many sums have keys at once: who asks for more without end fills no memory."""
+
 
 @dataclass
 class _Sum:
@@ -45,25 +48,41 @@ class _Sum:
 class CircleMember:
     """An organization in a circle."""
 
-    def __init__(self, identity: Signs, circle: Circle, known: Collection[str], record: Claims) -> None:
-        """Join a circle; ``known`` are the fingerprints that the operator has checked with their owners."""
+    def __init__(
+        self,
+        identity: Signs,
+        circle: Circle,
+        known: Collection[str],
+        record: Claims,
+        holder: str | None = None,
+    ) -> None:
+        """Join a circle; ``known`` are the fingerprints that the operator has checked with their owners.
+
+        ``holder`` is under what the record knows the label holder, who may get a new key one day; default:
+        her fingerprint.
+        """
         self.name, self.circle = identity.name, circle
         self._identity, self._record = identity, record
+        self._holder = circle.holder if holder is None else holder
         self._pending: dict[int, _Sum] = {}
         own = fingerprint_of(identity.certificate)
         if circle.members.get(self.name) != own:
             raise RefusedError("circle", f"this circle does not have {self.name!r} with its key {own}")
         check_circle(circle, {own, *known})
-        claim = Claim(circle.holder, "circle", circle.digest)
+        claim = Claim(self._holder, "circle", circle.digest)
         self._settle("circle", [claim], "it has joined another circle of this label holder")
 
     # --- 1 and 2: keys and shares
 
     def offer(self, number: int) -> Offer:
         """Fresh keys for a sum; asked again before it answers, the same ones."""
-        if str(number) in self._record.found(self._scope("number")):
+        if self._record.value(self._scope("number"), str(number)) is not None:
             raise RefusedError("number", f"{self.name} has answered in sum {number}: take a new number")
-        one = self._pending.setdefault(number, _Sum(Secrets()))
+        if number not in self._pending:
+            while len(self._pending) >= PENDING:  # the oldest: nobody came back to it
+                self._pending.pop(next(iter(self._pending)))
+            self._pending[number] = _Sum(Secrets())
+        one = self._pending[number]
         return one.secrets.offer(self.circle, number, self._identity)
 
     def share(self, number: int, offers: Collection[Offer]) -> SealedShares:
@@ -201,7 +220,7 @@ class CircleMember:
         return self._pending[number]
 
     def _scope(self, what: str) -> str:
-        return f"{self.circle.holder} {what}"
+        return f"{self._holder} {what}"
 
     def _check_present(self, names: Sequence[str]) -> None:
         """Whether a sum of these members may be: enough of them, and nobody who dropped out before."""
@@ -214,7 +233,7 @@ class CircleMember:
         check_present(self.circle, names)
 
     def _check_content(self, ask: Ask) -> None:
-        opened = self._record.found(self._scope("content")).get(ask.content)
+        opened = self._record.value(self._scope("content"), ask.content)
         if opened is not None and opened != " ".join(ask.members):
             raise RefusedError(
                 "content",

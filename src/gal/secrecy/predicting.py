@@ -5,7 +5,7 @@ The label holder gets one number per row and output for all others together, wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -32,12 +32,13 @@ Floats = NDArray[np.float64]
 def added_up(ensemble: Ensemble) -> Ensemble:
     """The same model as one round, in which everybody has added up its own rounds already."""
     asked = ensemble.asked()
-    means = {name: tuple(_mean(ensemble, name)) for name in asked}
+    means = {name: tuple(mean_total(ensemble, name)) for name in asked}
     rounds = tuple(replace(done, mean_fitted=ByName(means)) for done in ensemble.rounds[:1])
     return replace(ensemble, coefficients=(ByName(dict.fromkeys(asked, 1.0)),), rounds=rounds)
 
 
-def _mean(ensemble: Ensemble, name: str) -> Floats:
+def mean_total(ensemble: Ensemble, name: str) -> Floats:
+    """What an organization, or all in the sum together, added in learning on average, shape (K,)."""
     total = np.zeros(ensemble.n_outputs)
     for counts, done in zip(ensemble.coefficients, ensemble.rounds, strict=False):
         total += counts.get(name, 0.0) * np.asarray(done.mean_fitted.get(name, 0.0))
@@ -54,8 +55,9 @@ def predict_sums(
 ) -> Answers:
     """What everybody adds to F^T, for the model that ``added_up`` makes of this one.
 
-    Who is not there, or does not know a row, is stood in for by the mean of what a member of the sum added
-    in learning; the label holder does not know its own mean.
+    Who dropped out is stood in for by the mean of what a member of the sum added in learning; the label
+    holder does not know its own mean. Of a row that one of them does not know nobody's answer is added up:
+    the mean of all stands in.
     """
     unknown = unknown or {}
     lost = _lost(ensemble, views)
@@ -68,12 +70,15 @@ def predict_sums(
     if failed:
         raise InvalidInputError(f"{failed[0]} could not answer: {said[failed[0]]}")
     together = {name: part for name, part in parts.items() if name in ensemble.summed and part is not None}
+    lacking = np.zeros(n_rows, dtype=np.bool_)
+    for name in together:
+        lacking |= unknown.get(name, False)
+    for part in together.values():  # of a row that one alone knows, the sum would be its answer
+        part[lacking] = 0.0
     total = _total(ensemble, Sums(len(lost)), together, shape)
-    mean, gone = _mean(ensemble, SUM) / len(ensemble.summed), set(ensemble.summed) - set(together)
-    absent = np.full(n_rows, len(gone))
-    for name, rows in unknown.items():
-        absent += rows if name in together else 0
-    total = total + absent[:, None] * mean
+    mean, gone = mean_total(ensemble, SUM) / len(ensemble.summed), set(ensemble.summed) - set(together)
+    absent = np.where(lacking, len(ensemble.summed), len(gone))
+    total = np.where(lacking[:, None], 0.0, total) + absent[:, None] * mean
     values = {SUM: total[None].astype(np.float32)}
     degraded = absent > 0
     holder = ensemble.label_holder
@@ -81,7 +86,9 @@ def predict_sums(
         own = parts.get(holder)
         rows = np.full(n_rows, own is None) | unknown.get(holder, False)
         own_part = np.zeros(shape) if own is None else own
-        values[holder] = np.where(rows[:, None], _mean(ensemble, holder), own_part)[None].astype(np.float32)
+        values[holder] = np.where(rows[:, None], mean_total(ensemble, holder), own_part)[None].astype(
+            np.float32
+        )
         degraded = degraded | rows
     missing = {name: "did not answer" for name in asked if name not in parts}
     return Answers(values, missing, degraded)
@@ -93,11 +100,17 @@ def _own_rounds(ensemble: Ensemble, name: str, values: Any) -> Floats | None:
     """
     if not isinstance(values, np.ndarray):
         return None
-    total = np.zeros(values.shape[1:])
     counted, among = (SUM, len(ensemble.summed)) if name in ensemble.summed else (name, 1)
-    for counts, said in zip(ensemble.coefficients, values, strict=True):
-        rate = counts.get(counted, 0.0) / among
-        total += rate * np.nan_to_num(said.astype(np.float64))
+    return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values, among)
+
+
+def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]], among: int = 1) -> Floats:
+    """Answers (rounds, n, K) added up, each round times its rate divided ``among`` so many; 0 where there are
+    none.
+    """
+    total = np.zeros(values.shape[1:])
+    for rate, said in zip(rates, values, strict=True):
+        total += (rate / among) * np.nan_to_num(said.astype(np.float64))
     return total
 
 

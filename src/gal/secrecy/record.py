@@ -33,6 +33,9 @@ class Claims(Protocol):
     def found(self, scope: str) -> dict[str, str]:
         """All claims of a scope: value by key."""
 
+    def value(self, scope: str, key: str) -> str | None:
+        """What was claimed under this key; None where nothing was."""
+
 
 class MemoryRecord:
     """Claims for as long as the process lives: for one process that plays all organizations."""
@@ -53,6 +56,10 @@ class MemoryRecord:
         """See :class:`Claims`."""
         return {key: value for (of, key), value in self._kept.items() if of == scope}
 
+    def value(self, scope: str, key: str) -> str | None:
+        """See :class:`Claims`."""
+        return self._kept.get((scope, key))
+
 
 class DiskRecord:
     """Claims in a SQLite file; written and synchronised before ``settle`` returns."""
@@ -66,7 +73,7 @@ class DiskRecord:
             )
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path)
+        database = sqlite3.connect(self._path, timeout=30)
         database.execute("pragma synchronous = full")
         return database
 
@@ -89,3 +96,11 @@ class DiskRecord:
         """See :class:`Claims`."""
         with closing(self._open()) as database:
             return dict(database.execute("select key, value from claims where scope = ?", (scope,)))
+
+    def value(self, scope: str, key: str) -> str | None:
+        """See :class:`Claims`."""
+        with closing(self._open()) as database:
+            row = database.execute(
+                "select value from claims where scope = ? and key = ?", (scope, key)
+            ).fetchone()
+        return None if row is None else str(row[0])

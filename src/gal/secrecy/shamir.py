@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from gal.errors import InvalidMessageError
 
-PRIME = 2**521 - 1
-"""The field of the shares: a prime above every secret of 32 bytes."""
-SHARE_BYTES, SECRET_BYTES = 66, 32
+PRIME = 2**256 + 297
+"""The field of the shares: the first prime above every secret of 32 bytes; shares are hardly longer."""
+SHARE_BYTES, SECRET_BYTES = 33, 32
 
 
 def split_secret(secret: bytes, threshold: int, n: int) -> list[bytes]:
@@ -34,8 +34,8 @@ def _at(coefficients: list[int], place: int) -> int:
 def join_shares(shares: Mapping[int, bytes]) -> bytes:
     """The secret of these shares by place: the polynomial through them, at 0.
 
-    Shares that are too few or altered give something else, mostly no secret at all: who joins them compares
-    the secret with what was promised of it.
+    Shares that are too few or altered give something else: who joins them compares the secret with what was
+    promised of it.
     """
     total = 0
     for place, share in shares.items():

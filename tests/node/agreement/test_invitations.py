@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from gal.errors import GALError, IdentityError, InvalidInputError, RefusedError
 from gal.node.agreement.invitations import LARGEST, Invited, TaskTerms, read_invitation, write_invitation
@@ -71,7 +72,7 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
         "fingerprint": houses.shop.fingerprint,
         "organizations": (),
     }
-    assert set(changed) | {"format", "privacy"} == set(TaskTerms.model_fields)
+    assert set(changed) | {"format", "privacy", "secrecy", "drop_outs"} == set(TaskTerms.model_fields)
     signed = {houses.terms(**{name: value}).canonical() for name, value in changed.items()}
     assert len(signed | {base.canonical()}) == len(changed) + 1
     # Whom else she invites, and with which key, is signed, but nothing that others have to join anew for.
@@ -80,6 +81,27 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
     }
     digests = {houses.terms(**{name: value}).digest for name, value in agreed.items()}
     assert len(digests | {base.digest}) == len(agreed) + 1
+
+
+def test_with_sums_their_members_are_in_the_digest(houses: Houses) -> None:
+    """Nobody comes into a sum later without everybody joining anew, and fewer than three are none."""
+    names = ("a", "b", "c", "d")
+    everybody = tuple(Invited(name=name, fingerprint="sha256:" + name * 64) for name in names)
+    sums = houses.terms(secrecy="sums", organizations=everybody)
+    others = [
+        houses.terms(organizations=everybody),
+        houses.terms(secrecy="sums", organizations=everybody[:3]),
+        houses.terms(secrecy="sums", organizations=everybody, drop_outs=1),
+        houses.terms(
+            secrecy="sums", organizations=(*everybody[:3], everybody[3].model_copy(update={"name": "x"}))
+        ),
+    ]
+    assert len({sums.digest, *(one.digest for one in others)}) == 5
+    for few in (everybody[:2], (*everybody[:2], everybody[1].model_copy(update={"name": "again"}))):
+        with pytest.raises(ValidationError, match="at least 3 organizations beside the label holder"):
+            houses.terms(secrecy="sums", organizations=few)
+    facts = json.loads(houses.terms().canonical())
+    assert not {"secrecy", "drop_outs"} & set(facts), "as it was before there were sums"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
         table.add_row(
             *(escape(str(task[key])) for key in ("name", "role", "label_holder")),
             version if task["role"] == "label holder" else "",
-            escape(task["state"]),
+            escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else "")),
         )
     print_table(table, out)
     for task in facts["tasks"]:

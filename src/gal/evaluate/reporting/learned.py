@@ -46,6 +46,9 @@ MESSAGES = {
     "predicted": "answers: what its models say of the rows to predict",
     "blind": "blinded ids, for private set intersection",
     "blinded": "blinded ids, for private set intersection",
+    "total": "ids of rows to predict",
+    "found": "which of these rows it knows",
+    "masked": "values under masks: only their sum with those of all others can be read",
 }
 """Kinds of messages that carry something about rows; the others are small and carry terms alone."""
 

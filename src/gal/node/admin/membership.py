@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import InvalidInputError, RefusedError, TaskError
+from gal.node.agreement.circles import check_members
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
@@ -90,6 +91,8 @@ def _invite_again(records: HomeRecords, name: str, organizations: Sequence[str],
     task = records.state.find_task(name, "label holder")
     members = records.state.members(task.id)
     still = [one for one, status in members.items() if status == "invited"]
+    if task.terms.secrecy == "sums":
+        return _invite_to_sums_again(records, task, organizations, path)
     everybody = invited(records.configuration.name, records.cards, [*dict.fromkeys([*still, *organizations])])
     terms = task.terms.model_copy(
         update={"organizations": everybody, "fingerprint": records.identity.fingerprint}
@@ -99,6 +102,23 @@ def _invite_again(records: HomeRecords, name: str, organizations: Sequence[str],
     records.state.add_task(again, dict.fromkeys(organizations, "invited"))
     records.audit.append("own", "invited", task=task.id, note=f"{name}, again: {', '.join(organizations)}")
     return terms
+
+
+def _invite_to_sums_again(
+    records: HomeRecords, task: TaskRecord, organizations: Sequence[str], path: Path
+) -> TaskTerms:
+    """The same invitation once more: nobody comes into a sum later, and who dropped out stays out."""
+    members = [one.name for one in task.terms.organizations]
+    strangers = sorted(set(organizations) - set(members))
+    if strangers:
+        raise InvalidInputError(
+            f"{task.name!r} learns from sums of {', '.join(members)}, and nobody comes in later: two sums "
+            f"that differ in {', '.join(strangers)} would give its answer away"
+        )
+    write_invitation(task.terms, records.identity, path)
+    note = f"{task.name}, again: {', '.join(organizations)}"
+    records.audit.append("own", "invited", task=task.id, note=note)
+    return task.terms
 
 
 def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
@@ -113,8 +133,16 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         return terms, peer
 
 
+def check_circle_known(home: Path, terms: TaskTerms) -> None:
+    """An error where answers would be added to those of organizations whose cards are not here."""
+    if terms.secrecy == "sums":
+        with opened(home) as records:
+            check_members(terms, records.cards, records.identity.fingerprint)
+
+
 def join(home: Path, terms: TaskTerms, peer: str) -> None:
     """Accept the terms."""
+    check_circle_known(home, terms)
     with opened(home) as records:
         known = records.state.get_task(terms.task)
         if known is not None and (known.role, known.label_holder) != ("organization", peer):

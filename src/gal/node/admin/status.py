@@ -77,6 +77,7 @@ def _task(state: State, task: TaskRecord, live: Mapping[str, Any] | None) -> dic
         "id": task.id,
         "role": task.role,
         "label_holder": task.label_holder,
+        "secrecy": task.terms.secrecy,
         "active": task.active,
         "state": said if task.status == "open" else task.status,
         "members": (live or {}).get("members", {}).get(task.id, members),

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gal.core.crossings import MOST_SIGNS, SEEDS
-from gal.errors import IdentityError, InvalidInputError, RefusedError
+from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError
 from gal.protocol.messages import Digest, Name, Positive, TaskId
+from gal.secrecy import Sums
 from gal.transport import CardFolder, Identity, verify
 
 LARGEST = 1 << 20
@@ -64,6 +65,8 @@ class PromisedPrivacy(BaseModel):
 
     def about_columns(self) -> str:
         """What is promised of columns, in plain words."""
+        from gal.privacy.registry import kind_named
+
         if kind_named(self.mechanism).make.noised == "residuals":
             return (
                 "It is fresh in every residual, and so covers what everybody answered about a row in earlier "
@@ -120,16 +123,31 @@ class TaskTerms(BaseModel):
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"
     """What protects the label holder's labels in the residuals; "none": they are sent as they are."""
+    secrecy: Literal["none", "sums"] = "none"
+    """Whether answers leave one by one, or as one sum with those of all other organizations."""
+    drop_outs: Annotated[int, Field(ge=0, le=1000)] = 0
+    """With sums: how many organizations may be lost on the way, for good."""
     made: str = ""
+
+    @model_validator(mode="after")
+    def _sums_can_be(self) -> Self:
+        """Sums of too few answers would tell single ones."""
+        if self.secrecy == "sums":
+            try:
+                Sums(self.drop_outs).check(len({one.fingerprint for one in self.organizations}))
+            except InvalidOptionError as error:
+                raise ValueError(str(error)) from error
+        return self
 
     @property
     def digest(self) -> str:
         """What both sides know these terms by: all that is asked of an organization.
 
         Who else is invited and with which key the invitation is signed may change later,
-        without everybody joining anew.
+        without everybody joining anew; with sums nobody comes in later.
         """
-        asked = self._facts(exclude={"organizations", "fingerprint", "made"})
+        later = {"fingerprint", "made"} | (set() if self.secrecy == "sums" else {"organizations"})
+        asked = self._facts(exclude=later)
         return "sha256:" + hashlib.sha256(_canonical(asked)).hexdigest()
 
     def canonical(self) -> bytes:
@@ -137,12 +155,14 @@ class TaskTerms(BaseModel):
         return _canonical(self._facts())
 
     def _facts(self, exclude: set[str] | None = None) -> dict[str, Any]:
-        """All of them; terms without crossed residuals read as they did before there were any."""
+        """All of them; terms without crossed residuals or sums read as they did before there were any."""
         facts = self.model_dump(mode="json", exclude=exclude)
         if self.privacy != "none":
             facts["privacy"] = self.privacy.facts()
         if not self.signs:
             del facts["signs"]
+        if self.secrecy == "none":
+            del facts["secrecy"], facts["drop_outs"]
         return facts
 
     def sentences(self) -> list[str]:
@@ -181,8 +201,26 @@ class TaskTerms(BaseModel):
             *crossed,
             f"Rows are matched by {align}.",
             f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
-            "as they are, "
+            f"{self._secrecy()}, "
             "unless your own node.toml rounds them or adds noise to them.",
+            *self._circle(),
+        ]
+
+    def _secrecy(self) -> str:
+        return "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
+
+    def _circle(self) -> list[str]:
+        """With sums: what she gets, and by which keys you know those whose answers yours are added to."""
+        if self.secrecy == "none":
+            return []
+        lost = "nobody" if not self.drop_outs else f"{self.drop_outs} of them, for good"
+        return [
+            f"Secrecy: sums. She gets the sum of the answers of all {len(self.organizations)} organizations, "
+            f"and no single one; {lost} may drop out of it. Who is in the sum never changes: you would be in "
+            "no other circle of hers. If she and all but two of the organizations show each other what they "
+            "have, they know the sum of your answer and one other's.",
+            "What protects you are the keys of the others. Ask each of them, not her, for its fingerprint: "
+            + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
         ]
 
     def _promise(self) -> str:
@@ -202,7 +240,7 @@ def _canonical(facts: Any) -> bytes:
 def write_invitation(terms: TaskTerms, identity: Identity, path: Path) -> None:
     """Write the terms with the label holder's signature."""
     signature = base64.b64encode(identity.sign(SIGNED + terms.canonical())).decode()
-    content = {"terms": terms.model_dump(mode="json"), "signature": signature}
+    content = {"terms": json.loads(terms.canonical()), "signature": signature}
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.agreement.incoming import IncomingRequest
-from gal.node.assistant.service import Service
+from gal.node.assistant.service import BESIDE, Service
 from gal.node.journal.failures import Failure, describe_failure
 from gal.node.journal.quotas import LIMITED
 from gal.node.journal.records import Records
@@ -27,9 +27,6 @@ LOOK = 0.5
 
 SOONEST, LATEST = 0.2, 10.0
 """Seconds between tries to reach a label holder: doubled each time, up to the latest."""
-
-BESIDE = frozenset({"predict", "blind"})
-"""Requests that do not wait for a fit."""
 
 SMALL, QUICK = 1 << 14, 0.05
 """A prediction of so few bytes is answered where it is received, while such answers take no longer than so

@@ -23,6 +23,7 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.fitting import Fitting
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
+from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
@@ -36,6 +37,9 @@ from gal.protocol import Encoded, Message, prepare, restore
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
+
+BESIDE = frozenset({"predict", "blind", "total", "keys", "share", "sum", "open"})
+"""Requests that do not wait for a fit: they change nothing that it needs."""
 
 
 class Service:
@@ -58,6 +62,7 @@ class Service:
         self.guard = AnswerGuard(configuration, ledger, log)
         self._moves: bool | None = None
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
+        self._sums = SumAnswers(configuration, state, log)
         self._changes: dict[tuple[str, int], str] = {}
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -69,15 +74,20 @@ class Service:
         handlers = {
             "begin": self._begin,
             "blind": self._intersect,
-            "fit": self._fitting.fit,
+            "fit": self._fit,
             "revisit": self._revisit,
             "predict": self._predict,
+            "total": self._total,
             "end": self._end,
+            **self._sums.handlers,
         }
         if asked.message.kind not in handlers:
             raise RefusedError("not-a-request", f"{asked.message.kind} is nothing that can be asked")
         task = self._checks.task(asked)
-        if asked.message.kind in {"predict", "blind"}:  # these change nothing, and must not wait for a fit
+        self._sums.check_allowed(asked, task)
+        if asked.message.kind in self._sums.handlers:
+            self._checks.current(asked, task)
+        if asked.message.kind in BESIDE:
             return handlers[asked.message.kind](asked, task)
         with self._locks[task.id], self._said(asked, task):
             return handlers[asked.message.kind](asked, task)
@@ -153,6 +163,13 @@ class Service:
 
     # Rounds
 
+    def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """The fitted values; where they leave as sums, only that they are there."""
+        fitted = self._fitting.fit(asked, task)
+        if asked.own or task.terms.secrecy == "none":
+            return fitted
+        return self._sums.keep_fit(asked, lambda: fitted.message.arrays["fitted"])
+
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
         wanted = set(asked.message.fields["rounds"])
@@ -193,6 +210,11 @@ class Service:
             self._checks.predicted(asked, restore(answer).message)
             self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, answer)
+
+    def _total(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """Which rows are known; their values wait for a sum."""
+        self._sums.check_total(asked)
+        return self._sums.keep_prediction(asked, task, self._predict(asked, task).message)
 
     def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> Result:
         """What the models say, with noise on what is for others; not yet charged to the ledger."""

@@ -20,10 +20,7 @@ import numpy as np
 from gal.errors import InvalidInputError, TaskError
 from gal.node.holder.doing import Doing, members_now
 from gal.node.holder.holder_node import HOLDER, HolderNode
-from gal.node.holder.labels.label_guard import LabelGuard, transcript_of
-from gal.node.holder.labels.label_privacy import privacy_of
-from gal.node.holder.learning.acceptance import Acceptance
-from gal.node.holder.learning.gathering import Event, Gathering, Patience
+from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
 from gal.node.holder.learning.left_files import tidy
 from gal.node.holder.waiting import waited_for
 
@@ -95,8 +92,10 @@ class LabelHolder:
         is over, and report how much that gave away. ``no_closing``: learn no closing model after the rounds,
         whose requests and replies are the same with it and without.
         """
+        from gal.node.holder.labels.label_guard import transcript_of
         from gal.node.holder.learning.acceptance import Acceptance
         from gal.node.holder.learning.learning import Learning
+        from gal.node.holder.learning.summed_rounds import RowsDifferError
 
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
@@ -109,7 +108,7 @@ class LabelHolder:
             self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
             gathering = Gathering(
-                self.node, record, 0, patience or Patience(), tell, stopping, watcher=activity
+                self.node, record, 0, patience_for(record.terms, patience), tell, stopping, watcher=activity
             )
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
@@ -118,7 +117,12 @@ class LabelHolder:
                 version = replace(version, task=replace(version.task, closing=None))
             started = time.perf_counter()
             learning = Learning(version, transcript_of(version.task) if measure_leak else None)
-            ensemble = learning.run()
+            try:
+                ensemble = learning.run()
+            except RowsDifferError as error:
+                version = versions.narrowed(version, error.common)
+                learning = Learning(version, transcript_of(version.task) if measure_leak else None)
+                ensemble = learning.run()
             facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
             return facts | versions.measure_leak(learning)
 
@@ -224,6 +228,7 @@ class LabelHolder:
 
     def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
         """How well versions predict the labelled rows of a file."""
+        from gal.node.holder.labels.label_privacy import privacy_of
         from gal.node.holder.prediction_files import score_of
         from gal.node.source.data import labels_of, read_ids
 

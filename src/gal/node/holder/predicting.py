@@ -41,14 +41,16 @@ from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
+from gal.node.holder.sums.summed_predictions import SummedAnswers, SummedPredictions
 from gal.node.journal.failures import describe_failure
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import LearningOutcome
+from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.node.work.confinement import within_reach
 from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
 Shape = tuple[int, int, int]
@@ -112,6 +114,7 @@ class Predictor:
     def __init__(self, node: HolderNode) -> None:
         self._node, self._state, self._assistants = node, node.state, node.assistants
         self._session, self._numbers = uuid4().hex, count(1)
+        self._sums = SummedPredictions(node)
         self._learned: dict[tuple[str, int], tuple[Ensemble, PrivateRefit | None]] = {}
         self._recent: dict[tuple[str, int], dict[str, Recent]] = {}
         """By task and version, then organization: how many of its last answers were outside."""
@@ -136,13 +139,12 @@ class Predictor:
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
         chosen = record.active if version is None else version
-        learned = self._state.learned_version(record.id, chosen)
-        if learned is None or learned.status != "finished" or learned.outcome is None:
-            raise TaskError(
-                f"the task {record.name!r} has no finished version{f' {chosen}' if chosen else ''}: gal "
-                f"learn {record.name}"
-            )
-        ensemble, refit = self._what_was_learned(record.id, chosen, learned.outcome, learned.refit)
+        learned, outcome = _finished(self._state, record, chosen)
+        ensemble, refit = self._what_was_learned(record.id, chosen, outcome, learned.refit)
+        if SUM in ensemble.asked():
+            ask_own = partial(self._ask_own, record, chosen, ids, own_rows)
+            found = self._sums.ask(record, chosen, ensemble, ids, ask_own, seconds, join)
+            return _of_sums(found, outcome, chosen)
         steps = predict(ensemble, len(ids))
         unknown, changed = dict[str, NDArray[np.bool_]](), list[str]()
         screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
@@ -163,7 +165,7 @@ class Predictor:
         else:
             own = _own_output(refit, len(ids), partial(self._ask_own, record, chosen, ids, own_rows))
             output = _refitted(ensemble, refit, answers, own)
-        prediction, classes = _prediction(output, learned.outcome)
+        prediction, classes = _prediction(output, outcome)
         return NodePrediction(
             output,
             prediction,
@@ -364,6 +366,25 @@ def _count_screened(metrics: Metrics, screened: Screened, others: Sequence[str])
         metrics.outside(name, n_outside)
     for name in others:
         metrics.drifted(name, screened.drifted.get(name, 0.0))
+
+
+def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVersion, LearningOutcome]:
+    """A version that predicts, and what was learned in it."""
+    learned = state.learned_version(record.id, version)
+    if learned is None or learned.status != "finished" or learned.outcome is None:
+        raise TaskError(
+            f"the task {record.name!r} has no finished version{f' {version}' if version else ''}: gal "
+            f"learn {record.name}"
+        )
+    return learned, learned.outcome
+
+
+def _of_sums(found: SummedAnswers, outcome: LearningOutcome, version: int) -> NodePrediction:
+    """What was learned from sums is predicted from one, without a closing model or a guard."""
+    output, answers = final_output(found.ensemble, found.answers), found.answers
+    prediction, classes = _prediction(output, outcome)
+    rest = (answers.degraded, answers.missing, found.unknown, version)
+    return NodePrediction(output, prediction, classes, *rest, changed=found.changed)
 
 
 def _absent(state: State, record: TaskRecord, name: str) -> NoAnswerError:

@@ -36,7 +36,10 @@ from gal.node.store.witness import Witness
 
 Direction = Literal["in", "out", "own"]
 
-ANSWER_KINDS = ("begun", "blinded", "fitted", "predicted", "done", "refusal")
+ANSWER_KINDS = (
+    *("begun", "blinded", "fitted", "predicted", "done", "refusal"),
+    *("offers", "shares", "masked", "opened", "found"),
+)
 """Kinds of messages that answer something."""
 CUT = "audit-cut"
 """Kind of the entry that records that the log did not end where ``audit.head`` says it ended."""

@@ -24,6 +24,7 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.labels.label_guard import Recalled
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
+from gal.node.holder.labels.summed_tasks import kept_secrecy, summed_task
 from gal.node.source.data import labels_of, source_ids
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
@@ -82,6 +83,8 @@ def new_task(
     purpose: str = "",
     alignment: str = "plain",
     privacy: LabelPrivacy = NO_PRIVACY,
+    secrecy: str = "none",
+    drop_outs: int = 0,
     made: str = "",
     **options: Any,
 ) -> tuple[TaskRecord, TaskTerms]:
@@ -94,7 +97,8 @@ def new_task(
         raise TaskError(_NOT_LISTENING.format(configuration.name))
     everybody = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
-    kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden}
+    summed = kept_secrecy(secrecy, drop_outs, everybody, alignment, privacy)
+    kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden, **summed}
     check_options(options)
     check_allowed(configuration, privacy, name)
     try:
@@ -110,7 +114,6 @@ def new_task(
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
-    roles = task.rows
     terms = TaskTerms(
         task=uuid4().hex,
         name=name,
@@ -118,18 +121,28 @@ def new_task(
         fingerprint=identity.fingerprint,
         purpose=purpose,
         organizations=everybody,
-        outputs=task.loss.n_outputs,
-        rounds=task.rounds,
-        fitted=_fitted(roles),
-        folds=roles.n_folds,
-        parts=roles.n_parts,
-        signs=0 if task.crossing is None else task.crossing.signs,
+        **_asked_of_all(task),
         alignment=alignment,  # type: ignore[arg-type]
         privacy=privacy.promised,
+        secrecy=secrecy,  # type: ignore[arg-type]
+        drop_outs=drop_outs,
         made=made,
     )
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
+
+
+def _asked_of_all(task: Task) -> dict[str, Any]:
+    """What every organization is asked to compute, as terms say it."""
+    roles = task.rows
+    return {
+        "outputs": task.loss.n_outputs,
+        "rounds": task.rounds,
+        "fitted": _fitted(roles),
+        "folds": roles.n_folds,
+        "parts": roles.n_parts,
+        "signs": 0 if task.crossing is None else task.crossing.signs,
+    }
 
 
 def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
@@ -192,11 +205,15 @@ def learning_task(
     organizations: Sequence[str],
     moving: Sequence[str] = (),
 ) -> Task:
-    """The engine's task, on what may be seen of the labels."""
+    """The engine's task, on what may be seen of the labels; to one from sums the others are one together."""
+    options = seen.options
+    if "secrecy" in kept:
+        organizations, options = summed_task(configuration.name, kept["secrecy"], options, moving)
+        moving = [name for name in moving if name == configuration.name]
     return make_task(
         seen.labels,
         organizations,
-        seen.options,
+        options,
         label_holder=configuration.name,
         label_holder_loss=configuration.model.local_loss,
         moving=moving,

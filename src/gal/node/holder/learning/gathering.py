@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.node.agreement.invitations import TaskTerms
 from gal.node.holder.holder_node import HolderNode
 from gal.node.journal.activity import Activity
 from gal.node.store.state import TaskRecord
@@ -35,6 +36,14 @@ class Patience:
         return self.quorum or math.floor(organizations / 2) + 1
 
 
+def patience_for(terms: TaskTerms, asked: Patience | None) -> Patience:
+    """As asked; with sums the quorum is everybody but those who may drop out."""
+    patience = asked or Patience()
+    if terms.secrecy == "none":
+        return patience
+    return replace(patience, quorum=len(terms.organizations) + 1 - terms.drop_outs)
+
+
 @dataclass
 class Gathering:
     """The organizations of one version: who is invited, who is there, and how
@@ -55,6 +64,13 @@ class Gathering:
     """Who was waited for in vain: nobody waits for them again, until they are there."""
 
     def __post_init__(self) -> None:
+        if self.record.terms.secrecy == "sums" and self.patience.quorum > self.n_organizations:
+            raise TaskError(
+                f"{self.record.name!r} learns from sums of {len(self.record.terms.organizations)} "
+                f"organizations, of whom {self.record.terms.drop_outs} may be lost; only "
+                f"{', '.join(self.invited) or 'none'} of them have not left or been removed. Nobody comes "
+                "into a sum later: open a task of another name"
+            )
         if self.patience.quorum > self.n_organizations:
             raise InvalidOptionError(
                 f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has "

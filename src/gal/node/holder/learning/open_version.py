@@ -62,6 +62,8 @@ class OpenVersion:
     def others(self) -> list[str]:
         """Organizations of this version besides her own that have not left."""
         invited = set(self.gathering.invited)
+        if self.terms.secrecy == "sums":  # the task knows them under one name
+            return sorted(invited)
         return [name for name in self.task.organizations if name in invited]
 
     @property

@@ -6,13 +6,17 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gal.core.state import Ensemble, plain
-from gal.errors import GALError, TaskError
+from gal.errors import AlignmentError, GALError, TaskError
 from gal.node.holder.closing_files import write_closing
 from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
+    LabelledRows,
     VersionFiles,
     check_terms,
     in_order_of_ids,
@@ -31,6 +35,7 @@ from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
 from gal.protocol import Message, prepare
+from gal.secrecy.terms import SUM
 
 
 class Versions:
@@ -110,6 +115,24 @@ class Versions:
         task = learning_task(node.configuration, record.options, seen, organizations, moving)
         gathering.among = frozenset(others)
         return OpenVersion(task, rows, labels, gathering)
+
+    def narrowed(self, version: OpenVersion, common: NDArray[np.bool_]) -> OpenVersion:
+        """A new version of the rows that everybody knows, where learning from sums needs that."""
+        record, gathering, kept = version.record, version.gathering, np.flatnonzero(common)
+        before = version.rows
+        if not len(kept):
+            raise AlignmentError(f"there is no row that all organizations of {record.name!r} know")
+        rows = LabelledRows(before.ids.take(kept), before.y[kept], before.n_without)
+        check_terms(self._node.configuration, record, rows)
+        _, organizations, moving = VersionFiles(version.folder).read()
+        self._abandon(record, version.number)
+        gathering.version = version.number + 1
+        gathering.report("narrowed", n_rows=len(kept), of=len(common))
+        folder = self._node.state.folder(record.id, gathering.version, HOLDER)
+        VersionFiles(folder).write(rows, organizations, moving)
+        opened = self.reopen(gathering)
+        self._begin(opened)
+        return opened
 
     def _begin(self, version: OpenVersion) -> None:
         """From here on the version can be resumed."""
@@ -211,6 +234,7 @@ class Versions:
         """
         version, assistants = learning.version, self._node.assistants
         asked = set(ensemble.asked()) | ({version.own_name} if own_rounds else set())
+        asked |= set(ensemble.summed) if SUM in asked else set()
         messages = {
             name: prepare(
                 Message(

@@ -1,0 +1,173 @@
+"""What members of a circle and the label holder say to each other, as messages and back: for both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.requests import FitRequest
+from gal.errors import InvalidMessageError
+from gal.protocol import Message
+from gal.secrecy.masks import sha256_of
+from gal.secrecy.messages import Ask, Masked, Offer, Opening, SealedShares, plain_bytes
+from gal.secrecy.shamir import SHARE_BYTES
+from gal.secrecy.summing import fit_content
+
+Bytes = NDArray[np.uint8]
+
+KEY_BYTES = 96
+"""Of an offer: two public keys, and the digest of a seed."""
+SIGNATURE_BYTES = 80
+"""Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
+BOX_BYTES = 2 * SHARE_BYTES + 16
+"""Two shares, sealed."""
+
+
+def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
+    """Offers of one member: the keys, and the signatures under them."""
+    keys = [offer.mask_key + offer.box_key + bytes.fromhex(offer.promise) for offer in offers]
+    signed = [bytes([len(one.signature)]) + one.signature for one in offers]
+    return {
+        "keys": _rows(keys, KEY_BYTES),
+        "signatures": _rows([one.ljust(SIGNATURE_BYTES, b"\0") for one in signed], SIGNATURE_BYTES),
+    }
+
+
+def read_offers(
+    name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
+) -> list[Offer]:
+    """The offers of one member for these sums; its certificate is known from its card."""
+    _check_shape("keys", keys, (len(numbers), KEY_BYTES), name)
+    _check_shape("signatures", signatures, (len(numbers), SIGNATURE_BYTES), name)
+    found = []
+    for number, made, signed in zip(numbers, keys, signatures, strict=True):
+        key, signature = made.tobytes(), signed.tobytes()
+        found.append(
+            Offer(
+                name,
+                number,
+                key[:32],
+                key[32:64],
+                key[64:].hex(),
+                certificate,
+                signature[1 : 1 + signature[0]],
+            )
+        )
+    return found
+
+
+def box_array(shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
+    """One member's sealed shares: by sum, and by member for whom they are; nothing for itself."""
+    boxes = np.zeros((len(shares), len(members), BOX_BYTES), dtype=np.uint8)
+    for place, one in enumerate(shares):
+        for other, name in enumerate(members):
+            if name in one.boxes:
+                boxes[place, other] = np.frombuffer(one.boxes[name], dtype=np.uint8)
+    return boxes
+
+
+def read_boxes(name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes) -> list[SealedShares]:
+    """The same from the array."""
+    _check_shape("boxes", boxes, (len(numbers), len(members), BOX_BYTES), name)
+    return [
+        SealedShares(
+            name,
+            number,
+            {other: box.tobytes() for other, box in zip(members, row, strict=True) if other != name},
+        )
+        for number, row in zip(numbers, boxes, strict=True)
+    ]
+
+
+def boxes_for_one(boxes: Mapping[str, bytes], members: Sequence[str]) -> Bytes:
+    """What the others have sealed for one member."""
+    empty = bytes(BOX_BYTES)
+    return _rows([boxes.get(name, empty) for name in members], BOX_BYTES)
+
+
+def read_own_boxes(message: Message) -> dict[str, bytes]:
+    """The same from a message of kind ``sum``: by member who sealed it."""
+    members, boxes = message.fields["members"], message.arrays["boxes"]
+    _check_shape("boxes", boxes, (len(members), BOX_BYTES), "the label holder")
+    return {name: box.tobytes() for name, box in zip(members, boxes, strict=True)}
+
+
+def read_ask(message: Message) -> Ask:
+    """What a message of kind ``sum`` asks."""
+    fields = message.fields
+    return Ask(
+        fields["number"], tuple(fields["members"]), fields["content"], tuple(fields["shape"]), fields["unit"]
+    )
+
+
+def masked_array(masked: Masked) -> NDArray[np.int64]:
+    """Numbers on the ring as they travel."""
+    return masked.values.view(np.int64)
+
+
+def read_masked(name: str, number: int, message: Message) -> Masked:
+    """A member's answer under its masks."""
+    return Masked(name, number, message.arrays["values"].view(np.uint64))
+
+
+def opening_arrays(opening: Opening) -> dict[str, Bytes]:
+    """A member's help: shares in the order of names."""
+    return {
+        "seeds": _rows([opening.seeds[name] for name in sorted(opening.seeds)], SHARE_BYTES),
+        "keys": _rows([opening.keys[name] for name in sorted(opening.keys)], SHARE_BYTES),
+    }
+
+
+def read_opening(
+    name: str, number: int, there: Sequence[str], dropped: Sequence[str], message: Message
+) -> Opening:
+    """The same from a message; who is in the sum, and who dropped out."""
+    seeds, keys = message.arrays["seeds"], message.arrays["keys"]
+    _check_shape("seeds", seeds, (len(there), SHARE_BYTES), name)
+    _check_shape("keys", keys, (len(dropped), SHARE_BYTES), name)
+    return Opening(
+        name,
+        number,
+        {other: one.tobytes() for other, one in zip(sorted(there), seeds, strict=True)},
+        {other: one.tobytes() for other, one in zip(sorted(dropped), keys, strict=True)},
+    )
+
+
+def residual_content(rows: str, request: FitRequest) -> str:
+    """A digest of a residual of these rows (their digest): of each there is one sum.
+
+    It has the rows in it that a member knows, so that nobody answers in a sum with others who know other
+    rows: of a row that one alone knows, the sum would be its answer.
+    """
+    return sha256_of(f"{rows} {fit_content(request)}".encode())
+
+
+def prediction_content(message: Message, rows: str, shape: Sequence[int]) -> str:
+    """A digest of rows to predict, and of how rounds are added up: of each there is one sum."""
+    fields = message.fields
+    return sha256_of(
+        plain_bytes(
+            [
+                "predict",
+                message.task,
+                message.version,
+                fields["track"],
+                fields["rounds"],
+                fields["rates"],
+                rows,
+                list(shape),
+            ]
+        )
+    )
+
+
+def _rows(data: Sequence[bytes], size: int) -> Bytes:
+    return np.frombuffer(b"".join(data), dtype=np.uint8).reshape(len(data), size)
+
+
+def _check_shape(what: str, array: NDArray[Any], expected: tuple[int, ...], name: str) -> None:
+    if array.shape != expected:
+        raise InvalidMessageError(f"{what} of {name!r} have shape {array.shape}, expected {expected}")

@@ -1,0 +1,275 @@
+"""What an organization does where its answers leave as sums: thin over ``gal.secrecy.member``.
+
+A fit or a prediction is computed and stays here; what leaves is a number that says it is done, and then, in a
+sum that the organization has checked, its values under masks. Keys are in memory only: after a restart the
+label holder begins a new sum. What the organization has helped with is on its disk before the help leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.alignment import row_digest
+from gal.errors import IdentityError, InvalidMessageError, InvalidReplyError, RefusedError
+from gal.node.agreement.circles import check_members, circle_of, known_keys, named_in
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.request_arrays import asked_tokens, fit_request
+from gal.node.agreement.sum_messages import (
+    box_array,
+    masked_array,
+    offer_arrays,
+    opening_arrays,
+    prediction_content,
+    read_ask,
+    read_offers,
+    read_own_boxes,
+    residual_content,
+)
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.journal.logs import Log
+from gal.node.store.state import State, TaskRecord
+from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.masks import sha256_of
+from gal.secrecy.member import CircleMember
+from gal.secrecy.messages import Circle, Offer
+from gal.secrecy.predicting import added_rounds
+from gal.secrecy.record import DiskRecord
+from gal.secrecy.ring import unit_of
+from gal.transport import CardFolder, load_identity
+
+Floats = NDArray[np.floating[Any]]
+KEPT, SAID = 32, 8
+"""So many questions wait for their sums, and so many masked answers for who asks again."""
+SINGLE = frozenset({"predict", "revisit"})
+"""Requests whose answers would be single ones."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What was asked for and computed, and waits for its sum."""
+
+    values: Callable[[], Floats]
+    """All of them, shape (n, K)."""
+    unit: float
+    content: str = ""
+    """Of a residual."""
+    asked: Message | None = None
+    """Of a prediction: the request."""
+    known: NDArray[np.bool_] | None = None
+    """Of its rows: which are known here."""
+    round: int = 0
+    """Of a residual."""
+
+
+class SumAnswers:
+    """An organization's part in the sums of all tasks that it has joined."""
+
+    def __init__(self, configuration: NodeConfiguration, state: State, log: Log) -> None:
+        self._name, self._home = configuration.name, configuration.home
+        self._state, self._log = state, log
+        self._cards = CardFolder(configuration.home / "cards")
+        self._members: dict[str, CircleMember] = {}
+        self._questions: OrderedDict[tuple[str, str], Computed] = OrderedDict()
+        self._said: OrderedDict[str, Encoded] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def check_allowed(self, asked: IncomingRequest, task: TaskRecord) -> None:
+        """Whether a request may be answered at all: single answers do not leave, sums only where agreed."""
+        summed, kind = task.terms.secrecy == "sums", asked.message.kind
+        if summed and kind in SINGLE and not asked.own:
+            raise RefusedError(
+                "sums-only",
+                f"{self._name} answers in {task.name!r} in sums only, as was agreed: {kind} asks for single "
+                "answers",
+            )
+        if kind in self.handlers and (asked.own or not summed):
+            raise RefusedError("other-terms", f"the terms of {task.name!r} have no sums at {self._name}")
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[[IncomingRequest, TaskRecord], Encoded]]:
+        """By kind of request."""
+        return {"keys": self.offer, "share": self.share, "sum": self.answer, "open": self.open}
+
+    # Questions
+
+    def keep_fit(self, asked: IncomingRequest, fitted: Callable[[], Floats]) -> Encoded:
+        """A residual was fitted; only that is said. ``fitted`` reads the values when a sum asks for them."""
+        request = fit_request(asked.message, self._name)
+        content = residual_content(asked.message.fields["rows"], request)
+        unit = unit_of(float(np.abs(request.residual).max()))
+        self._keep(asked, Computed(fitted, unit, content, round=request.round))
+        return _done("done", asked)
+
+    def keep_prediction(self, asked: IncomingRequest, task: TaskRecord, predicted: Message) -> Encoded:
+        """Rows were predicted: their rounds are added up here, and only which rows are known is said."""
+        rates = asked.message.fields["rates"]
+        total = added_rounds(rates, predicted.arrays["values"], len(task.terms.organizations))
+        known = predicted.arrays["known"] == 1
+        unit = unit_of(float(np.abs(rates).sum()))
+        self._keep(asked, Computed(lambda: total, unit, asked=asked.message, known=known))
+        fields = {"rows": predicted.fields["rows"]}
+        if predicted.fields.get("changed"):
+            fields["changed"] = True
+        return _done("found", asked, {"known": predicted.arrays["known"]}, fields)
+
+    def check_total(self, asked: IncomingRequest) -> None:
+        """Whether every round has a rate."""
+        rounds, rates = asked.message.fields["rounds"], asked.message.fields["rates"]
+        if len(rounds) != len(rates):
+            raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
+
+    def _keep(self, asked: IncomingRequest, question: Computed) -> None:
+        task = asked.message.task
+        with self._lock:
+            for key, one in list(
+                self._questions.items()
+            ):  # who asks for the next round is done with the last
+                if key[0] == task and one.round and question.round and one.round != question.round:
+                    del self._questions[key]
+            self._questions[task, asked.digest] = question
+            while len(self._questions) > KEPT:
+                self._questions.popitem(last=False)
+
+    # Sums
+
+    def offer(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """Keys for some sums."""
+        with self._lock:
+            member = self._member(asked, task)
+            offers = [member.offer(number) for number in asked.message.fields["numbers"]]
+        return _done("offers", asked, offer_arrays(offers))
+
+    def share(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """Shares of the secrets of these sums, sealed for each of the others."""
+        message = asked.message
+        numbers, members = message.fields["numbers"], message.fields["members"]
+        with self._lock:
+            member = self._member(asked, task)
+            offers = self._offers(member.circle, message)
+            shares = [member.share(number, offers[number]) for number in numbers]
+        return _done("shares", asked, {"boxes": box_array(shares, members)})
+
+    def answer(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """The values of a question under masks; the same again, where the very same is asked again."""
+        with self._lock:
+            member = self._member(asked, task)
+            if asked.digest in self._said:
+                return self._said[asked.digest]
+            question = self._questions.get((task.id, asked.message.fields["of"]))
+            if question is None:
+                raise RefusedError(
+                    "number",
+                    f"{self._name} has nothing computed for {asked.message.fields['of']} (it is gone after a "
+                    "restart): ask for that again, then for a new sum",
+                )
+            values, content, rows = self._read(question, asked, member.circle)
+            try:
+                masked = member.answer(
+                    read_ask(asked.message),
+                    read_own_boxes(asked.message),
+                    values,
+                    content=content,
+                    unit=question.unit,
+                    rows=rows,
+                )
+            except InvalidReplyError as error:
+                raise RefusedError("not-finite", f"{self._name}: {error}") from error
+            except InvalidMessageError as error:  # it names who sealed them, and nothing of ours
+                raise RefusedError("shares", f"{self._name}: {error}") from error
+            said = _done("masked", asked, {"values": masked_array(masked)})
+            self._said[asked.digest] = said
+            while len(self._said) > SAID:
+                self._said.popitem(last=False)
+            return said
+
+    def open(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """Help to open a sum; that is on record when this returns."""
+        fields = asked.message.fields
+        with self._lock:
+            opening = self._member(asked, task).open(fields["number"], fields["members"])
+        if opening.keys:
+            self._log.warning("dropped out of a sum", task=task.name, organizations=", ".join(opening.keys))
+        return _done("opened", asked, opening_arrays(opening))
+
+    # Reading
+
+    def _member(self, asked: IncomingRequest, task: TaskRecord) -> CircleMember:
+        """This organization in the circle of a task: all members' cards are here, now. Holds the lock."""
+        circle = circle_of(task.terms)
+        if asked.message.fields["circle"] != circle.digest:
+            raise RefusedError(
+                "circle", f"{self._name} agreed to another circle in {task.name!r}: send a new invitation"
+            )
+        identity = load_identity(self._home, self._name)
+        check_members(task.terms, self._cards, identity.fingerprint)
+        if task.id not in self._members or self._members[task.id].circle != circle:
+            self._members[task.id] = CircleMember(
+                named_in(circle, identity),
+                circle,
+                known_keys(self._cards),
+                DiskRecord(self._state.path),
+                holder=f"sums for {task.label_holder}",
+            )
+        return self._members[task.id]
+
+    def _offers(self, circle: Circle, message: Message) -> dict[int, list[Offer]]:
+        """By sum: the keys of all members; their certificates are those of the cards."""
+        numbers, members = message.fields["numbers"], message.fields["members"]
+        keys, signatures = message.arrays["keys"], message.arrays["signatures"]
+        if len(keys) != len(members) or len(signatures) != len(members):
+            raise InvalidMessageError(f"keys of {len(keys)} members came, {len(members)} are named")
+        found: dict[int, list[Offer]] = {number: [] for number in numbers}
+        for place, name in enumerate(members):
+            certificate = self._certificate(circle, name)
+            for offer in read_offers(name, numbers, certificate, keys[place], signatures[place]):
+                found[offer.number].append(offer)
+        return found
+
+    def _certificate(self, circle: Circle, name: str) -> bytes:
+        expected = circle.members.get(name, "")
+        identity = load_identity(self._home, self._name)
+        if expected == identity.fingerprint:
+            return identity.certificate
+        known = self._cards.by_fingerprint(expected)
+        if known is None:
+            raise IdentityError(f"there is no card of {name!r} ({expected or 'not in this circle'}) here")
+        return known[1].certificate
+
+    def _read(
+        self, question: Computed, asked: IncomingRequest, circle: Circle
+    ) -> tuple[Floats, str, list[str]]:
+        """Values, their content as this organization has seen it, and keys of rows to predict."""
+        request, known = question.asked, question.known
+        if request is None or known is None:
+            return question.values(), question.content, []
+        chosen = asked.message.arrays.get("rows", known.astype(np.uint8)) == 1
+        if chosen.shape != known.shape or (chosen & ~known).any():
+            raise RefusedError(
+                "other-rows", f"{self._name} does not know all rows that are to be added up: nothing was sent"
+            )
+        tokens = asked_tokens(request, asked.peer)[chosen]
+        values = question.values()[chosen[known]]
+        order = row_digest(tokens, request.fields["kind"], request.fields["method"])
+        # Where nobody may drop out every sum is of all members, and of no row there can be another one.
+        rows = (
+            [] if not circle.drop_outs else [sha256_of(f"{circle.digest} {one}".encode()) for one in tokens]
+        )
+        return values, prediction_content(request, order, values.shape), rows
+
+
+def _done(
+    kind: str,
+    asked: IncomingRequest,
+    arrays: Mapping[str, NDArray[Any]] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Encoded:
+    message = asked.message
+    said = {"answers": asked.digest, **(fields or {})}
+    return prepare(Message(kind, message.task, message.version, message.request, said, arrays or {}))

@@ -1,0 +1,294 @@
+"""A label holder who tries to get single answers out of organizations that agreed to sums only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gal.errors import RefusedError
+from gal.node.agreement.circles import check_members, circle_of
+from gal.node.agreement.invitations import Invited, TaskTerms
+from gal.node.agreement.request_arrays import fit_request
+from gal.node.agreement.sum_messages import prediction_content, residual_content
+from gal.node.store.restores import Restores
+from gal.protocol import Message, digest, encode
+from gal.secrecy.collector import Collector
+from gal.secrecy.record import DiskRecord
+from small_circles import identity
+from sum_houses import HOLDER, IDS, PLAIN_TASK, TASK, ByHand, N
+
+NAMES = ("bank", "insurer", "lab", "shop")
+LATER = ("bank", "insurer", "lab")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Callable[..., ByHand]]:
+    houses: list[ByHand] = []
+
+    def make(**how: Any) -> ByHand:
+        houses.append(ByHand(tmp_path / str(len(houses)), NAMES, **how))
+        return houses[-1]
+
+    yield make
+    for one in houses:
+        one.close()
+
+
+def refused(code: str, words: str = ".") -> pytest.RaisesExc[RefusedError]:
+    """An error with this code."""
+    return pytest.raises(RefusedError, match=words, check=lambda error: error.code == code)
+
+
+def all_answer(by: ByHand, number: int, question: Message, names: tuple[str, ...] = NAMES) -> Collector:
+    """A sum of these, of which nothing is opened yet."""
+    collector = by.ready(number, names)
+    for name in names:
+        collector.take_masked(by.masked(name, collector, question))
+    return collector
+
+
+def asked_all(by: ByHand, question: Message, names: tuple[str, ...] = NAMES) -> Message:
+    """Everybody has had the question."""
+    for name in names:
+        assert by.houses[name].answer(question).kind == {"fit": "done", "total": "found"}[question.kind]
+    return question
+
+
+def test_everybodys_sum_is_opened_and_nothing_else_leaves(made: Callable[..., ByHand]) -> None:
+    by = made()
+    question = asked_all(by, by.residual())
+    collector = all_answer(by, 7, question)
+    for name in NAMES:
+        collector.take_opening(by.open(name, 7, NAMES))
+    expected = sum(by.fitted(name).astype(np.float64) for name in NAMES)
+    assert np.abs(collector.total() - expected).max() < 1e-8
+    said = by.houses["lab"].answer(question)
+    assert (said.kind, dict(said.arrays)) == ("done", {}), "that it has fitted is all that is said"
+    for asked in (
+        Message(
+            "predict",
+            TASK,
+            1,
+            "x",
+            {"kind": "integer", "method": "plain", "secret": "", "track": "assisted", "rounds": [1]},
+            {"integers": IDS},
+        ),
+        Message(
+            "revisit", TASK, 1, "x", {"rows": question.fields["rows"], "track": "assisted", "rounds": [1]}
+        ),
+    ):
+        with refused("sums-only", "lab answers in 'risk' in sums only"):
+            by.houses["lab"].answer(asked)
+
+
+def test_plain_tasks_have_no_sums(made: Callable[..., ByHand]) -> None:
+    by = made()
+    plain = by.terms.model_copy(update={"secrecy": "none", "task": PLAIN_TASK, "name": "plain"})
+    by.join("lab", plain)
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [1]})
+    with refused("other-terms", "have no sums"):
+        by.houses["lab"].answer(keys)
+
+
+def test_pretending_a_drop_out_brings_nothing(made: Callable[..., ByHand]) -> None:
+    """The shop has answered. The others have helped with it in the sum; now it is said to be gone."""
+    by = made(drop_outs=1)
+    collector = all_answer(by, 7, asked_all(by, by.residual()))
+    for name in LATER:
+        collector.take_opening(by.open(name, 7, NAMES))
+    for name in LATER:
+        with refused("opened", "has helped to open a sum of the same with other members"):
+            by.open(name, 7, LATER, ["shop"])
+    with refused("members", "shop, which answered, must be among them"):
+        by.open("shop", 7, LATER)
+    question = by.residual()
+    again = by.ready(8, LATER)
+    for name in LATER:
+        with refused("content", "has helped to open a sum of the same for bank insurer lab shop"):
+            by.masked(name, again, question)
+
+
+def test_what_was_opened_is_on_record_before_a_restart(made: Callable[..., ByHand]) -> None:
+    by = made(drop_outs=1)
+    question = asked_all(by, by.residual())
+    all_answer(by, 7, question)
+    by.open("lab", 7, NAMES)
+    with closing(sqlite3.connect(by.houses["lab"].home / "state.sqlite")) as database:
+        kept = database.execute("select scope, key, value from claims").fetchall()
+    assert (f"sums for {HOLDER} opened", "7", "bank insurer lab shop") in kept
+    by.houses["lab"].stop()
+    by.houses["lab"].start()
+    with refused("number", "gone after a restart"):
+        by.open("lab", 7, LATER)
+    collector = by.ready(8, LATER)
+    with refused("number", "nothing computed"):
+        by.masked("lab", collector, question)
+    by.houses["lab"].answer(question)
+    with refused("content", "has helped to open a sum of the same"):
+        by.masked("lab", collector, question)
+
+
+def test_what_cannot_be_written_down_does_not_leave(
+    made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = made()
+    all_answer(by, 7, asked_all(by, by.residual()))
+
+    def full(*_: Any) -> Any:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(DiskRecord, "settle", full)
+    with pytest.raises(sqlite3.OperationalError):
+        by.open("lab", 7, NAMES)
+
+
+def test_two_sums_of_a_row_do_not_differ_in_one_member(made: Callable[..., ByHand]) -> None:
+    """The second batch has other rows beside it, and another rate."""
+    by = made(drop_outs=1)
+    asked_all(by, by.residual())
+    first = asked_all(by, by.total(IDS[:6]))
+    collector = by.ready(7)
+    for name in NAMES:
+        collector.take_masked(by.masked(name, collector, first, np.ones(6)))
+    for name in NAMES:
+        collector.take_opening(by.open(name, 7, NAMES))
+    assert collector.total().shape == (6, 1)
+    second = asked_all(by, by.total(IDS[5:12], rates=(0.25,), name="total 2"), LATER)
+    collector = by.ready(8, LATER)
+    for name in LATER:
+        collector.take_masked(by.masked(name, collector, second, np.ones(7)))
+    for name in LATER:
+        with refused("opened", "with other members"):
+            by.open(name, 8, LATER)
+
+
+def test_rows_that_one_member_does_not_know_are_not_added_up(made: Callable[..., ByHand]) -> None:
+    """She asks for a row that the shop does not know, of those who do: the masks do not cancel there."""
+    by = made(shop=N - 2)
+    question = by.total(IDS)
+    for name in NAMES:
+        by.houses[name].answer(by.residual(rows=N - 2 if name == "shop" else N))
+        found = by.houses[name].answer(question)
+        assert int(found.arrays["known"].sum()) == (N - 2 if name == "shop" else N)
+    collector, everything = by.ready(7), np.ones(N)
+    with refused("other-rows", "shop does not know all rows"):
+        by.masked("shop", collector, question, everything)
+    for name in LATER:
+        collector.take_masked(by.masked(name, collector, question, everything))
+    with refused("too-few"):
+        collector.survivors()
+    with refused("too-few", "a sum needs 4 of the 4 members"):
+        by.open("lab", 7, LATER)
+    residual = by.residual(round=2)
+    by.houses["lab"].answer(residual)
+    collector = by.ready(8)
+    other = by.residual(round=2, rows=N - 2)
+    with refused("content"):
+        by.masked("lab", collector, other, of=digest(encode(residual)))
+
+
+@pytest.mark.parametrize(
+    "said", [{"unit": 2.0**-20}, {"content": "0" * 64}, {"shape": [N, 2]}, {"shape": [N - 1, 1]}]
+)
+def test_words_that_others_were_not_told_alike(made: Callable[..., ByHand], said: dict[str, Any]) -> None:
+    by = made()
+    question = asked_all(by, by.residual())
+    with refused("content", "nothing was sent"):
+        by.masked("lab", by.ready(7), question, **said)
+
+
+def test_requests_for_shares_are_not_played_back(made: Callable[..., ByHand]) -> None:
+    by = made()
+    before = by.ready(7).offers()
+    with refused("order", "has given its shares of sum 7"):
+        by.share("lab", 7, before)
+    offers = [by.keys(name, 8) for name in NAMES]
+    with refused("offer", "not signed by"):
+        by.share("lab", 8, [replace(before[0], number=8), *offers[1:]])
+    with refused("offer", "not signed by"):
+        by.share("lab", 8, [replace(offers[0], mask_key=offers[1].mask_key), *offers[1:]])
+    with refused("too-few"):
+        by.share("lab", 8, offers[2:])
+    assert by.share("lab", 8, offers).boxes.keys() == {"bank", "insurer", "shop"}
+
+
+def test_a_masked_answer_is_given_again_and_not_anew(made: Callable[..., ByHand]) -> None:
+    by = made()
+    question = asked_all(by, by.residual())
+    collector = by.ready(7)
+    first = by.masked("lab", collector, question)
+    assert (by.masked("lab", collector, question).values == first.values).all()
+    with refused("order", "cannot answer in sum 7 now, or not again"):
+        by.masked("lab", collector, question, round=2)
+
+
+def test_invented_members_do_not_count(made: Callable[..., ByHand]) -> None:
+    by = made()
+    house = by.houses["lab"]
+    stranger = Invited(name="stranger", fingerprint=identity("stranger").fingerprint)
+    own = identity("lab").fingerprint
+    invented = by.terms.model_copy(update={"organizations": (*by.terms.organizations[:3], stranger)})
+    with refused("circle", r"stranger \(sha256:.*of whom no card is here: she could have invented them"):
+        check_members(invented, house.cards, own)
+    hers = Invited(name="hers", fingerprint=identity(HOLDER).fingerprint)
+    with refused("circle", "hers"):
+        check_members(
+            by.terms.model_copy(update={"organizations": (*by.terms.organizations, hers)}), house.cards, own
+        )
+    check_members(by.terms, house.cards, own)
+    house.cards.remove("bank")
+    with refused("circle", r"bank \(sha256:"):
+        by.keys("lab", 9)
+
+
+def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., ByHand]) -> None:
+    """Another task with one member less, of the same label holder: two circles would differ in one member."""
+    by = made()
+    by.keys("lab", 7)
+    fewer = by.terms.model_copy(
+        update={"task": PLAIN_TASK, "name": "other", "organizations": by.terms.organizations[:3]}
+    )
+    by.join("lab", TaskTerms.model_validate(fewer.model_dump()))
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": circle_of(fewer).digest, "numbers": [8]})
+    with refused("circle", "has joined another circle of this label holder"):
+        by.houses["lab"].answer(keys)
+    with refused("circle", "agreed to another circle"):
+        by.houses["lab"].answer(replace(keys, task=TASK))
+
+
+def test_contents_have_the_rows_in_them_that_a_member_knows(made: Callable[..., ByHand]) -> None:
+    by = made()
+    residual, rows = by.residual(), [one * 64 for one in "ab"]
+    request = fit_request(residual, "lab")
+    assert len({residual_content(one, request) for one in rows}) == 2
+    total = by.total(IDS[:3])
+    assert len({prediction_content(total, one, (3, 1)) for one in rows}) == 2
+    other = by.total(IDS[:3], rates=(0.25,))
+    assert prediction_content(other, rows[0], (3, 1)) != prediction_content(total, rows[0], (3, 1))
+
+
+def test_after_a_restore_nobody_helps_with_sums_of_before(
+    made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = made()
+    restore = SimpleNamespace(refusal=lambda *_: "was brought back from a backup")
+    monkeypatch.setattr(Restores, "unproven", lambda _: restore)
+    with refused("restored", "lab was brought back from a backup"):
+        by.keys("lab", 7)
+
+
+def test_every_round_to_add_up_has_a_rate(made: Callable[..., ByHand]) -> None:
+    by = made()
+    asked_all(by, by.residual())
+    with refused("wrong-shape", "2 rounds and 1 rates"):
+        by.houses["lab"].answer(
+            replace(by.total(IDS[:3]), fields={**by.total(IDS[:3]).fields, "rounds": [1, 2]})
+        )

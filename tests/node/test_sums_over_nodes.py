@@ -1,0 +1,294 @@
+"""Sums over real nodes: the numbers of one process, and no single answer anywhere at the label holder's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import gal
+from gal.errors import LearningInterruptedError, TaskError
+from gal.node.journal.records import Records
+from gal.secrecy import Sums
+from gal.secrecy.member import CircleMember
+from gal.secrecy.ring import to_ring
+from gal.secrecy.terms import SUM
+from patience import LONGEST, patient
+from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
+
+NAMES = ("clinic", "lab", "ward", "bank")
+OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.0}
+PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
+
+
+class Searched:
+    """All that the label holder has had: her files after every round, and every message that came."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        self._home, self.blobs, self.answers = home, dict[str, bytes](), list[NDArray[Any]]()
+        self.units: list[float] = []
+        entered, answer = Records.entered, CircleMember.answer
+
+        def noting(records: Records, peer: str, received: Any, **how: Any) -> float:
+            if records.audit.path.parent == home:
+                self.blobs[f"message {len(self.blobs)} {received.message.kind}"] = bytes(received.data)
+            return entered(records, peer, received, **how)
+
+        def answering(member: CircleMember, ask: Any, boxes: Any, values: NDArray[Any], **how: Any) -> Any:
+            self.answers.append(np.array(values))
+            self.units.append(ask.unit)
+            return answer(member, ask, boxes, values, **how)
+
+        monkeypatch.setattr(Records, "entered", noting)
+        monkeypatch.setattr(CircleMember, "answer", answering)
+
+    def read_files(self, event: Mapping[str, Any]) -> None:
+        """What lies in her folder now."""
+        for path in self._home.rglob("*"):
+            if path.is_file():
+                self.blobs[f"{path} at {event.get('round')}"] = path.read_bytes()
+
+    def places_of(self, values: NDArray[Any]) -> list[str]:
+        """Where so many bytes as chance does not make are found, in any row of these."""
+        wanted = [np.ascontiguousarray(values[row : row + 3]).tobytes() for row in range(0, len(values), 10)]
+        return [name for name, blob in self.blobs.items() if any(one in blob for one in wanted)]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    with running(Network(tmp_path, numbers(120, organizations=NAMES))) as made:
+        yield made
+
+
+def predicted(network: Network, table: pd.DataFrame, task: str = "risk", **how: Any) -> dict[str, Any]:
+    table.to_csv(network.root / "new.csv", index=False)
+    return network.holder.predict_file(task, network.root / "new.csv", **{"join": patient(20.0)} | how)
+
+
+def outputs(found: dict[str, Any]) -> list[float]:
+    return [row["prediction"] for row in found["rows"]]
+
+
+def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = Searched(monkeypatch, network.root / "clinic")
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    facts = network.learn("risk", on_event=searched.read_files)
+    found = predicted(network, network.tables["clinic"][[ROW_ID]])
+    searched.read_files({"round": "the end"})
+    assert facts["contributions"].keys() == {"clinic", SUM}
+    assert (found["degraded"], found["missing"], found["unknown"]) == (0, {}, {})
+    assert len(searched.answers) == 3 * 3 + 3, "three rounds, and one prediction for all of them"
+    for values, unit in zip(searched.answers, searched.units, strict=True):
+        for form in (values.astype(np.float32), values.astype(np.float64), to_ring(values, unit, 3)):
+            assert searched.places_of(form) == []
+    kinds = {name.split()[-1] for name in searched.blobs if name.startswith("message")}
+    assert "masked" in kinds
+    assert not {"fitted", "predicted"} & kinds
+    mean = np.mean(searched.answers[:3], axis=0)
+    there = searched.places_of(mean.astype(np.float32))
+    assert [name for name in there if "reply-1-0-sum.arrow" in name], "what is there is found"
+
+    ensemble, members = network.in_process(secrecy="sums", **OPTIONS)
+    assert exact(network.ensemble(record)) == exact(ensemble)
+    assert outputs(found) == list(gal.predict(ensemble, members).output[:, 0])
+    plain, others = network.in_process(**PLAIN, **OPTIONS)
+    spread = network.tables["clinic"][LABEL].std()
+    assert np.abs(gal.predict(plain, others).output[:, 0] - outputs(found)).max() < 1e-6 * spread
+
+
+def test_classes_with_a_cross_validation_are_learned_to_the_same_bits(network: Network) -> None:
+    """Every part is a sum of its own, in the same round trips."""
+    table = network.tables["clinic"]
+    network.write("clinic", table.assign(**{LABEL: (table[LABEL] > 0).astype(int)}))
+    network.nodes["clinic"].worker.restart()
+    options: dict[str, Any] = {"rounds": 2, "cross_validation": 2, "validation_fraction": 0.0}
+    record = network.invite("class", secrecy="sums", kind="classification", **options)
+    network.learn("class")
+    ensemble, _ = network.in_process(secrecy="sums", kind="classification", **options)
+    assert exact(network.ensemble(record)) == exact(ensemble)
+    assert network.ensemble(record).summed == ("bank", "lab", "ward")
+
+
+def test_whoever_restarts_the_numbers_stay_the_same(network: Network) -> None:
+    """An organization loses its keys between two rounds; then the label holder ends, and resumes."""
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    stopping = threading.Event()
+
+    def restart(event: Mapping[str, Any]) -> None:
+        if event["event"] == "round" and event["round"] == 1:
+            network.stop("lab")
+            network.start("lab")
+        if event["event"] == "round" and event["round"] == 2:
+            stopping.set()
+
+    with pytest.raises(LearningInterruptedError):
+        network.learn("risk", on_event=restart, stopping=stopping)
+    network.stop("clinic")
+    network.start("clinic")
+    network.learn("risk", resume=True)
+    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+    asked = [one.kind for one in network.nodes["bank"].records.audit.entries() if one.direction == "in"]
+    assert asked.count("keys") == 3, "for all rounds at once, and anew after each restart"
+
+
+def test_a_sum_whose_file_is_damaged_is_asked_for_again(network: Network) -> None:
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    stopping, damaged = threading.Event(), list[str]()
+
+    def stop(event: Mapping[str, Any]) -> None:
+        if event["event"] == "round":
+            stopping.set()
+            [path] = (network.root / "clinic" / "tasks").rglob("reply-1-0-sum.arrow")
+            path.write_bytes(b"nothing")
+            damaged.append(path.name)
+
+    with pytest.raises(LearningInterruptedError):
+        network.learn("risk", on_event=stop, stopping=stopping)
+    assert damaged
+    network.learn("risk", resume=True)
+    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+
+
+def test_without_everybody_nothing_is_learned_and_predictions_take_the_mean(network: Network) -> None:
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    network.wait_until_joined(record)
+    network.stop("lab")
+    with pytest.raises(TaskError, match=r"only 3 of 4 organizations are there.*the quorum is 4 of 4"):
+        network.learn("risk", patience=replace(QUICKLY, join=0.3))
+    network.start("lab")
+    network.learn("risk")
+    rows = network.tables["clinic"][[ROW_ID]].head(9)
+    everybody = predicted(network, rows)
+    network.stop("lab")
+    found = predicted(network, rows, join=0.1)
+    assert found["degraded"] == 9
+    assert found["missing"] == {"lab": "is not connected, and without it there is no sum"}
+    assert outputs(found) != outputs(everybody)
+    network.start("lab")
+    network.wait_until_joined(record)
+    assert outputs(predicted(network, rows)) == outputs(everybody)
+
+
+def test_rows_that_somebody_does_not_know_are_in_no_sum(network: Network) -> None:
+    """Of a row that one organization alone knows the sum would be its answer."""
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    network.learn("risk")
+    rows = network.tables["clinic"][[ROW_ID]].head(20)
+    before = predicted(network, rows)
+    hidden = rows[ROW_ID].to_numpy()[4:7]
+    table = network.tables["lab"]
+    network.write("lab", table[~table[ROW_ID].isin(hidden)])
+    network.nodes["lab"].worker.restart()
+    found = predicted(network, rows)
+    assert (found["degraded"], found["unknown"]) == (3, {"lab": 3})
+    same = [a == b for a, b in zip(outputs(found), outputs(before), strict=True)]
+    assert [place for place, one in enumerate(same) if not one] == [4, 5, 6]
+    facts = network.learn("risk")
+    assert (facts["version"], facts["n_rows"], facts["known_rows"]["lab"]) == (3, 117, 117)
+    network.write("clinic", network.tables["clinic"][~network.tables["clinic"][ROW_ID].isin(hidden)])
+    assert exact(network.ensemble(record, 3)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+
+
+def test_who_drops_out_where_that_was_agreed_stays_out(tmp_path: Path) -> None:
+    names = (*NAMES, "shop")
+    with running(Network(tmp_path, numbers(100, organizations=names))) as network:
+        record = network.invite("risk", secrecy="sums", drop_outs=1, **OPTIONS)
+        network.wait_until_joined(record)
+
+        def leave(event: Mapping[str, Any]) -> None:
+            if event["event"] == "round" and event["round"] == 1:
+                network.stop("shop")
+
+        network.learn("risk", on_event=leave, patience=replace(QUICKLY, join=patient(0.5)))
+        ensemble = network.ensemble(record)
+        assert [sorted(done.left_out) for done in ensemble.rounds] == [[], ["shop"], ["shop"]]
+        assert network.nodes["clinic"].state.members(record.id)["shop"] == "left: dropped out of a sum"
+        network.start("shop")
+        asked = len(network.nodes["shop"].records.audit.entries())
+        found = predicted(network, network.tables["clinic"][[ROW_ID]].head(5))
+        assert found["degraded"] == 5, "its mean stands in"
+        assert not np.isnan(outputs(found)).any()
+        later = network.nodes["shop"].records.audit.entries()[asked:]
+        assert "total" not in [one.kind for one in later]
+        network.stop("bank")
+        with pytest.raises(TaskError, match=r"only 3 of 4 organizations are there.*the quorum is 4 of 4"):
+            network.learn("risk", patience=replace(QUICKLY, join=0.3))
+
+
+def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second version of the same rows begins with the same residual; a prediction drops nobody."""
+    names = (*NAMES, "shop")
+    with running(Network(tmp_path, numbers(100, organizations=names))) as network:
+        record = network.invite("risk", secrecy="sums", drop_outs=1, **OPTIONS)
+        network.learn("risk")
+        rows = network.tables["clinic"][[ROW_ID]].head(5)
+        silent, sums = threading.Event(), network.nodes["shop"].service._sums
+        with monkeypatch.context() as patched:
+            patched.setattr(sums, "answer", lambda *_: silent.wait(LONGEST))
+            found = predicted(network, rows, seconds=patient(1.0))
+        silent.set()
+        assert found["degraded"] == 5
+        assert predicted(network, rows)["degraded"] == 0
+        network.stop("shop")
+        patience = replace(QUICKLY, join=patient(0.5))
+        with pytest.raises(TaskError, match=r"bank has helped to open a sum of the same for bank lab shop"):
+            network.learn("risk", patience=patience)
+        assert set(network.nodes["clinic"].state.members(record.id).values()) == {"invited"}
+
+
+def test_who_is_removed_ends_a_task_in_which_nobody_may_drop_out(network: Network) -> None:
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
+    with pytest.raises(TaskError, match="of whom 0 may be lost; only bank, ward of them have not left"):
+        network.learn("risk")
+
+
+@pytest.mark.parametrize("garbage", ["shares", "openings"])
+def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
+    network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str
+) -> None:
+    share, help_to_open = CircleMember.share, CircleMember.open
+    record = network.invite("risk", secrecy="sums", **OPTIONS)
+
+    def wrong_shares(member: CircleMember, number: int, offers: Any) -> Any:
+        made = share(member, number, offers)
+        if member.name != "lab":
+            return made
+        return replace(made, boxes={name: bytes(len(box)) for name, box in made.boxes.items()})
+
+    def wrong_opening(member: CircleMember, number: int, survivors: Any) -> Any:
+        made = help_to_open(member, number, survivors)
+        if member.name != "lab":
+            return made
+        return replace(made, seeds={name: bytes(len(one)) for name, one in made.seeds.items()})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CircleMember, "share", wrong_shares if garbage == "shares" else share)
+        patched.setattr(CircleMember, "open", help_to_open if garbage == "shares" else wrong_opening)
+        what = "shares of 'lab' cannot be opened" if garbage == "shares" else "do not fit what it promised"
+        with pytest.raises(TaskError, match=f"the sum of the others' answers cannot be opened.*{what}"):
+            network.learn("risk")
+    network.learn("risk", resume=True)
+    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+
+
+def test_sums_of_the_same_terms_are_agreed_before_anybody_joins(network: Network) -> None:
+    record = network.invite("risk", secrecy="sums", join=(), **OPTIONS)
+    told = " ".join(record.terms.sentences())
+    assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in told
+    for name in NAMES[1:]:
+        assert f"{name} {network.nodes[name].identity.fingerprint}" in told
+    assert Sums().drop_outs == record.terms.drop_outs
+    [file] = network.root.glob("*.invitation")
+    assert b"secrecy" in file.read_bytes()

@@ -1,0 +1,222 @@
+"""Organizations that answer in sums, without a network: the requests of a label holder who keeps to no rule.
+
+Every step of a sum can be asked of each of them by hand, in any order and with anything in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gal.alignment import row_digest
+from gal.node.agreement.circles import circle_of
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.invitations import Invited, TaskTerms
+from gal.node.agreement.request_arrays import fit_request
+from gal.node.agreement.sum_messages import (
+    boxes_for_one,
+    offer_arrays,
+    prediction_content,
+    read_boxes,
+    read_masked,
+    read_offers,
+    read_opening,
+    residual_content,
+)
+from gal.node.assistant.service import Service
+from gal.node.config.configuration import read_configuration
+from gal.node.journal.metrics import start_metrics
+from gal.node.store.state import State, TaskRecord
+from gal.protocol import Message, decode, digest, encode, prepare
+from gal.secrecy.collector import Collector
+from gal.secrecy.messages import Masked, Offer, Opening, SealedShares
+from gal.secrecy.ring import unit_of
+from gal.transport import CardFolder, card_of, save_identity
+from small_circles import identity
+from small_network import WorkerHere, quiet
+
+N, HOLDER = 40, "clinic"
+IDS = np.arange(N, dtype=np.int64)
+TASK, PLAIN_TASK = "a" * 32, "b" * 32
+
+
+class SumHouse:
+    """One organization: its folder, its cards, and its answers."""
+
+    def __init__(self, home: Path, name: str, others: Sequence[str], known: int = N) -> None:
+        home.mkdir(parents=True)
+        self.name, self.home = name, home
+        rng = np.random.default_rng(len(name) + ord(name[0]))
+        X = rng.normal(size=(N, 2))[:known]
+        pd.DataFrame({"id": IDS[:known], "a": X[:, 0], "b": X[:, 1]}).to_csv(home / "rows.csv", index=False)
+        (home / "node.toml").write_text(
+            f'name = "{name}"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\nuse = "linear"\n'
+        )
+        save_identity(identity(name), home)
+        (home / "cards").mkdir()
+        self.cards = CardFolder(home / "cards")
+        for other in (HOLDER, *others):
+            self.cards.add(card_of(identity(other)))
+        self.start()
+
+    def start(self) -> None:
+        """Begin, or begin again after an end: what is not on the disk is gone."""
+        self.state = State(self.home)
+        self.metrics = start_metrics(None, dict)
+        configuration = read_configuration(self.home)
+        worker: Any = WorkerHere(configuration)
+        self.service = Service(configuration, self.state, worker, quiet(), self.metrics)
+
+    def stop(self) -> None:
+        """End."""
+        self.metrics.close()
+        self.state.close()
+
+    def answer(self, message: Message) -> Message:
+        """What it answers, or RefusedError."""
+        encoded = prepare(message)
+        asked = IncomingRequest(HOLDER, encoded.message, encoded.data, encoded.digest)
+        return self.service.answer(asked).message
+
+
+class ByHand:
+    """All steps of sums, asked of these houses one by one."""
+
+    def __init__(self, root: Path, names: Sequence[str], drop_outs: int = 0, **known: int) -> None:
+        self.terms = TaskTerms(
+            task=TASK,
+            name="risk",
+            label_holder=HOLDER,
+            fingerprint=identity(HOLDER).fingerprint,
+            organizations=tuple(Invited(name=one, fingerprint=identity(one).fingerprint) for one in names),
+            outputs=1,
+            rounds=3,
+            secrecy="sums",
+            drop_outs=drop_outs,
+        )
+        self.circle = circle_of(self.terms)
+        self.houses = {
+            name: SumHouse(root / name, name, [one for one in names if one != name], known.get(name, N))
+            for name in names
+        }
+        for name in names:
+            self.join(name, self.terms)
+            self.begin(name)
+
+    def join(self, name: str, terms: TaskTerms) -> None:
+        """Terms that an operator has accepted."""
+        record = TaskRecord(terms.task, terms.name, "organization", HOLDER, terms)
+        self.houses[name].state.add_task(record)
+
+    def begin(self, name: str, task: str = TASK, terms: TaskTerms | None = None) -> Message:
+        """Begin version 1 with all rows."""
+        fields = {
+            "terms": (terms or self.terms).digest,
+            "organization": name,
+            "kind": "integer",
+            "method": "plain",
+            "secret": "",
+            "n_outputs": 1,
+            "rounds": 3,
+            "seed": 0,
+        }
+        arrays: dict[str, Any] = {"integers": IDS, "fit": np.ones(N, dtype=np.uint8)}
+        return self.houses[name].answer(Message("begin", task, 1, "begin", fields, arrays))
+
+    # Questions
+
+    def residual(self, round: int = 1, seed: int = 0, rows: int = N, task: str = TASK) -> Message:
+        """A residual to fit."""
+        values = np.random.default_rng(seed).normal(size=(rows, 1)).astype(np.float32)
+        known = row_digest(IDS[:rows], "integer", "plain")
+        fields = {"rows": known, "round": round, "track": "assisted", "part": None}
+        return Message("fit", task, 1, f"fit {round}", fields, {"residual": values})
+
+    def total(self, ids: NDArray[np.int64], rates: Sequence[float] = (0.5,), name: str = "total") -> Message:
+        """Rows to predict with the first rounds."""
+        fields: dict[str, Any] = {"kind": "integer", "method": "plain", "secret": "", "track": "assisted"}
+        fields |= {"rounds": list(range(1, len(rates) + 1)), "rates": list(rates)}
+        return Message("total", TASK, 1, name, fields, {"integers": ids})
+
+    # Steps
+
+    def _ask(
+        self, name: str, kind: str, number: int, fields: Mapping[str, Any], **arrays: NDArray[Any]
+    ) -> Message:
+        said = {"circle": self.circle.digest, **fields}
+        return self.houses[name].answer(Message(kind, TASK, 1, f"{kind} {number}", said, arrays))
+
+    def keys(self, name: str, number: int) -> Offer:
+        """A member's keys."""
+        message = self._ask(name, "keys", number, {"numbers": [number]})
+        arrays = message.arrays
+        [offer] = read_offers(
+            name, [number], identity(name).certificate, arrays["keys"], arrays["signatures"]
+        )
+        return offer
+
+    def share(self, name: str, number: int, offers: Sequence[Offer]) -> SealedShares:
+        """A member's shares for those who made these offers."""
+        members = [offer.name for offer in offers]
+        made = [offer_arrays([offer]) for offer in offers]
+        arrays = {key: np.stack([one[key] for one in made]) for key in ("keys", "signatures")}
+        message = self._ask(name, "share", number, {"numbers": [number], "members": members}, **arrays)
+        [shares] = read_boxes(name, [number], members, message.arrays["boxes"])
+        return shares
+
+    def ready(self, number: int, names: Sequence[str] | None = None) -> Collector:
+        """Keys and shares of a sum, exchanged among these members."""
+        collector = Collector(self.circle, number)
+        for name in names or self.circle.names:
+            collector.take_offer(self.keys(name, number))
+        for name in names or self.circle.names:
+            collector.take_shares(self.share(name, number, collector.offers()))
+        return collector
+
+    def masked(
+        self, name: str, collector: Collector, question: Message, rows: Any = None, **other: Any
+    ) -> Masked:
+        """A member's masked answer to a question that it has had; ``other`` fields may say anything."""
+        chosen = IDS[:0] if rows is None else question.arrays["integers"][rows == 1]
+        if question.kind == "fit":
+            request = fit_request(question, name)
+            content = residual_content(question.fields["rows"], request)
+            unit, n = unit_of(float(np.abs(request.residual).max())), len(request.residual)
+        else:
+            n, unit = len(chosen), unit_of(float(np.abs(question.fields["rates"]).sum()))
+            content = prediction_content(question, row_digest(chosen, "integer", "plain"), (n, 1))
+        ask = collector.ask(content, (n, 1), unit)
+        fields = {
+            "number": ask.number,
+            "members": list(ask.members),
+            "of": digest(encode(question)),
+            "content": ask.content,
+            "unit": ask.unit,
+            "shape": list(ask.shape),
+        }
+        arrays = {"boxes": boxes_for_one(collector.boxes_for(name), ask.members)}
+        arrays |= {} if rows is None else {"rows": np.asarray(rows, dtype=np.uint8)}
+        message = self._ask(name, "sum", ask.number, fields | other, **arrays)
+        return read_masked(name, ask.number, message)
+
+    def open(self, name: str, number: int, there: Sequence[str], dropped: Sequence[str] = ()) -> Opening:
+        """A member's help to open the sum of those that are there."""
+        message = self._ask(name, "open", number, {"number": number, "members": list(there)})
+        return read_opening(name, number, there, dropped, message)
+
+    def fitted(self, name: str, round: int = 1) -> NDArray[Any]:
+        """What a member has computed, and nobody but it knows."""
+        house = self.houses[name]
+        known = house.state.answer(TASK, 1, "assisted", round, -1)
+        assert known is not None
+        return decode((house.state.folder(TASK, 1) / known.answer).read_bytes()).arrays["fitted"]
+
+    def close(self) -> None:
+        """End all of them."""
+        for house in self.houses.values():
+            house.stop()
