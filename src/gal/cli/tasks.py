@@ -161,17 +161,22 @@ def invite_command(
         typer.echo(json.dumps(said | {"privacy": facts}))
         return
     screen = Screen()
-    print_privacy(facts, screen)
-    if facts["columns_hint"]:
-        screen.print(f"[yellow]{escape(facts['columns_hint'])}[/]")
-    if written.secrecy == "sums":
-        screen.print(f"[green]Secrecy: {escape(OFF_UNDER_SUMS)}[/]")
+    _print_protection(facts, written.secrecy, screen)
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
         f"{escape(', '.join(organizations))}; "
         "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: "
         f"[bold]{escape(command_line('gal', 'learn', task, home=home_of(home)))}[/]"
     )
+
+
+def _print_protection(privacy: Mapping[str, Any], secrecy: str, screen: Screen) -> None:
+    """What protects labels, columns and answers in this task."""
+    print_privacy(privacy, screen)
+    if privacy["columns_hint"]:
+        screen.print(f"[yellow]{escape(privacy['columns_hint'])}[/]")
+    if secrecy == "sums":
+        screen.print(f"[green]Secrecy: {escape(OFF_UNDER_SUMS)}[/]")
 
 
 def _refuse_other_terms(home: Path, task: str, asked: Assignment, is_given: Callable[[str], bool]) -> None:
