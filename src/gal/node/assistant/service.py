@@ -42,6 +42,25 @@ BESIDE = frozenset({"predict", "blind", "total", "keys", "share", "sum", "open"}
 """Requests that do not wait for a fit: they change nothing that it needs."""
 
 
+class _DataChanges:
+    """What the operator has heard of data that differ from what was learned from."""
+
+    def __init__(self, log: Log, metrics: Metrics) -> None:
+        self._log, self._metrics = log, metrics
+        self._known: dict[tuple[str, int], str] = {}
+
+    def note(self, asked: IncomingRequest, task: TaskRecord, result: Mapping[str, Any]) -> None:
+        """The operator hears how they differ, once for each way in which they do."""
+        key, said = (task.id, asked.message.version), result["changes"] if result["changed"] else ""
+        self._metrics.changed(task.name, bool(said))
+        if self._known.get(key, "") != said:
+            self._known[key] = said
+            if said:
+                self._log.warning(
+                    "data changed since learning", task=task.name, version=asked.message.version, how=said
+                )
+
+
 class Service:
     """One organization's answers."""
 
@@ -63,7 +82,7 @@ class Service:
         self._moves: bool | None = None
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
         self._sums = SumAnswers(configuration, state, log)
-        self._changes: dict[tuple[str, int], str] = {}
+        self._changes = _DataChanges(log, metrics)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -237,21 +256,8 @@ class Service:
         )
         if not asked.own:
             self.metrics.predicted(asked.peer, n_rows)
-        self._tell_changes(asked, task, found[0])
+        self._changes.note(asked, task, found[0])
         return found
-
-    def _tell_changes(self, asked: IncomingRequest, task: TaskRecord, result: Mapping[str, Any]) -> None:
-        """The operator hears how the data differ from what was learned from, once
-        for each way in which they do.
-        """
-        key, said = (task.id, asked.message.version), result["changes"] if result["changed"] else ""
-        self.metrics.changed(task.name, bool(said))
-        if self._changes.get(key, "") != said:
-            self._changes[key] = said
-            if said:
-                self.log.warning(
-                    "data changed since learning", task=task.name, version=asked.message.version, how=said
-                )
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
