@@ -3,7 +3,8 @@
     python benchmarks/engine.py [--rows 10000000] [--fit-seconds 1] [--times 5] [--json]
 
 - squared error: one round of the label holder (residual, weights, rate, update, records) against one
-  numpy Gram product of the same fitted values, in the same run;
+  numpy Gram product of the same fitted values, in the same run; both as CPU seconds of all threads, which
+  other processes on the machine hardly change;
 - log loss: passes over the data per line search;
 - memory beyond the fitted values, as a multiple of their size;
 - a whole BreastCancer run against the 65 CPU-seconds of the authors' loop;
@@ -73,24 +74,24 @@ def made_up(
 def one_round(
     loss: Loss, y: NDArray[np.float64], fitted: dict[str, NDArray[np.float32]], rounds: int
 ) -> float:
-    """Seconds per round of the label holder, the replies being there at once."""
+    """CPU seconds per round of the label holder, the replies being there at once."""
     task = Task(y, loss, tuple(sorted(fitted)), all_rows(len(y)), rounds=rounds)
     steps = learn(task)
     next(steps)
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         while True:
             steps.send([fitted])
     except StopIteration:
-        return (time.perf_counter() - started) / rounds
+        return (time.process_time() - started) / rounds
 
 
 def gram_seconds(fitted: dict[str, NDArray[np.float32]], dtype: type) -> float:
-    """Seconds of one numpy Gram product of the fitted values, side by side in one array."""
+    """CPU seconds of one numpy Gram product of the fitted values, side by side in one array."""
     stacked: NDArray[np.floating] = np.hstack(list(fitted.values())).astype(dtype)
-    started = time.perf_counter()
+    started = time.process_time()
     stacked.T @ stacked
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def passes_per_search(rows: int, searches: int = 5) -> list[int]:

@@ -7,7 +7,8 @@
 Over mutual TLS on loopback: every organization runs ``gal serve``, the label holder's node runs in a process
 of its own for each point. Four columns each, made up with a seed; linear local models, squared error, no
 closing model. Seconds of a round are medians without the first, in which workers start and views are opened;
-memory is proportional set size, sampled, of node and worker together.
+memory is proportional set size, sampled, of node and worker together. CPU seconds are of the nodes' own
+processes over all of learning, without workers and their fits: they say what is left where cores are shared.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def make_homes(root: Path, rows: int, organizations: int, rounds: int) -> list[s
     for name in names[1:]:
         CardFolder(root / name / "cards").add(card_of(identities[OWN], f"127.0.0.1:{port}"))
         CardFolder(root / OWN / "cards").add(card_of(identities[name]))
-    options = {"rounds": rounds, "min_rate": None, "patience": None, "closing": False}
+    options = {"rounds": rounds, "min_rate": None, "patience": None, "closing": False, "interactions": "off"}
     invite(root / OWN, TASK, names[1:], root / "task", options=options, kind="regression")
     for name in names[1:]:
         join(root / name, *read_terms(root / name, root / "task"))
@@ -123,20 +124,32 @@ class Running:
         return [one["seconds"] for one in said if one.get("event") == "fitted"]
 
 
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """What these processes have used of a core."""
+    fields = [
+        Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split() for pid in pids
+    ]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+
+
 def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
     """What one point takes."""
     with ExitStack() as stack:
         run = Running(rows, organizations, rounds, stack)
         pid = run.processes[0].pid
         idle = held(with_children(pid))
+        before = time.process_time(), cpu_seconds([pid])
         with Watch(lambda: with_children(pid)) as node:
             seconds, fits = run.learn()
+        used = time.process_time() - before[0], cpu_seconds([pid]) - before[1]
         beyond = [one - fit for one, fit in zip(seconds, fits, strict=False)]
     view, residual = 8 * rows * COLUMNS, 4 * rows
     return {
         "round": float(np.median(seconds)),
         "slowest fit": float(np.median(fits)),
         "beyond": float(np.median(beyond)),
+        "CPU s of the label holder's node a round": used[0] / rounds,
+        "CPU s of an organization's node a round": used[1] / rounds,
         "idle MB": idle / 1e6,
         "MB": node.most / 1e6,
         "allowed MB": (2 * view + residual) / 1e6 + 100,
@@ -203,8 +216,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.part == "point":
         what, *numbers = json.loads(chosen.point)
-        measure: Callable[..., Any] = learned if what == "learned" else predicted
-        print(json.dumps(measure(*numbers)))
+        print(json.dumps(learned(*numbers) if what == "learned" else predicted(*numbers)))
         return
     rows = chosen.rows or ([50_000] if chosen.part == "organizations" else [100_000, 1_000_000])
     if chosen.part == "organizations":

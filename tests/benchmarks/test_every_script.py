@@ -31,6 +31,7 @@ SMALLEST = {
     "engine": "--rows 1000 --fit-seconds 0.01 --times 1",
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
     "growth": 'point --point {"rows":500,"rounds":2}',
+    "growth_nodes": 'point --point ["learned",300,2,2]',
     "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",
     "mutants": "",
     "nodes": "bytes --rows 300",
@@ -49,6 +50,7 @@ NEEDS = {
     "camera_views": ["torch"],
     "deep_speed": ["torch"],
     "fusion": ["torch"],
+    "growth_nodes": ["grpc", "duckdb"],
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
     "sums": ["cryptography"],
@@ -108,6 +110,17 @@ def test_the_engine_is_measured() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"two jobs speed up +\d", done.stdout)
+
+
+@pytest.mark.slow
+def test_growth_over_nodes_is_measured() -> None:
+    """As a process: it takes from the script beside it what both need."""
+    for module in NEEDS["growth_nodes"]:
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    command = [sys.executable, str(BENCHMARKS / "growth_nodes.py"), *SMALLEST["growth_nodes"].split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r'"beyond": -?\d', done.stdout)
 
 
 def test_the_reference_is_compared_with(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
