@@ -40,8 +40,8 @@ TESTS = {
     "gal.core.weights": ["core/test_weights"],
     "gal.core.line_search": ["core/test_line_search"],
     "gal.core.contributions": ["core/test_contributions"],
-    "gal.core.contributing.games": ["core/test_games"],
-    "gal.core.contributing.coalitions": ["core/test_shares"],
+    "gal.core.contributing.games": ["core/contributing/test_games"],
+    "gal.core.contributing.coalitions": ["core/contributing/test_shares"],
     "gal.privacy.mechanisms.labels": [
         "privacy/test_noise_is_enough",
         "privacy/test_likelihoods",

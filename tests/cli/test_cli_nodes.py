@@ -343,7 +343,8 @@ def test_joining(town: Town, tmp_path: Path) -> None:
     assert "there is no file" in gal("join", tmp_path / "gone", "--home", town.lab, code=2).err
     (tmp_path / "x").write_text("{}")
     assert "not an invitation" in gal("join", tmp_path / "x", "--home", town.lab, code=2).err
-    assert "not known here" in gal("join", path, "--home", town.clinic, "--yes", code=3).err
+    said = gal("join", path, "--home", town.clinic, "--yes", code=2)
+    assert "is an invitation of clinic itself: send it to the organizations" in said.err
 
 
 def test_leaving_removing_forgetting(town: Town) -> None:
