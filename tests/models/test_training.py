@@ -449,3 +449,11 @@ def test_networks_that_draw_on_their_own_follow_the_seed() -> None:
     )
     first, second = (model.fit(rows, rows[:, 0]).predict(rows) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_a_seeds_device_is_named_only_where_it_is_another() -> None:
+    stack = torch.overrides._get_current_function_mode_stack
+    with seeded(CPU, 0):
+        assert stack() == []
+    with torch.device("meta"), seeded(CPU, 0):
+        assert torch.zeros(1).device == CPU
