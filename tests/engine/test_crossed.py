@@ -16,6 +16,7 @@ import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
+from gal.engine.crossed import Interactions
 from gal.engine.drivers import InProcess, drive_learning
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
@@ -275,3 +276,12 @@ def test_a_resumed_task_crosses_the_same() -> None:
     said = gal.predict(whole, list(members.values())).output
     again = drive_learning(task, members, InProcess(), progress=seen[0])
     np.testing.assert_array_equal(gal.predict(again, list(members.values())).output, said)
+
+
+@pytest.mark.parametrize(("columns", "looked_at"), [(40, 20), (800, 64)])
+def test_a_split_looks_at_half_of_the_columns_but_never_at_hundreds(columns: int, looked_at: int) -> None:
+    rng, options = np.random.default_rng(0), Options(validation_fraction=0.1)
+    labels = class_labels(np.arange(60) % 2, options)
+    task = make_task(labels, ["alice", "bob"], options, label_holder="alice")
+    forest = Interactions()._fit(task, rng.normal(size=(60, columns)).astype(np.float32), 3)
+    assert forest.estimators_[0].max_features_ == looked_at
