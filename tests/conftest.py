@@ -79,7 +79,8 @@ def small_forests() -> Iterator[None]:
     """Few trees in closing models and behind crossed residuals, where not how much they hear is looked at."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gal.engine.stacking.TREES", 10)
-        patch.setitem(import_module("gal.engine.crossed").TREES, "n_estimators", 12)
+        patch.setattr("gal.engine.stacking.TREES_OF_TWO", 10)
+        patch.setattr("gal.engine.crossed.TREES", 12)
         yield
 
 

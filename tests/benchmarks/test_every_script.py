@@ -24,6 +24,7 @@ from patience import LONGEST
 SMALLEST = {
     "camera_views": "",
     "cluster": "--rows 3000 --columns 4 --rounds 1",
+    "choices": "Adult --seeds 2 --rows 300",
     "contributions": "--rows 60 --seeds 1",
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
@@ -32,10 +33,12 @@ SMALLEST = {
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
     "growth": 'point --point {"rows":500,"rounds":2}',
     "growth_nodes": 'point --point ["learned",300,2,2]',
-    "interactions": "--rows 2000 --tasks xor --signs 4 --seeds 1",
+    "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
+    "many_splits": "Wine --splits 2 --models Ridge",
     "mutants": "",
     "nodes": "bytes --rows 300",
     "privacy": "canaries --seeds 1 --sets Wine",
+    "private_training": "--sets Diabetes --seeds 1 --rows 200",
     "reference": "fidelity --datasets Wine --organizations 2",
     "results_pages": "",
     "sums": "--rows 100 --organizations 3 --rounds 1 --seeds 1",
@@ -49,6 +52,7 @@ FEWER: dict[str, dict[str, Any]] = {"privacy": {"EPSILONS": (1.0,), "ROUNDS": 2}
 NEEDS = {
     "camera_views": ["torch"],
     "deep_speed": ["torch"],
+    "endpoint": ["grpc", "duckdb", "fastapi"],
     "fusion": ["torch"],
     "growth_nodes": ["grpc", "duckdb"],
     "nodes": ["grpc", "duckdb"],
@@ -86,22 +90,44 @@ def test_every_script_is_here() -> None:
         ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
         ("default_model", r"Wine +accuracy no trees"),
         ("growth", r'"cpu_seconds": \d'),
+        ("interactions", r"xor +2 +0\.25 +0\.\d+"),
+        ("many_splits", r"Wine"),
         ("nodes", r"from an organization +\d"),
+        ("private_training", r"\| Diabetes \| 200 \|"),
         ("privacy", r"Wine: 26 canaries over 1 seeds"),
         ("sums", r"100 rows +3 organizations +bytes back \d"),
         ("sources", r"folder +beginning +\d+\.\d CPU-s"),
     ],
 )
-@pytest.mark.usefixtures("weak_attackers")
+@pytest.mark.usefixtures("weak_attackers", "small_forests")
 def test_it_runs(
     name: str, said: str, start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = start(name)
     for constant, value in FEWER.get(name, {}).items():
         monkeypatch.setattr(script, constant, value)
+    if name == "interactions":  # which wants more rows, unless it is told how many of them validate
+        monkeypatch.setattr(script, "learned", partial(script.learned, validation_fraction=0.2))
     with forking(*([script] if name == "nodes" else [])):
         script.main()
     assert re.search(said, capsys.readouterr().out)
+
+
+def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    if "GAL_DATA" not in os.environ:
+        pytest.skip("GAL_DATA names no folder with Adult")
+    start("choices").main()
+    assert re.search(r"Adult, by name: today 0\.\d+, log loss 0\.\d+", capsys.readouterr().out)
+
+
+def test_the_endpoint_is_asked(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))  # it takes from the script beside it what both need
+    script = start("endpoint")
+    with forking(script, sys.modules["nodes"]):
+        script.main()
+    assert re.search(r"2 clients: degraded rows +0\b", capsys.readouterr().out)
 
 
 def test_the_engine_is_measured() -> None:
