@@ -336,7 +336,7 @@ def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> 
     service = SimpleNamespace(
         configuration=lab.configuration.model_copy(update={"policy": policy}),
         state=SimpleNamespace(tasks=lambda role: []),
-        worker=lambda do: ({"moving": False}, b""),
+        moves=lambda: False,
         answer=answer,
     )
     records = replace(lab.records, audit=SimpleNamespace(append=lambda *all, **more: None))  # type: ignore[arg-type]

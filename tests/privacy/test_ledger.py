@@ -465,7 +465,7 @@ def test_threads_together_do_not_exceed_a_budget(tmp_path: Path) -> None:
 
 
 PROCESSES = """
-import os, sys
+import os, sys, traceback
 from pathlib import Path
 from gal.errors import BudgetSpentError
 from gal.privacy.accounting import Event
@@ -495,7 +495,8 @@ def begin(work):
         try:
             work()
             os._exit(0)
-        finally:
+        except BaseException:
+            traceback.print_exc()
             os._exit(1)
     return child
 

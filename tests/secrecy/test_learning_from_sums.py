@@ -24,8 +24,9 @@ from gal.evaluate.baselines.late import LateSumRegressor
 from gal.privacy import LaplaceLabels
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
+from gal.secrecy.summed_options import EqualWeights
 from gal.secrecy.summing import Summing, size
-from gal.secrecy.terms import SUM, EqualWeights
+from gal.secrecy.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
 PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.privacy.accounting import Costliest, Event, canonical, spent
 from gal.privacy.row_blocks import NO_ROWS, Block, all_spans, by_block, by_span
+from gal.write_ahead import write_ahead
 
 Integers = NDArray[np.int64]
 
@@ -268,7 +269,7 @@ class Ledger:
 
     def _prepare(self) -> None:
         """Durable settings, and tables in a new file."""
-        self._db.execute("PRAGMA journal_mode = WAL")
+        write_ahead(self._db, PATIENCE)
         self._db.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
         if self._format() == 0:
             with self._transaction("written", "BEGIN IMMEDIATE") as db:

@@ -5,7 +5,7 @@ The label holder gets one number per row and output for all others together, wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from gal.engine.assisted_model import AssistedModel, Unasked
 from gal.engine.drivers import Driver, ask_to_predict, open_driver
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
+from gal.secrecy.contents import added_rounds
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import plain_bytes
 from gal.secrecy.ring import unit_of
@@ -102,16 +103,6 @@ def _own_rounds(ensemble: Ensemble, name: str, values: Any) -> Floats | None:
         return None
     counted, among = (SUM, len(ensemble.summed)) if name in ensemble.summed else (name, 1)
     return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values, among)
-
-
-def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]], among: int = 1) -> Floats:
-    """Answers (rounds, n, K) added up, each round times its rate divided ``among`` so many; 0 where there are
-    none.
-    """
-    total = np.zeros(values.shape[1:])
-    for rate, said in zip(rates, values, strict=True):
-        total += (rate / among) * np.nan_to_num(said.astype(np.float64))
-    return total
 
 
 def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:

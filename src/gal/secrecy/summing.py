@@ -23,12 +23,13 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import InvalidReplyError, LocalModelError, RefusedError
 from gal.secrecy.collector import Collector
-from gal.secrecy.masks import sha256_of
+from gal.secrecy.contents import fit_content
 from gal.secrecy.member import CircleMember
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
+from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
 from gal.secrecy.record import MemoryRecord
 from gal.secrecy.ring import unit_of
-from gal.secrecy.terms import SUM, Sums, summed_options
+from gal.secrecy.summed_options import summed_options
+from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
 
 Floats = NDArray[np.float64]
@@ -186,13 +187,6 @@ class Summing:
 
 def _is_numbers(said: Any) -> bool:
     return isinstance(said, np.ndarray) and bool(np.isfinite(said).all())
-
-
-def fit_content(request: FitRequest) -> str:
-    """A digest of a residual and what else there is to fit: of each there is one sum."""
-    weight = b"" if request.sample_weight is None else np.ascontiguousarray(request.sample_weight).tobytes()
-    words = plain_bytes(["fit", list(request.residual.shape), request.part, len(weight)])
-    return sha256_of(words + np.ascontiguousarray(request.residual).tobytes() + weight)
 
 
 def count(traffic: Traffic | None, to_member: bool, message: Any) -> None:

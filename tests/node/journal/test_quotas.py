@@ -292,8 +292,8 @@ class FakeService:
     def tasks(self, role: str) -> list[Any]:
         return []
 
-    def worker(self, do: str) -> Any:
-        return {"moving": False}, b""
+    def moves(self) -> bool:
+        return False
 
     def answer(self, asked: Any) -> Any:
         raise RefusedError("not-joined", "no such task")

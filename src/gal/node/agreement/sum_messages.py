@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from gal.core.requests import FitRequest
 from gal.errors import InvalidMessageError
 from gal.protocol import Message
+from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import Ask, Masked, Offer, Opening, SealedShares, plain_bytes
 from gal.secrecy.shamir import SHARE_BYTES
-from gal.secrecy.summing import fit_content
 
 Bytes = NDArray[np.uint8]
 

@@ -36,10 +36,10 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.contents import added_rounds
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer
-from gal.secrecy.predicting import added_rounds
 from gal.secrecy.record import DiskRecord
 from gal.secrecy.ring import unit_of
 from gal.transport import CardFolder, load_identity

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gal.errors import NodeError
+from gal.write_ahead import write_ahead
 
 
 def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
     """A connection for one thread at a time; it begins no transaction by itself: `whole_transaction` does."""
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection, timeout)
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
         connection.close()

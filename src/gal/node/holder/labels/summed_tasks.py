@@ -12,7 +12,8 @@ from gal.node.agreement.invitations import Invited
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.secrecy import Sums
 from gal.secrecy.asking import check_apart
-from gal.secrecy.terms import SUM, summed_options
+from gal.secrecy.summed_options import summed_options
+from gal.secrecy.terms import SUM
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,32 @@
+"""What a sum is of, for both sides: the digest of what was asked, and an organization's rounds added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.requests import FitRequest
+from gal.secrecy.masks import sha256_of
+from gal.secrecy.messages import plain_bytes
+
+Floats = NDArray[np.float64]
+
+
+def fit_content(request: FitRequest) -> str:
+    """A digest of a residual and what else there is to fit: of each there is one sum."""
+    weight = b"" if request.sample_weight is None else np.ascontiguousarray(request.sample_weight).tobytes()
+    words = plain_bytes(["fit", list(request.residual.shape), request.part, len(weight)])
+    return sha256_of(words + np.ascontiguousarray(request.residual).tobytes() + weight)
+
+
+def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]], among: int = 1) -> Floats:
+    """Answers (rounds, n, K) added up, each round times its rate divided ``among`` so many; 0 where there are
+    none.
+    """
+    total = np.zeros(values.shape[1:])
+    for rate, said in zip(rates, values, strict=True):
+        total += (rate / among) * np.nan_to_num(said.astype(np.float64))
+    return total
