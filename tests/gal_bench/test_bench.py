@@ -312,6 +312,7 @@ NEVER_RUN = (
         "gal/functional.py",
         "gal/engine/observing.py",
         "gal/models/registry.py",
+        "gal/write_ahead.py",
     ),
     *(f"gal/privacy/{name}.py" for name in ("mechanisms/answers", "ledger", "row_blocks")),
     *("gal/privacy/leakage/own_columns.py", "gal/privacy/leakage/predictions.py"),
