@@ -80,7 +80,7 @@ def small_forests() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gal.engine.stacking.TREES", 10)
         patch.setattr("gal.engine.stacking.TREES_OF_TWO", 10)
-        patch.setattr("gal.engine.crossed.TREES", 12)
+        patch.setattr("gal.engine.interactions.TREES", 12)
         yield
 
 

@@ -24,9 +24,9 @@ from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.crossed import FurtherAnswers
 from gal.engine.drivers import Driver, Traffic, drive_learning, drive_own, fitted_now, open_driver
 from gal.engine.initial import check_initial
+from gal.engine.interactions import FurtherAnswers
 from gal.engine.labels import (
     Labels,
     check_class_labels,

@@ -132,7 +132,7 @@ def interrupted_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gal.engine.crossed.Interactions.__call__", interrupted)
+        patch.setattr("gal.engine.interactions.Interactions.__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             network.learn(name, resume=True)
     return record, network.learn(name, resume=True)
