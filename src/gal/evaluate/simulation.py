@@ -346,15 +346,8 @@ def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
         raise KeyboardInterrupt from ended
 
 
-def _read(
-    table: Any, target: str, organizations: Mapping[str, list[str]]
-) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
-    frame = as_frame(table).rename(columns=str)
-    if len(frame) < 2:
-        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
-    if not frame.columns.is_unique:
-        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
+def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
+    """The column to predict; an error where there is none, or values of it are missing."""
     if target not in frame.columns:
         raise InvalidInputError(
             f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"
@@ -364,6 +357,19 @@ def _read(
         raise InvalidLabelsError(
             f"{int(y.isna().sum())} of {len(y)} values of {target!r} are missing: remove these rows"
         )
+    return y
+
+
+def _read(
+    table: Any, target: str, organizations: Mapping[str, list[str]]
+) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
+    frame = as_frame(table).rename(columns=str)
+    if len(frame) < 2:
+        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
+    if not frame.columns.is_unique:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
+    y = target_column(frame, target)
     names = {str(name): [str(column) for column in columns] for name, columns in organizations.items()}
     for name, columns in names.items():
         if target in columns:
