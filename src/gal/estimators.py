@@ -55,7 +55,7 @@ from gal.privacy.protection import (
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
-from gal.secrecy.asking import WayOfAsking, asking_for, check_apart, predicting_model
+from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model, refuse_sums_under_privacy
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
 
@@ -328,7 +328,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 def _checked(estimator: _GAL, X: Any) -> tuple[Options, Any]:
     """The options and the table of a fit."""
     options = _options(estimator)
-    check_apart(estimator.secrecy, estimator.privacy)
+    refuse_sums_under_privacy(estimator.secrecy, estimator.privacy)
     check_privacy(estimator.privacy)
     return options, estimator._check_table(X, reset=True)
 

@@ -49,7 +49,7 @@ class WayOfAsking(Protocol):
         """What was learned, with what only this asking knows of it."""
 
 
-class EachApart:
+class SingleAnswers:
     """Every organization answers by itself."""
 
     def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
@@ -80,7 +80,7 @@ def asking_for(
     """The asking that the option ``secrecy`` stands for."""
     sums = read_secrecy(secrecy)
     if sums is None:
-        return EachApart(list(organizations), traffic)
+        return SingleAnswers(list(organizations), traffic)
     sums.check(len(set(organizations) - {holder}))
     require("node", WHAT)
     from gal.secrecy.summing import Summing
@@ -88,7 +88,7 @@ def asking_for(
     return Summing(sums, organizations, holder, traffic)
 
 
-def check_apart(secrecy: Any, privacy: Any) -> None:
+def refuse_sums_under_privacy(secrecy: Any, privacy: Any) -> None:
     """An error where both sums and a privacy mechanism for labels are asked for."""
     if read_secrecy(secrecy) is not None and privacy is not None:
         raise InvalidOptionError(

@@ -93,14 +93,14 @@ class LabelHolderController(Controller):  # type: ignore[misc]
             self._predict_file(holder, fl_ctx)
             return
 
-        def tell(event: Mapping[str, Any]) -> None:
+        def log_event(event: Mapping[str, Any]) -> None:
             self.log_info(fl_ctx, json.dumps(dict(event), default=str))
 
         facts = holder.learn(
             self._task,
             resume=self._resume,
             patience=self._patience,
-            on_event=tell,
+            on_event=log_event,
             stopping=_Aborted(abort_signal),
         )
         self.log_info(fl_ctx, f"learned {self._task}: {json.dumps(facts, default=str)[:2000]}")
