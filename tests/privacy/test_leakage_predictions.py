@@ -12,7 +12,11 @@ from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from gal.evaluate.rehearsal import rehearse
-from gal.privacy.leakage.predictions import WHOEVER, columns_from_predictions, membership_from_predictions
+from gal.privacy.leakage.from_predictions import (
+    WHOEVER,
+    columns_from_predictions,
+    membership_from_predictions,
+)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.5, 3.0])

@@ -331,6 +331,13 @@ def test_one_output_is_meant_where_none_are_named() -> None:
         assert mechanism.scale() == mechanism.scale(1) < mechanism.scale(2)
 
 
+@pytest.mark.parametrize("delta", [-1e-5, 1.0, 2.0, "0.1"])
+def test_a_delta_of_laplace_residuals_is_0_or_a_share(delta: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="delta must be a number between 0 and 1"):
+        LaplaceResiduals(1.0, delta)
+    assert LaplaceResiduals(1.0, 0).cost.delta == 0
+
+
 @pytest.mark.parametrize("clip", [0, -1.0, math.inf, math.nan, True, "1", None])
 def test_a_clip_is_a_number_above_0(clip: Any) -> None:
     with pytest.raises(InvalidOptionError, match="clip must be a number above 0"):

@@ -24,7 +24,7 @@ from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.models.tabular import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
-from gal.privacy.leakage.predictions import (
+from gal.privacy.leakage.from_predictions import (
     PredictionsTell,
     columns_from_predictions,
     membership_from_predictions,

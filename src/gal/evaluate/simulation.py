@@ -25,8 +25,8 @@ from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
+from gal.evaluate.coalition_scores import Joining, worth_of
 from gal.evaluate.evidence import Evidence, Exchange
-from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
@@ -86,7 +86,7 @@ class Simulation:
     profile: Sequence[Remark] = ()
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
-    """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""
+    """What a point of the metric is worth to the label holder (see ``point_of``)."""
     log_losses: Mapping[str, float] | None = None
     """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
     learning: Sequence[LearningCurve] = ()

@@ -102,7 +102,7 @@ def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
     if SUM not in ensemble.asked():
         return AssistedModel(ensemble, *rest)
     require("node", WHAT)
-    from gal.secrecy.predicting import SummedModel, added_up
+    from gal.secrecy.local_predictions import SummedModel, added_up
 
     return SummedModel(added_up(ensemble), *rest, learned=ensemble)
 
@@ -122,6 +122,6 @@ def predict_summed(
             "outside='keep'"
         )
     require("node", WHAT)
-    from gal.secrecy.predicting import added_up, predict_sums
+    from gal.secrecy.local_predictions import added_up, predict_sums
 
     return added_up(ensemble), predict_sums(ensemble, members, views, n_rows, run)

@@ -22,7 +22,7 @@ from gal.errors import GALError, InvalidInputError
 from gal.node.carrier.calls import Pace
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning.gathering import Patience
-from gal.node.nvflare.carrier import NVFlareCarrier
+from gal.node.nvflare.nvflare_carrier import NVFlareCarrier
 from gal.node.nvflare.settings import read_settings
 from gal.node.runtime.node import Node
 
