@@ -25,8 +25,8 @@ from sklearn.metrics import roc_auc_score
 
 import gal
 from gal import Organization
-from gal.engine.crossed import Interactions
 from gal.engine.drivers import InProcess, Traffic, drive_learning
+from gal.engine.interactions import Interactions
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task

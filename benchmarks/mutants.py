@@ -39,7 +39,7 @@ TESTS = {
     "gal.core.losses": ["core/test_losses"],
     "gal.core.weights": ["core/test_weights"],
     "gal.core.line_search": ["core/test_line_search"],
-    "gal.core.contributions": ["core/test_contributions"],
+    "gal.core.contributing.contributions": ["core/contributing/test_contributions"],
     "gal.core.contributing.games": ["core/contributing/test_games"],
     "gal.core.contributing.coalitions": ["core/contributing/test_shares"],
     "gal.privacy.mechanisms.labels": [

@@ -1,8 +1,8 @@
 """What nodes cost beyond the local fits: seconds, bytes, memory. A report,
 printed; nothing here passes or fails.
 
-    python benchmarks/nodes.py                        # all of it: a quarter of an hour, 12 GB of memory and
-    disk python benchmarks/nodes.py rounds --rows 200000   # one part of it
+    python benchmarks/nodes.py                         # all: a quarter of an hour, 12 GB of memory and disk
+    python benchmarks/nodes.py rounds --rows 200000    # one part of it
 
 Four organizations on this machine, each a process of its own, over mutual TLS: three run ``gal serve``, the
 label holder's node runs here. Views are made up, with a seed; rows lie in another order at each.

@@ -76,7 +76,7 @@ from gal.privacy.leakage import (
     columns_from_residuals,
     equivalent_epsilon,
 )
-from gal.privacy.leakage.own_columns import columns_told
+from gal.privacy.leakage.own_columns import own_columns_explained
 from gal.privacy.leakage.reconstruction import numbers_of
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
@@ -558,7 +558,7 @@ def answers(model: str, min_rows: int, noise: float) -> list[list[float]]:
     """R2 of Diabetes' first six columns in the answers of who has them: honest, and chosen residuals."""
     data, rng = find("Diabetes").X, np.random.default_rng(0)
     organization = Organization("lab", data.iloc[:, :6], make_model("lab", model, {}))
-    found = columns_told(
+    found = own_columns_explained(
         organization,
         10,
         1,

@@ -13,6 +13,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when c
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from threadpoolctl import threadpool_limits
@@ -21,6 +23,9 @@ from forked import forking
 from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
+
+if TYPE_CHECKING:
+    from live_nodes import House
 
 ALLOWED_SKIPS = (
     "no GPU",
@@ -63,6 +68,24 @@ def processes_are_forked() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def bank(tmp_path: Path) -> House:
+    """A label holder with keys of its own; no node runs."""
+    from live_nodes import house  # here: it needs the extra node, without which tests skip one by one
+
+    return house(tmp_path, "bank")
+
+
+@pytest.fixture
+def hospital(tmp_path: Path, bank: House) -> House:
+    """An organization whose card the bank has."""
+    from live_nodes import house
+
+    hospital = house(tmp_path, "hospital")
+    bank.knows(hospital)
+    return hospital
+
+
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
     """Forests of ten trees in the models on all columns, where not how good these are is looked at."""
@@ -80,7 +103,7 @@ def small_forests() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gal.engine.stacking.TREES", 10)
         patch.setattr("gal.engine.stacking.TREES_OF_TWO", 10)
-        patch.setattr("gal.engine.crossed.TREES", 12)
+        patch.setattr("gal.engine.interactions.TREES", 12)
         yield
 
 

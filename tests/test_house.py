@@ -23,7 +23,7 @@ FUNCTION_LINES, CLASS_LINES, MODULES = 60, 250, 14
 
 FULL_FOLDERS = {"gal/core"}
 """One room that may be full: each file is a part of the algorithm."""
-DEFINED_TWICE = {"learn", "main", "predict", "utc_now"}
+DEFINED_TWICE = {"learn", "main", "predict"}
 """``learn`` and ``predict`` are the generators of core and what drives them; ``main`` starts a process."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -24,9 +24,9 @@ from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.crossed import FurtherAnswers
 from gal.engine.drivers import Driver, Traffic, drive_learning, drive_own, fitted_now, open_driver
 from gal.engine.initial import check_initial
+from gal.engine.interactions import FurtherAnswers
 from gal.engine.labels import (
     Labels,
     check_class_labels,
@@ -55,7 +55,7 @@ from gal.privacy.protection import (
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
-from gal.secrecy.asking import WayOfAsking, asking_for, check_apart, predicting_model
+from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model, refuse_sums_under_privacy
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
 
@@ -325,6 +325,14 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _checked(estimator: _GAL, X: Any) -> tuple[Options, Any]:
+    """The options and the table of a fit."""
+    options = _options(estimator)
+    refuse_sums_under_privacy(estimator.secrecy, estimator.privacy)
+    check_privacy(estimator.privacy)
+    return options, estimator._check_table(X, reset=True)
+
+
 def _private_refit(
     task: Task,
     members: Mapping[str, Organization],
@@ -358,10 +366,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
-        options = _options(self)
-        check_apart(self.secrecy, self.privacy)
-        check_privacy(self.privacy)
-        table = self._check_table(X, reset=True)
+        options, table = _checked(self, X)
         target = check_regression_labels(y, int(table.shape[0]))
         self._single_output = target.ndim == 1
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
@@ -395,10 +400,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
-        options = _options(self)
-        check_apart(self.secrecy, self.privacy)
-        check_privacy(self.privacy)
-        table = self._check_table(X, reset=True)
+        options, table = _checked(self, X)
         target = check_class_labels(y, int(table.shape[0]))
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         labels = true_labels(self.privacy, target, options, class_labels)

@@ -117,20 +117,20 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         plan = read_plan(given.plan)
         limits = RunLimits(given.seconds)
-        records = run_plan(plan, given.outcomes, sources, again=given.again, limits=limits, say=_say)
+        records = run_plan(plan, given.outcomes, sources, again=given.again, limits=limits, say=_print)
     except KeyboardInterrupt:
-        _say("interrupted: what was finished is in the outcomes file")
+        _print("interrupted: what was finished is in the outcomes file")
         return EXIT_INTERRUPTED
     except GALError as error:
-        _say(f"error: {error}")
+        _print(f"error: {error}")
         return EXIT_INVALID
-    return _tell(plan, records)
+    return _summary(plan, records)
 
 
-def _tell(plan: Plan, records: Mapping[str, Record]) -> int:
+def _summary(plan: Plan, records: Mapping[str, Record]) -> int:
     found = [records[name] for name in plan.cells if name in records]
     failed = sum(record.outcome is None for record in found)
-    _say(
+    _print(
         f"{len(found) - failed} of {len(plan.cells)} runs have outcomes"
         + (f", {failed} failed" * bool(failed))
     )
@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

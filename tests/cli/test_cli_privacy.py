@@ -302,7 +302,7 @@ def test_answers_without_noise_are_named(home: Path) -> None:
 def test_while_the_node_has_the_ledger_open(home: Path) -> None:
     """A node that runs holds it open, and may just be writing."""
     charge(home, "risk", RESPONSE, "lab")
-    with Ledger(home / "ledger.sqlite") as ledger, ledger._transaction("written", "BEGIN IMMEDIATE"):
+    with Ledger(home / "ledger.sqlite") as ledger, ledger._transaction("written"):
         assert facts(home)["labels"][0]["spent"] == 1.0
 
 

@@ -22,9 +22,9 @@ from gal.evaluate import Simulation, plot_calibration, plot_contributions, plot_
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
 from gal.evaluate.reporting.charts import charts_of
-from gal.evaluate.reporting.gathering import gathered
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.page import page_of
+from gal.evaluate.reporting.report_subjects import gathered
 from gal.evaluate.reporting.svg import NAME, nice_ticks
 from gal.evaluate.reporting.writing import save_pictures
 from gal.evaluate.wording import bytes_in_words, number

@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal_bench.adversaries import running, tasks
-from gal_bench.adversaries.attacks import ATTACKS
-from gal_bench.adversaries.page import as_good_as_alone, attacks_csv, attacks_markdown, within
+from gal_bench.adversaries import attacked_tasks, running
+from gal_bench.adversaries.attacked_tasks import DEFAULT, OFF, VALIDATED, Trial
+from gal_bench.adversaries.attacks_page import as_good_as_alone, attacks_csv, attacks_markdown, within
+from gal_bench.adversaries.hostile_answers import ATTACKS
 from gal_bench.adversaries.running import LATER, AttackFigures, run_adversaries
 from gal_bench.adversaries.stealing import ASKINGS, stolen_share
-from gal_bench.adversaries.tasks import DEFAULT, OFF, VALIDATED, Trial
 from gal_bench.data.splits import Split
 
 IN_LEARNING = [name for name in ATTACKS if name not in LATER]
@@ -107,7 +107,7 @@ def test_what_counts_as_as_good() -> None:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rounds, the small table and two attacks, without files."""
     monkeypatch.setattr(running, "drawn", lambda name, seed, data: small_split(seed, 120))
-    monkeypatch.setattr(tasks, "ROUNDS", 2)
+    monkeypatch.setattr(attacked_tasks, "ROUNDS", 2)
     monkeypatch.setattr(running, "run_adversaries", partial(run_adversaries, models=["linear"]))
     chosen: dict[str, Any] = {name: ATTACKS[name] for name in ("reversed", "backdoor", "later reversed")}
     monkeypatch.setattr(running, "ATTACKS", chosen)

@@ -315,7 +315,7 @@ NEVER_RUN = (
         "gal/write_ahead.py",
     ),
     *(f"gal/privacy/{name}.py" for name in ("mechanisms/answers", "ledger", "row_blocks")),
-    *("gal/privacy/leakage/own_columns.py", "gal/privacy/leakage/predictions.py"),
+    *("gal/privacy/leakage/own_columns.py", "gal/privacy/leakage/from_predictions.py"),
 )
 """What a table never runs, or what decides nothing of it."""
 

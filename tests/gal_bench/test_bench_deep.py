@@ -26,7 +26,7 @@ from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.deep_sets import DEEP_SETS, ON_REQUEST
 from gal_bench.kept import keep, read_kept
 from gal_bench.pages.glance import glance
-from gal_bench.pages.provenance import whereabouts
+from gal_bench.pages.provenance import provenance_of
 from gal_bench.pages.results import narrow, page, write_results
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import Figure, every_figure, figures_of, to_csv, to_markdown
@@ -520,7 +520,7 @@ def test_kept_outcomes_outlive_the_sources_that_made_them(tmp_path: Path) -> Non
     assert kept == {repr(first): replace(made_up(first), commit="abc1234")}
     [run] = run_tables([small()], Cache(tmp_path / "other"), Sources(), kept=kept)
     assert run.outcomes == kept
-    assert "Kept from the sources of earlier commits: abc1234 (1)" in whereabouts(run)
+    assert "Kept from the sources of earlier commits: abc1234 (1)" in provenance_of(run)
     assert "abc1234" in to_csv(run)
     assert repr(first) not in map(repr, left_to_run([small()], cache, DEEP_SETS, kept=kept))
     assert keep([first, second], cache, "def5678", path) == 0, "it is the same outcome: its commit stays"

@@ -472,11 +472,11 @@ def test_without_matplotlib_the_extra_is_named(improved: Run, monkeypatch: pytes
 
 
 def test_labels_are_kept_apart_and_in_order() -> None:
-    placed = drawing.apart([0.3, 0.0, 0.0, 0.31, 0.0], 0.1, 0.0, 1.0)
+    placed = drawing.spread_heights([0.3, 0.0, 0.0, 0.31, 0.0], 0.1, 0.0, 1.0)
     assert sorted(placed) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4], abs=0.02)
     assert placed[3] > placed[0] > max(placed[1], placed[2], placed[4])
     assert np.diff(sorted(placed)).min() >= 0.1 - 1e-9
-    assert drawing.apart([], 0.1, 0.0, 1.0) == []
+    assert drawing.spread_heights([], 0.1, 0.0, 1.0) == []
 
 
 def test_ten_organizations_are_in_order() -> None:

@@ -389,7 +389,7 @@ def test_a_mechanism_that_leaks_less_than_all_of_ours_is_named() -> None:
 
 def test_utility_against_leakage() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
-    from gal_bench.pictures.leak_figure import leakage_figure
+    from gal_bench.pictures.guarantees_figure import leakage_figure
 
     figure: Any = leakage_figure(made_run(scored))
     cancer, qsar, legend, *rest = figure.axes
@@ -408,7 +408,7 @@ def test_utility_against_leakage() -> None:
 
 def test_of_errors_lower_is_drawn_higher() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
-    from gal_bench.pictures.leak_figure import leakage_figure
+    from gal_bench.pictures.guarantees_figure import leakage_figure
 
     run = made_run(scored, sets=("Diabetes",))
     errors = {key: replace(one, metric="mad") for key, one in run.outcomes.items()}

@@ -23,8 +23,8 @@ import gal
 from gal.cli.demo import print_demo
 from gal.errors import InvalidInputError, NodeError
 from gal.node.work.sandbox import landlock_version
-from gal_bench.demo.checks import InOneProcess
 from gal_bench.demo.confined import can_reach
+from gal_bench.demo.demo_checks import InOneProcess
 from gal_bench.demo.four_nodes import (
     HOLDER,
     LABEL,

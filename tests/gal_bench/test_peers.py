@@ -22,7 +22,7 @@ from gal.extras import is_installed
 from gal_bench.peers import comparing, tables
 from gal_bench.peers.comparing import PEERS, PeerResult, compare_peers, lines_of, measured, read_peers
 from gal_bench.peers.counting import CountingRelay
-from gal_bench.peers.page import peers_page, share_of_way
+from gal_bench.peers.peers_page import peers_page, share_of_way
 from gal_bench.peers.tables import PeerTable, peer_tables
 from patience import patient
 

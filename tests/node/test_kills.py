@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from doomed import HOLDER_POINTS, NODE_POINTS, WORKER_POINTS
 from gal.errors import NodeError
+from process_faults import HOLDER_POINTS, NODE_POINTS, WORKER_POINTS
 from real_nodes import HOLDER, TASK, Beside, Network, until
 
 MOST_VERSIONS = 20

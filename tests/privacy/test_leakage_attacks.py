@@ -25,6 +25,7 @@ from gal.privacy import (
     SeededNoise,
 )
 from gal.privacy.leakage import Share, best_guess, equivalent_epsilon
+from gal.privacy.leakage.attacker_likelihood import public_loss
 from gal.privacy.leakage.attacks import (
     UNKNOWN,
     BestRound,
@@ -35,7 +36,6 @@ from gal.privacy.leakage.attacks import (
     expected_without,
     label_attacks,
 )
-from gal.privacy.leakage.likelihood import public_loss
 from gal.privacy.leakage.meter import attack_labels
 from gal.privacy.leakage.transcript import SentRows
 from gal.privacy.mechanisms.likelihood import Insight

@@ -12,14 +12,18 @@ from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from gal.evaluate.rehearsal import rehearse
-from gal.privacy.leakage.predictions import WHOEVER, told_columns, told_membership
+from gal.privacy.leakage.from_predictions import (
+    WHOEVER,
+    columns_from_predictions,
+    membership_from_predictions,
+)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.5, 3.0])
 def test_membership_is_how_often_the_smaller_error_is_of_a_learned_row(apart: float) -> None:
     rng = np.random.default_rng(0)
     learned, others = rng.normal(size=80).round(1), (apart + rng.normal(size=50)).round(1)
-    found = told_membership(learned, others, np.random.default_rng(1))
+    found = membership_from_predictions(learned, others, np.random.default_rng(1))
     pairs = np.sign(others[None, :] - learned[:, None])  # with ties
     assert found.auc == pytest.approx((pairs.mean() + 1) / 2)
     assert found.low < found.auc < found.high
@@ -29,11 +33,11 @@ def test_membership_is_how_often_the_smaller_error_is_of_a_learned_row(apart: fl
 def test_a_prediction_that_is_a_column_tells_it() -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(200, 2)), columns=["age", "height"])
-    (age, height) = told_columns(table[["age"]].to_numpy(), {"lab": table}, rng)
+    (age, height) = columns_from_predictions(table[["age"]].to_numpy(), {"lab": table}, rng)
     assert (age.by, age.organization, age.column) == (WHOEVER, "lab", "age")
     assert age.with_messages.value > 0.99
     assert height.with_messages.value < 0.1
-    assert told_columns(table[["age"]].to_numpy()[:30], {"lab": table[:30]}, rng) == []
+    assert columns_from_predictions(table[["age"]].to_numpy()[:30], {"lab": table[:30]}, rng) == []
 
 
 def data(n: int = 160) -> tuple[pd.DataFrame, np.ndarray[Any, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
-from gal.engine.labels import Labels
+from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options
-from gal.errors import InvalidOptionError
+from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.privacy import (
     GaussianLabels,
     GaussianResiduals,
@@ -27,6 +28,7 @@ from gal.privacy import (
     LaplaceResiduals,
     RandomisedResponse,
 )
+from gal.privacy.accounting import Event
 from gal.privacy.mechanisms.answers import AnswerNoise
 from gal.privacy.mechanisms.columns import ColumnNoise
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
@@ -43,16 +45,19 @@ class Recording:
 
     def __init__(self) -> None:
         self.scales: set[float] = set()
+        self.kinds: set[str] = set()
 
     def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
         self.scales.add(keep)
         return codes
 
-    def laplace(self, values: Floats, scale: float) -> Floats:
+    def laplace(self, values: Floats, scale: float, kind: str = "laplace") -> Floats:
         self.scales.add(scale)
+        self.kinds.add(kind)
         return values
 
-    gaussian = laplace
+    def gaussian(self, values: Floats, scale: float) -> Floats:
+        return self.laplace(values, scale, "gaussian")
 
     @property
     def scale(self) -> float:
@@ -326,9 +331,81 @@ def test_one_output_is_meant_where_none_are_named() -> None:
         assert mechanism.scale() == mechanism.scale(1) < mechanism.scale(2)
 
 
+@pytest.mark.parametrize("delta", [-1e-5, 1.0, 2.0, "0.1"])
+def test_a_delta_of_laplace_residuals_is_0_or_a_share(delta: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="delta must be a number between 0 and 1"):
+        LaplaceResiduals(1.0, delta)
+    assert LaplaceResiduals(1.0, 0).cost.delta == 0
+
+
 @pytest.mark.parametrize("clip", [0, -1.0, math.inf, math.nan, True, "1", None])
 def test_a_clip_is_a_number_above_0(clip: Any) -> None:
     with pytest.raises(InvalidOptionError, match="clip must be a number above 0"):
         LaplaceResiduals(1.0, clip=clip)
     for number in (0.3, 1, np.float32(2.5), np.int64(2)):
         assert LaplaceResiduals(1.0, clip=number).clip == number  # type: ignore[arg-type]
+
+
+class TestKind:
+    """The scale of one kind hides less where the other is drawn."""
+
+    def kinds(self, labels: Any, residuals: Any, answers: AnswerNoise) -> list[set[str]]:
+        sources = [Recording() for _ in range(3)]
+        labels.noisy(labels.read(np.array([0.0, 3.0]), Options()), sources[0])
+        residuals.release(SquaredError(), 1, sources[1])(np.array([[0.5]]), 1, "assisted", None)
+        replace(answers, source=sources[2])(np.array([[0.5]]))
+        return [source.kinds for source in sources]
+
+    def test_laplace(self) -> None:
+        mechanisms = LaplaceLabels(0.5, 0.0, 3.0), LaplaceResiduals(0.5), AnswerNoise("laplace", 3.0, 0.5)
+        assert self.kinds(*mechanisms) == [{"laplace"}] * 3
+
+    @with_accounting
+    def test_gaussian(self) -> None:
+        answers = AnswerNoise("gaussian", 3.0, 0.5, 1e-5)
+        mechanisms = GaussianLabels(0.5, 1e-5, 0.0, 3.0), GaussianResiduals(0.5, 1e-5), answers
+        assert self.kinds(*mechanisms) == [{"gaussian"}] * 3
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (-3.0, 9.0)])
+@pytest.mark.parametrize("epsilon", [0.25, 3.0])
+def test_the_ledger_hears_of_the_noise_that_is_drawn(epsilon: float, lower: float, upper: float) -> None:
+    """An event is noise by the distance of two labels: here drawn scale by width of the bounds."""
+    mechanism = LaplaceLabels(epsilon, lower, upper)
+    _, scale = label_distance(mechanism, 1)
+    assert mechanism.event.parameter == pytest.approx(scale / (upper - lower), rel=1e-12)
+    assert mechanism.event == Event("laplace", mechanism.event.parameter, count=1)
+
+
+@pytest.mark.parametrize("of", [str, int], ids=["text", "numbers"])
+def test_labels_are_the_same_classes_however_their_column_is_kept(of: Any) -> None:
+    """As text or numbers, and as any objects, in whatever order the classes were named."""
+    classes = [of(one) for one in (30, 10, 20)]
+    given = [classes[place] for place in (0, 1, 2, 1, 0)]
+    codes = [sorted(classes).index(one) for one in given]
+    mechanism = RandomisedResponse(1.0, classes)
+    for y in (np.array(given), np.array(given, dtype=object), given):
+        assert mechanism.codes(y).tolist() == codes
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "first"),
+    [
+        (np.array(["a", "x", "b", "c"]), 2, 1),
+        (np.array(["a", "x", None, "b"], dtype=object), 2, 1),
+        (np.array([1, 2]), 2, 0),
+    ],
+    ids=["text", "objects", "numbers"],
+)
+def test_a_label_that_is_no_public_class_is_refused(given: Any, count: int, first: int) -> None:
+    mechanism = RandomisedResponse(1.0, ["a", "b"])
+    with pytest.raises(InvalidLabelsError, match=rf"{count} of {len(given)} labels \(first at row {first}\)"):
+        mechanism.codes(given)
+
+
+@pytest.mark.parametrize(("preset", "outputs"), [("default", 1), ("paper", 2)])
+def test_two_classes_have_the_outputs_of_a_learning_without_noise(preset: Any, outputs: int) -> None:
+    """As in the paper one for each class; else one, the log-odds."""
+    labels = RandomisedResponse(1.0, ["no", "yes"]).read(np.array(["no", "yes"]), Options(preset=preset))
+    assert labels.loss.n_outputs == outputs
+    assert class_labels(np.array(["no", "yes"]), Options(preset=preset)).loss.n_outputs == outputs

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError
-from gal.privacy.leakage.own_columns import ToldByAnswers, columns_told
+from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained
 
 N = 300
 
@@ -25,7 +25,7 @@ def view() -> pd.DataFrame:
 
 def told(model: Any, **how: Any) -> ToldByAnswers:
     encoded = view().assign(town=lambda one: one["town"].cat.codes.astype(float))
-    return columns_told(Organization("lab", encoded, model), 4, 1, n_known=40, **how)
+    return own_columns_explained(Organization("lab", encoded, model), 4, 1, n_known=40, **how)
 
 
 def values(found: ToldByAnswers) -> dict[str, tuple[float, float]]:
@@ -68,4 +68,4 @@ def test_in_plain_values() -> None:
 
 def test_some_rows_are_known_and_others_are_not() -> None:
     with pytest.raises(InvalidInputError, match="between 10 and 290"):
-        columns_told(Organization("lab", view(), None), 4, 1, n_known=295)
+        own_columns_explained(Organization("lab", view(), None), 4, 1, n_known=295)

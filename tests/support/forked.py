@@ -318,7 +318,7 @@ def end_as_python_does(words: Sequence[str]) -> None:
 
 def main() -> None:
     """Make processes; in each of them, run what it was made for."""
-    from doomed import install
+    from process_faults import install
 
     made = Nursery(sys.argv[1])
     from quick_lookups import remember_lookups

@@ -224,7 +224,7 @@ class Network:
     # Processes
 
     def start(self, name: str, *command: str, doom: str = "", **environment: str) -> Running:
-        """Run gal in somebody's home; ``doom`` and the environment are those of doomed.py."""
+        """Run gal in somebody's home; ``doom`` and the environment are those of process_faults.py."""
         number = len(self.started)
         output, mark = self.root / f"{number}-{name}.log", self.home(name) / f"{number}.dead"
         told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}

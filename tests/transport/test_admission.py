@@ -34,18 +34,6 @@ from patience import LONGEST, patient
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> House:
-    return house(tmp_path, "bank")
-
-
-@pytest.fixture
-def hospital(tmp_path: Path, bank: House) -> House:
-    hospital = house(tmp_path, "hospital")
-    bank.knows(hospital)
-    return hospital
-
-
 def assert_echoes(stream: Stream) -> None:
     stream.send(SMALL)
     assert stream.receive().message == SMALL

@@ -37,18 +37,6 @@ pytestmark = pytest.mark.timeout(120)
 SHORT = Limits(per_address=20, in_all=40, hello_seconds=patient(0.5), admission_seconds=patient(2.0))
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> House:
-    return house(tmp_path, "bank")
-
-
-@pytest.fixture
-def hospital(tmp_path: Path, bank: House) -> House:
-    hospital = house(tmp_path, "hospital")
-    bank.knows(hospital)
-    return hospital
-
-
 def strangers(live: Live) -> int:
     return len(live.listener.front.strangers)
 

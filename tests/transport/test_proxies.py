@@ -7,12 +7,11 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from gal.errors import InvalidInputError, LinkLostError
-from live_nodes import SMALL, House, dialed, house, listening
+from live_nodes import SMALL, House, dialed, listening
 from patience import LONGEST
 
 pytestmark = pytest.mark.timeout(60)
@@ -78,18 +77,6 @@ def running(*, allow: bool = True) -> Iterator[Proxy]:
 def no_proxy_here(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def bank(tmp_path: Path) -> House:
-    return house(tmp_path, "bank")
-
-
-@pytest.fixture
-def hospital(tmp_path: Path, bank: House) -> House:
-    hospital = house(tmp_path, "hospital")
-    bank.knows(hospital)
-    return hospital
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])

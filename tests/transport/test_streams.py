@@ -41,18 +41,6 @@ from patience import LONGEST, patient
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture
-def bank(tmp_path: Path) -> House:
-    return house(tmp_path, "bank")
-
-
-@pytest.fixture
-def hospital(tmp_path: Path, bank: House) -> House:
-    hospital = house(tmp_path, "hospital")
-    bank.knows(hospital)
-    return hospital
-
-
 def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: House) -> None:
     rng = np.random.default_rng(0)
     with listening(bank) as live:

@@ -98,7 +98,7 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
         "and no model is among "
         "them. (Residuals tell the others something about the labels.)\n"
     )
-    for sentence in (_killed(facts), _same(facts), _unknown(facts), _apart(facts)):
+    for sentence in (_killed(facts), _same(facts), _unknown(facts), _shut_in(facts)):
         out.print(sentence)
     sent, received = facts.bytes["sent"], facts.bytes["received"]
     out.print(
@@ -185,7 +185,7 @@ def _unknown(facts: DemoFacts) -> str:
     )
 
 
-def _apart(facts: DemoFacts) -> str:
+def _shut_in(facts: DemoFacts) -> str:
     found = facts.separated
     if found.by == "landlock" and found.refused == found.tried:
         return (

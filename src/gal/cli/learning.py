@@ -224,7 +224,7 @@ def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> d
     shares = shares_of(facts.get("shares"))
     if shares is None or worth_per_point is None:
         return None
-    from gal.evaluate.joining import worth_of
+    from gal.evaluate.coalition_scores import worth_of
 
     return worth_of(shares, worth_per_point, facts["loss"])
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
 from gal.core.cross_validation import LeftOut
-from gal.core.crossing import cross
+from gal.core.interactions.crossed_rounds import cross
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
 from gal.core.revisit import revisit
@@ -88,7 +88,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
 
     Where models move, the last list asks what they say now of the task's own rows, and weights and
     rates are found once more on that (see ``revisit.py``). Where residuals are crossed, that is asked for
-    last (see ``crossing.py``).
+    last (see ``interactions/crossed_rounds.py``).
     """
     if progress is not None and progress.output.shape != (task.rows.n, task.loss.n_outputs):
         raise InvalidInputError(

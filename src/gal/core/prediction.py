@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.contributing.coalitions import OwnModels
-from gal.core.crossings import Answered, CrossedModel
+from gal.core.interactions.crossed_answers import Answered, CrossedModel
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 

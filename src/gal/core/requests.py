@@ -51,7 +51,7 @@ class FitRequest:
     part: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
     target: Target = "residual"
-    """What ``residual`` holds; anything else in a round beyond the task's (see ``crossing.py``)."""
+    """What ``residual`` holds; anything else in a round beyond the task's (see ``interactions``)."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
 from gal.core.contributing.shares import Shares, shares_of
-from gal.core.crossings import CrossedModel
+from gal.core.interactions.crossed_answers import CrossedModel
 from gal.core.requests import Track
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
+from gal.core.contributing.contributions import add_up, aumann_shapley
 from gal.core.contributing.earnings import judging_rows, share_out
-from gal.core.contributions import add_up, aumann_shapley
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
-from gal.core.crossings import Answered, Crossed, CrossedModel
 from gal.core.curved import curved_residual
 from gal.core.guards.plausible import spread_of
+from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedModel
 from gal.core.line_search import Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import blocks, over_blocks

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
-from gal.core.crossings import SEEDS, LearnsCrossed
 from gal.core.curved import bends
+from gal.core.interactions.crossed_answers import SEEDS, LearnsCrossed
 from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
 from gal.core.releases import Release
@@ -58,7 +58,7 @@ class Task:
     closing: LearnsClosing | None = None
     """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
     crossing: LearnsCrossed | None = None
-    """Asks for crossed residuals after the last round, and learns from the answers (see ``crossing.py``)."""
+    """Asks for crossed residuals after the last round, and learns from the answers (see ``interactions``)."""
     seed: int = 0
 
     def __post_init__(self) -> None:

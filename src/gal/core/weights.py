@@ -79,8 +79,7 @@ class ExactWeights:
     def __call__(
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
-        if not (isinstance(fitted, Fitted) and fitted.residual is residual):
-            fitted = Fitted(fitted, residual, sample_weight)
+        fitted = Fitted.of(fitted, residual, sample_weight)
         gram = fitted.products.gram
         weights = simplex_least_squares(_shrunk(gram, self.shrinkage))
         if self.loss != LEAST_SQUARES and len(fitted) > 1:
@@ -182,6 +181,12 @@ class Fitted(Sequence[Floats32]):
         self, values: Sequence[Floats32], residual: Floats32, sample_weight: Floats | None = None
     ) -> None:
         self.values, self.residual, self.sample_weight = list(values), residual, sample_weight
+
+    @staticmethod
+    def of(values: Sequence[Floats32], residual: Floats32, sample_weight: Floats | None) -> Fitted:
+        """These values: as they are, where their products with this residual are known already."""
+        known = isinstance(values, Fitted) and values.residual is residual
+        return values if known else Fitted(values, residual, sample_weight)  # type: ignore[return-value]
 
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gal.core.crossings import MOST_SIGNS
+from gal.core.interactions.crossed_answers import MOST_SIGNS
 from gal.core.line_search import LineSearch
 from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights

@@ -20,7 +20,7 @@ from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import AssistanceWeights, assistance_weights
 from gal.engine.class_weights import weights_of_rows
-from gal.engine.crossed import Interactions
+from gal.engine.interactions import Interactions
 from gal.engine.labels import Labels
 from gal.engine.options import Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes

@@ -40,10 +40,10 @@ def without_box(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def apart(heights: Sequence[float], gap: float, bottom: float, top: float) -> list[float]:
+def spread_heights(heights: Sequence[float], gap: float, bottom: float, top: float) -> list[float]:
     """The nearest heights in the same order of which no two are closer than ``gap``, within the limits.
 
-    >>> apart([0.5, 0.5, 0.9], 0.25, 0.0, 1.0)
+    >>> spread_heights([0.5, 0.5, 0.9], 0.25, 0.0, 1.0)
     [0.375, 0.625, 0.9]
     """
     if not heights:

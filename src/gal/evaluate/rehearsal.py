@@ -24,7 +24,11 @@ from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.models.tabular import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
-from gal.privacy.leakage.predictions import PredictionsTell, told_columns, told_membership
+from gal.privacy.leakage.from_predictions import (
+    PredictionsTell,
+    columns_from_predictions,
+    membership_from_predictions,
+)
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
 
@@ -209,8 +213,8 @@ def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> Predict
     rng = np.random.default_rng([seed, 4])
     errors = [np.concatenate(each) for each in zip(*(one.errors for one in models), strict=True)]
     views = {name: stage.X.iloc[models[0].rows][list(own)] for name, own in stage.organizations.items()}
-    columns = told_columns(models[0].output, views, rng)
-    return PredictionsTell(told_membership(errors[0], errors[1], rng), tuple(columns))
+    columns = columns_from_predictions(models[0].output, views, rng)
+    return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
 
 
 def _rehearsal(

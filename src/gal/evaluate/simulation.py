@@ -25,8 +25,8 @@ from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
+from gal.evaluate.coalition_scores import Joining, worth_of
 from gal.evaluate.evidence import Evidence, Exchange
-from gal.evaluate.joining import Joining, worth_of
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
@@ -86,7 +86,7 @@ class Simulation:
     profile: Sequence[Remark] = ()
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
-    """What a point of the metric is worth to the label holder (``gal.evaluate.joining.point_of``)."""
+    """What a point of the metric is worth to the label holder (see ``point_of``)."""
     log_losses: Mapping[str, float] | None = None
     """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
     learning: Sequence[LearningCurve] = ()
@@ -346,15 +346,8 @@ def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
         raise KeyboardInterrupt from ended
 
 
-def _read(
-    table: Any, target: str, organizations: Mapping[str, list[str]]
-) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
-    frame = as_frame(table).rename(columns=str)
-    if len(frame) < 2:
-        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
-    if not frame.columns.is_unique:
-        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
+def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
+    """The column to predict; an error where there is none, or values of it are missing."""
     if target not in frame.columns:
         raise InvalidInputError(
             f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"
@@ -364,6 +357,19 @@ def _read(
         raise InvalidLabelsError(
             f"{int(y.isna().sum())} of {len(y)} values of {target!r} are missing: remove these rows"
         )
+    return y
+
+
+def _read(
+    table: Any, target: str, organizations: Mapping[str, list[str]]
+) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
+    frame = as_frame(table).rename(columns=str)
+    if len(frame) < 2:
+        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
+    if not frame.columns.is_unique:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
+    y = target_column(frame, target)
     names = {str(name): [str(column) for column in columns] for name, columns in organizations.items()}
     for name, columns in names.items():
         if target in columns:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +23,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.clock import utc_now
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
 from gal.privacy.accounting import Costliest, Event, canonical, spent
 from gal.privacy.row_blocks import NO_ROWS, Block, all_spans, by_block, by_span
-from gal.write_ahead import write_ahead
+from gal.sqlite_files import connect, whole_transaction
 
 Integers = NDArray[np.int64]
 
@@ -168,11 +169,6 @@ def _row_key(row_id: Any) -> int:
     return int.from_bytes(hashed, "big") >> 1
 
 
-def utc_now() -> datetime:
-    """The time now, UTC."""
-    return datetime.now(UTC)
-
-
 class Ledger:
     """What rows have cost, in one SQLite file; any thread and any process may use it at the same time.
 
@@ -191,10 +187,10 @@ class Ledger:
         self._as_spent = as_spent
         self._clock = clock
         self._lock = threading.RLock()
-        with self._told("opened"):
+        with self._explained("opened"):
             if isinstance(path, Path):
                 path.touch(mode=0o600)
-            self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+            self._db = connect(path, timeout=PATIENCE, durable=True)
             try:
                 self._prepare()
             except BaseException:
@@ -215,7 +211,7 @@ class Ledger:
         asked = Block(keys, times if again else np.ones_like(keys))
         # Without a mechanism there is no account that could be spent.
         why = "" if charge.event.mechanism == "none" and budget is None else self._as_spent()
-        with self._transaction("written", "BEGIN IMMEDIATE") as db:
+        with self._transaction("written") as db:
             if why and (again or self._is_new(db, charge, asked)):
                 raise BudgetSpentError(
                     f"{charge.subject}, task {charge.task!r}: {why}. Nothing was charged or sent"
@@ -238,7 +234,7 @@ class Ledger:
         Only of ``rows``, of what one ``peer`` received, or of one ``task``, where these are given.
         """
         wanted = None if rows is None else np.unique(_checked(rows))
-        with self._transaction("read", "BEGIN") as db:
+        with self._transaction("read") as db:
             account = _account(db, subject, peer, task)
             costliest = Costliest(account.kinds, delta)
             for found, chosen in _charged(db, account, wanted):
@@ -251,7 +247,7 @@ class Ledger:
             "key, subject, task, peers, mechanism, parameter, count, classes, again, n_rows, most, "
             "first, last"
         )
-        with self._transaction("read", "BEGIN") as db:
+        with self._transaction("read") as db:
             return [_entry(*row) for row in db.execute(f"SELECT {columns} FROM charges ORDER BY id")]
 
     def close(self) -> None:
@@ -268,11 +264,9 @@ class Ledger:
         self.close()
 
     def _prepare(self) -> None:
-        """Durable settings, and tables in a new file."""
-        write_ahead(self._db, PATIENCE)
-        self._db.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
+        """Tables in a new file."""
         if self._format() == 0:
-            with self._transaction("written", "BEGIN IMMEDIATE") as db:
+            with self._transaction("written") as db:
                 if self._format() == 0:  # another process may have been quicker
                     for statement in SCHEMA.split(";"):
                         db.execute(statement)
@@ -288,21 +282,17 @@ class Ledger:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     @contextmanager
-    def _transaction(self, done: str, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, done: Literal["read", "written"]) -> Iterator[sqlite3.Connection]:
         """All or nothing, and a view that no other process changes meanwhile."""
-        with self._lock, self._told(done):
-            self._db.execute(begin)
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                # SQLite rolls back by itself after some errors, such as a full disk.
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with (
+            self._lock,
+            self._explained(done),
+            whole_transaction(self._db, writing=done == "written") as db,
+        ):
+            yield db
 
     @contextmanager
-    def _told(self, done: str) -> Iterator[None]:
+    def _explained(self, done: str) -> Iterator[None]:
         """An error that says what to do where the file cannot be opened, read or written."""
         try:
             yield

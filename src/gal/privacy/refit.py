@@ -31,8 +31,6 @@ from gal.core.state import Ensemble, ensemble_of, plain
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
-Key = tuple[int, str]
-"""Round (from 0) and organization."""
 
 NUMBERS = (SquaredError, AbsoluteError, Huber)
 """Losses of numbers without a link: least squares fits them, and the loss itself judges."""

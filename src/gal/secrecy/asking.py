@@ -49,7 +49,7 @@ class WayOfAsking(Protocol):
         """What was learned, with what only this asking knows of it."""
 
 
-class EachApart:
+class SingleAnswers:
     """Every organization answers by itself."""
 
     def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
@@ -80,7 +80,7 @@ def asking_for(
     """The asking that the option ``secrecy`` stands for."""
     sums = read_secrecy(secrecy)
     if sums is None:
-        return EachApart(list(organizations), traffic)
+        return SingleAnswers(list(organizations), traffic)
     sums.check(len(set(organizations) - {holder}))
     require("node", WHAT)
     from gal.secrecy.summing import Summing
@@ -88,7 +88,7 @@ def asking_for(
     return Summing(sums, organizations, holder, traffic)
 
 
-def check_apart(secrecy: Any, privacy: Any) -> None:
+def refuse_sums_under_privacy(secrecy: Any, privacy: Any) -> None:
     """An error where both sums and a privacy mechanism for labels are asked for."""
     if read_secrecy(secrecy) is not None and privacy is not None:
         raise InvalidOptionError(
@@ -102,7 +102,7 @@ def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
     if SUM not in ensemble.asked():
         return AssistedModel(ensemble, *rest)
     require("node", WHAT)
-    from gal.secrecy.predicting import SummedModel, added_up
+    from gal.secrecy.local_predictions import SummedModel, added_up
 
     return SummedModel(added_up(ensemble), *rest, learned=ensemble)
 
@@ -122,6 +122,6 @@ def predict_summed(
             "outside='keep'"
         )
     require("node", WHAT)
-    from gal.secrecy.predicting import added_up, predict_sums
+    from gal.secrecy.local_predictions import added_up, predict_sums
 
     return added_up(ensemble), predict_sums(ensemble, members, views, n_rows, run)

@@ -6,11 +6,13 @@ first, with what it is about to do as the value.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import NamedTuple, Protocol
+
+from gal.sqlite_files import connect, whole_transaction
 
 
 class Claim(NamedTuple):
@@ -66,21 +68,23 @@ class DiskRecord:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with closing(self._open()) as database, database:
+        with self._opened() as database:
             database.execute(
                 "create table if not exists claims (scope text not null, key text not null, "
                 "value text not null, primary key (scope, key)) without rowid"
             )
 
-    def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, timeout=30)
-        database.execute("pragma synchronous = full")
-        return database
+    @contextmanager
+    def _opened(self, *, writing: bool = True) -> Iterator[Connection]:
+        with (
+            closing(connect(self._path, timeout=30, durable=True)) as database,
+            whole_transaction(database, writing=writing),
+        ):
+            yield database
 
     def settle(self, claims: Sequence[Claim]) -> list[Claim]:
         """See :class:`Claims`."""
-        with closing(self._open()) as database, database:
-            database.execute("begin immediate")
+        with self._opened() as database:
             differing = []
             for one in claims:
                 row = database.execute(
@@ -94,12 +98,12 @@ class DiskRecord:
 
     def found(self, scope: str) -> dict[str, str]:
         """See :class:`Claims`."""
-        with closing(self._open()) as database:
+        with self._opened(writing=False) as database:
             return dict(database.execute("select key, value from claims where scope = ?", (scope,)))
 
     def value(self, scope: str, key: str) -> str | None:
         """See :class:`Claims`."""
-        with closing(self._open()) as database:
+        with self._opened(writing=False) as database:
             row = database.execute(
                 "select value from claims where scope = ? and key = ?", (scope, key)
             ).fetchone()

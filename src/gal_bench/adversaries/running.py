@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
-from gal_bench.adversaries.attacks import ATTACKS
+from gal_bench.adversaries.attacked_tasks import DEFENCES, MODELS, Trial
+from gal_bench.adversaries.hostile_answers import ATTACKS
 from gal_bench.adversaries.stealing import ASKINGS, stolen_share
-from gal_bench.adversaries.tasks import DEFENCES, MODELS, Trial
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
 

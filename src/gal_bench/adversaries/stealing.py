@@ -18,7 +18,7 @@ from sklearn.linear_model import RidgeCV
 from gal.core.requests import FitRequest, Terms
 from gal.core.rows import assign_rows
 from gal.engine.organization import Organization
-from gal_bench.adversaries.tasks import MODELS
+from gal_bench.adversaries.attacked_tasks import MODELS
 from gal_bench.data.splits import Split
 
 Floats = NDArray[np.float64]

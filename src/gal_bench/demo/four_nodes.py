@@ -405,7 +405,7 @@ def _judge(patients: Patients, home: Path, predictions: Mapping[int, float]) -> 
     from threadpoolctl import threadpool_limits
 
     from gal.evaluate.metrics import r2
-    from gal_bench.demo.checks import InOneProcess, left_out_scores
+    from gal_bench.demo.demo_checks import InOneProcess, left_out_scores
 
     order = [*(name for name in PARTS if name != HOLDER), HOLDER]
     tables = {name: patients.table.iloc[np.sort(patients.known[name])][PARTS[name]] for name in order}

@@ -67,8 +67,8 @@ class Processes:
         self, name: str, process: subprocess.Popen[str], command: Sequence[str], say: Say | None = None
     ) -> str:
         """Wait for a command to end, and return what it printed; NodeError where it failed."""
-        told: list[str] = []
-        listener = threading.Thread(target=_listen, args=(process.stderr, told, say), daemon=True)
+        lines: list[str] = []
+        listener = threading.Thread(target=_listen, args=(process.stderr, lines, say), daemon=True)
         listener.start()
         assert process.stdout is not None
         printed = process.stdout.read()
@@ -78,7 +78,7 @@ class Processes:
             self._running.discard(process)
         process.stdout.close()
         if code != 0:
-            why = "\n".join(told[-5:]) or f"exit status {code}"
+            why = "\n".join(lines[-5:]) or f"exit status {code}"
             raise NodeError(f"'gal {' '.join(command)}' failed at {name}: {why}")
         return printed
 
@@ -141,10 +141,10 @@ class Processes:
         return process
 
 
-def _listen(stream: object, told: list[str], say: Say | None) -> None:
+def _listen(stream: object, lines: list[str], say: Say | None) -> None:
     for line in stream:  # type: ignore[attr-defined]
         if line.strip():
-            told.append(line.strip())
+            lines.append(line.strip())
             if say is not None:
                 say(line.strip())
     stream.close()  # type: ignore[attr-defined]

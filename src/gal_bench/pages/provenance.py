@@ -12,7 +12,7 @@ from gal_bench.runner import Run
 PAGE = "docs/how-to-bench.md"
 
 
-def whereabouts(run: Run) -> str:
+def provenance_of(run: Run) -> str:
     """A paragraph in Markdown; empty for a table that is not deep."""
     if not run.table.deep:
         return ""

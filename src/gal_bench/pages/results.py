@@ -8,7 +8,7 @@ from pathlib import Path
 from gal.errors import MissingExtraError
 from gal_bench.pages.findings import as_markdown, wrapped
 from gal_bench.pages.glance import glance
-from gal_bench.pages.provenance import whereabouts
+from gal_bench.pages.provenance import provenance_of
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import legend, to_csv, to_markdown
 from gal_bench.runner import Run
@@ -78,6 +78,6 @@ def whole(runs: Sequence[Run]) -> Mapping[str, Run]:
 def page(run: Run) -> str:
     """A table in Markdown with its summary and how to read it."""
     title, _, rest = to_markdown(run).partition("\n\n")
-    prose = (wrapped(whereabouts(run)), wrapped(legend(run)))
+    prose = (wrapped(provenance_of(run)), wrapped(legend(run)))
     parts = (title, glance(run), as_markdown(findings(run)), *prose, rest.rstrip("\n"))
     return "\n\n".join(part for part in parts if part) + "\n"

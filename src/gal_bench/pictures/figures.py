@@ -29,7 +29,7 @@ from gal_bench.cells import Outcome
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import who
 from gal_bench.pictures import deep_figures
-from gal_bench.pictures.leak_figure import drawn_figures, leakage_figure
+from gal_bench.pictures.guarantees_figure import drawn_figures, leakage_figure
 from gal_bench.pictures.round_drawing import (
     CONSTANT,
     SEARCHED,

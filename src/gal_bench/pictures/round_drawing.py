@@ -18,8 +18,8 @@ from gal.evaluate.drawing import (
     LIGHT,
     SMALL,
     TEXT,
-    apart,
     new_figure,
+    spread_heights,
     without_box,
 )
 from gal_bench.cells import Outcome
@@ -143,7 +143,7 @@ def _label_ends(axes: Axes, by_name: Mapping[str, Sequence[float]]) -> None:
     bottom = min(bottom, 0.0) if bottom > -1e-9 else bottom
     axes.set_ylim(bottom, top)
     ends = [values[-1] for values in by_name.values()]
-    heights = apart(ends, 0.065 * (top - bottom), bottom, top)
+    heights = spread_heights(ends, 0.065 * (top - bottom), bottom, top)
     last = max(map(len, by_name.values()))
     for (name, values), height in zip(by_name.items(), heights, strict=True):
         axes.annotate(

@@ -16,8 +16,8 @@ from gal.evaluate.drawing import (
     FAINT,
     SMALL,
     TEXT,
-    apart,
     new_figure,
+    spread_heights,
     without_box,
 )
 from gal_bench.pages.summaries import ways
@@ -145,7 +145,7 @@ def _draw_beyond(
             }
             gap = min(0.26, 0.76 / max(len(beyond) - 1, 1))
             for (dataset, share), height in zip(
-                beyond.items(), apart([y] * len(beyond), gap, y - 0.38, y + 0.38), strict=True
+                beyond.items(), spread_heights([y] * len(beyond), gap, y - 0.38, y + 0.38), strict=True
             ):
                 _draw_number(axes, share, height, markers[dataset], limits, right=bool(side))
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from pydantic import ByteSize
 
+from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant import request_checks
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Policy
-from gal.node.store.audit import utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message
 from small_terms import small_terms

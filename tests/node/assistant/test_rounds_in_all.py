@@ -9,12 +9,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Policy
-from gal.node.store.audit import utc_now
 from gal.node.store.state import State
 from gal.protocol import Message
 

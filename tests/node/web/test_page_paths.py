@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gal.node.admin.page import node_page
+from gal.node.admin.page_serving import node_page
 from gal.node.config.configuration import LEDGER
 from gal.node.holder.doing import CONNECTED
 from gal.node.runtime.alerts import Alerts

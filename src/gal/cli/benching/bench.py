@@ -156,7 +156,7 @@ def bench(
 
 def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_json: bool) -> None:
     """Attacks by organizations, with and without defences: no table of the paper, and none of its cells."""
-    from gal_bench.adversaries.page import attacks_markdown, write_adversaries
+    from gal_bench.adversaries.attacks_page import attacks_markdown, write_adversaries
     from gal_bench.adversaries.running import SEEDS, SETS, run_adversaries
 
     if list(tables) != [ADVERSARIES] or part.organizations or part.protocol:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gal.cli.screen.printing import print_table
 from gal_bench.pages.leaks import percent, to_json
-from gal_bench.pages.provenance import whereabouts
+from gal_bench.pages.provenance import provenance_of
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import MARKS, NOT_RUN, Figure, every_figure, who
 from gal_bench.runner import Run
@@ -60,7 +60,7 @@ def print_runs(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, s
             for table in _shown(run):
                 print_table(table, out)
         if run.table.deep:
-            out.print(escape(whereabouts(run).replace("`", "")), highlight=False)
+            out.print(escape(provenance_of(run).replace("`", "")), highlight=False)
         for one in findings(run):
             out.print(f"• {escape(one.words.replace('*', ''))}", highlight=False)
     folder = written[0].parent

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from gal.errors import InvalidInputError
 from gal_bench.peers.comparing import compare_peers
-from gal_bench.peers.page import peers_page
+from gal_bench.peers.peers_page import peers_page
 from gal_bench.peers.tables import SETS
 
 PEERS = "peers"

@@ -21,6 +21,7 @@ from gal.cli.screen.printing import ProgressLine, Screen
 from gal.engine.labels import classes_from
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.rehearsal import Rehearsal, rehearse_all
+from gal.evaluate.simulation import target_column
 from gal.privacy.registry import names
 
 
@@ -198,15 +199,7 @@ def _read(given: Data) -> tuple[Any, NDArray[Any], OrganizationsFile | None]:
     """Columns, labels, and who holds what where that is said."""
     target, row_id = given.target, given.row_id
     frame = read_table(given.table, given.target).rename(columns=str)
-    if target not in frame.columns:
-        raise InvalidInputError(
-            f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"
-        )
-    y = frame[target]
-    if y.isna().any():
-        raise InvalidLabelsError(
-            f"{int(y.isna().sum())} of {len(y)} values of {target!r} are missing: remove these rows"
-        )
+    y = target_column(frame, target)
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise InvalidLabelsError(
             f"{int(np.isinf(y).sum())} of {len(y)} values of {target!r} are infinite: remove these rows"

@@ -54,7 +54,7 @@ def print_coalitions(
     """What the label holder would gain if only some joined; which of it is an estimate."""
     if len(shares.by_organization) < 2:
         return
-    from gal.evaluate.joining import point_of
+    from gal.evaluate.coalition_scores import point_of
 
     estimated = any(not one.measured for one in shares.coalitions)
     table = Table(title=f"what if only some joined: {measure} gained over alone", title_justify="left")
@@ -78,7 +78,7 @@ def print_coalitions(
 
 def point_in_words(measure: str, worth_per_point: float) -> str:
     """What a point is."""
-    from gal.evaluate.joining import point_of
+    from gal.evaluate.coalition_scores import point_of
 
     return f"Worth: {worth_per_point:,.10g} for every {point_of(measure):g} of {measure}."
 

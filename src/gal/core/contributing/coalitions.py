@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
 from gal.core.contributing.games import Game
-from gal.core.crossings import Answered, CrossedModel
+from gal.core.interactions.crossed_answers import Answered, CrossedModel
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

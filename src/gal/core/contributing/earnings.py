@@ -14,7 +14,7 @@ from gal.core.contributing.coalitions import OwnModels, Spoken, outputs_by_coali
 from gal.core.contributing.games import Game, earned, earned_by, game_of, resampled_means
 from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.cross_validation import Judgement
-from gal.core.crossings import Answered, CrossedModel
+from gal.core.interactions.crossed_answers import Answered, CrossedModel
 from gal.core.state import ByName, Progress
 from gal.core.task import Task
 

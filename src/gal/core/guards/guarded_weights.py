@@ -34,8 +34,7 @@ class GuardedWeights:
     def __call__(
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
-        if not (isinstance(fitted, Fitted) and fitted.residual is residual):
-            fitted = Fitted(fitted, residual, sample_weight)
+        fitted = Fitted.of(fitted, residual, sample_weight)
         gram = fitted.products.gram
         kept = self._along(gram, len(residual))
         while True:

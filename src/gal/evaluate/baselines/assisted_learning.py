@@ -21,7 +21,12 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
+from gal.evaluate.baselines.ensembles import (
+    baseline_round,
+    finished_ensemble,
+    refuse_protection,
+    train_loss,
+)
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
 from gal.secrecy.asking import WayOfAsking
 
@@ -219,10 +224,7 @@ class _AssistedLearning(_GAL):
         asking: WayOfAsking,  # noqa: ARG002
         true_labels: Labels | None = None,
     ) -> tuple[Ensemble, list[float]]:
-        if self.secrecy is not None:
-            raise InvalidOptionError(f"{type(self).__name__} knows no secrecy: use GAL")
-        if self.privacy is not None or true_labels is not None:
-            raise InvalidOptionError(f"{type(self).__name__} knows no privacy mechanism: use GAL")
+        refuse_protection(self, true_labels)
         order = [self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)]
         return learn_assisted(
             task, members, order=order, rate=self.rate, last_only=self.last_only, traffic=self.traffic_

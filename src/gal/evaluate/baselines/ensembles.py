@@ -6,6 +6,7 @@ Only how coefficients and models come about differs: their estimators replace ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,20 @@ from numpy.typing import NDArray
 from gal.core.line_search import mean_loss
 from gal.core.state import ByName, Ensemble, Round
 from gal.core.task import Task
+from gal.engine.labels import Labels
+from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
 Means = Mapping[str, tuple[float, ...]]
+
+
+def refuse_protection(estimator: Any, true_labels: Labels | None) -> None:
+    """An error where a baseline, which knows neither, is asked for secrecy or privacy."""
+    name = type(estimator).__name__
+    if estimator.secrecy is not None:
+        raise InvalidOptionError(f"{name} knows no secrecy: use GAL")
+    if estimator.privacy is not None or true_labels is not None:
+        raise InvalidOptionError(f"{name} knows no privacy mechanism: use GAL")
 
 
 def baseline_round(

@@ -23,9 +23,13 @@ from gal.core.task import Task
 from gal.engine.drivers import Driver, InProcess, Traffic, ask, drive_prediction
 from gal.engine.labels import Labels
 from gal.engine.organization import Organization
-from gal.errors import InvalidOptionError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
+from gal.evaluate.baselines.ensembles import (
+    baseline_round,
+    finished_ensemble,
+    refuse_protection,
+    train_loss,
+)
 from gal.evaluate.baselines.late_paper import learn_layers
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
 from gal.models import PaperLinear
@@ -170,10 +174,7 @@ class _Late(_GAL):
         asking: WayOfAsking,  # noqa: ARG002
         true_labels: Labels | None = None,
     ) -> tuple[Ensemble, list[float]]:
-        if self.secrecy is not None:
-            raise InvalidOptionError(f"{type(self).__name__} knows no secrecy: use GAL")
-        if self.privacy is not None or true_labels is not None:
-            raise InvalidOptionError(f"{type(self).__name__} knows no privacy mechanism: use GAL")
+        refuse_protection(self, true_labels)
         if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):
             count_labels(self.traffic_, task)
             return learn_layers(task, members, 1 / len(members) if self._average else 1.0)

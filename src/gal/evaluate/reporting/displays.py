@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gal.errors import InvalidInputError
 from gal.evaluate.drawing import DASHED, FAINT, GREY, SMALL, without_box
 from gal.evaluate.reporting.charts import Chart, Curves, Dots, charts_of
-from gal.evaluate.reporting.gathering import gathered
+from gal.evaluate.reporting.report_subjects import gathered
 from gal.evaluate.reporting.svg import name_lines
 from gal.evaluate.wording import number
 from gal.extras import require

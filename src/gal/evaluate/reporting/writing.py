@@ -9,8 +9,8 @@ from typing import Any
 from gal.errors import InvalidOptionError
 from gal.evaluate.reporting.charts import charts_of
 from gal.evaluate.reporting.facts import ReportFacts
-from gal.evaluate.reporting.gathering import gathered
 from gal.evaluate.reporting.page import page_of
+from gal.evaluate.reporting.report_subjects import gathered
 from gal.extras import require
 
 LARGEST = 2_000_000

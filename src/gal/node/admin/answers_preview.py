@@ -15,7 +15,7 @@ from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import read_source, view_of_table
 from gal.node.work.answer_noise import answer_noise, noise_facts
-from gal.privacy.leakage.own_columns import ToldByAnswers, columns_told
+from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained
 
 ROWS = 500
 """Of the source are tried: with more of them answers tell a little more, and it takes longer."""
@@ -28,12 +28,12 @@ LONGEST = 20
 
 
 def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: int = 0) -> ToldByAnswers:
-    """Both label holders of `columns_told`, at these terms and with this node's model, policy and noise."""
+    """What both label holders find, at these terms and with this node's model, policy and noise."""
     configuration = read_configuration(home)
     organization = _on_some_rows(configuration, seed)
     limits, noise = PolicyLimits(configuration.name, configuration.policy), noise_facts(configuration)
     added = None if noise is None else answer_noise(noise)
-    return columns_told(
+    return own_columns_explained(
         organization,
         min(terms.rounds, LONGEST),
         terms.outputs,

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gal import __version__
+from gal.clock import utc_now
 from gal.errors import InvalidInputError, NodeError
 from gal.node.admin.membership import opened
 from gal.node.admin.sealed import SealedWriter, check_passphrase
@@ -24,7 +25,6 @@ from gal.node.config.configuration import LEDGER
 from gal.node.runtime.control import WHERE
 from gal.node.runtime.currency import newest_entry
 from gal.node.runtime.process import MARK
-from gal.node.store.audit import utc_now
 from gal.node.store.files import whole_file
 from gal.node.store.restores import kept_time
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gal.clock import utc_now
 from gal.errors import InvalidInputError, RefusedError, TaskError
 from gal.node.agreement.circles import check_members
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
@@ -16,7 +17,7 @@ from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
 from gal.node.runtime.control import ask_node, running_node
 from gal.node.runtime.node import held_lock
-from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.erasing import erase_rows
 from gal.transport import CardFolder, Identity, load_identity

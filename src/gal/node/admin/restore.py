@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import tarfile
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from gal.clock import utc_now
 from gal.errors import AuditError, GALError, InvalidInputError
 from gal.node.admin.backup import FACTS, BackupFacts
 from gal.node.admin.membership import opened
@@ -24,7 +24,7 @@ from gal.node.admin.sealed import SealedReader
 from gal.node.config.configuration import FILE, read_configuration
 from gal.node.runtime.currency import follow, what_witness_misses
 from gal.node.runtime.node import held_lock
-from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.audit import AuditLog
 from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State
 from gal.node.store.witness import Witness
@@ -154,7 +154,7 @@ def _missing_head(state: State, found: Restore, head: str) -> str:
     """Why a head does not show that the backup's newest entry was the newest of all; empty where it does."""
     if head == found.head:
         return ""
-    with closing(sqlite3.connect(state.path)) as log:
+    with state.reading() as log:
         known = log.execute("select seq from audit where hash = ?", (head,)).fetchone()
     if known is None:
         return f"the head {head} is not in the backup: something was recorded since it was made"

@@ -10,12 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gal.clock import utc_now
 from gal.errors import GALError, InvalidInputError
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.journal.retention import trim_audit
 from gal.node.runtime.control import ask_node, running_node, starting_process
-from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.audit import AuditLog
 from gal.node.store.audit_archive import read_audit_archives
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.answer_noise import answer_noise, noise_facts

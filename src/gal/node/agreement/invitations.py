@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gal.core.crossings import MOST_SIGNS, SEEDS
+from gal.core.interactions.crossed_answers import MOST_SIGNS, SEEDS
 from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError
 from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.secrecy import Sums

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.crossings import SEEDS
+from gal.core.interactions.crossed_answers import SEEDS
 from gal.core.rows import CROSSING_FOLDS
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest

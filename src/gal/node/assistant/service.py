@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.models.registry import stays_put
 from gal.node.agreement.incoming import IncomingRequest
@@ -27,7 +28,6 @@ from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
-from gal.node.store.audit import utc_now
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion
 from gal.node.work.answer_noise import keys_of

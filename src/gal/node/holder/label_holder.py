@@ -100,7 +100,7 @@ class LabelHolder:
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
 
-        def tell(event: Mapping[str, Any]) -> None:
+        def pass_on(event: Mapping[str, Any]) -> None:
             self.doing.note(event)
             on_event(event)
 
@@ -108,7 +108,13 @@ class LabelHolder:
             self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
             gathering = Gathering(
-                self.node, record, 0, patience_for(record.terms, patience), tell, stopping, watcher=activity
+                self.node,
+                record,
+                0,
+                patience_for(record.terms, patience),
+                pass_on,
+                stopping,
+                watcher=activity,
             )
             accepting.check(gathering.n_organizations)
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.node.config.policy import Policy
-from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.audit import AuditLog
 
 LIMITED = "limited"
 """The word for a peer whose day is spent."""

@@ -22,7 +22,7 @@ from gal.errors import GALError, InvalidInputError
 from gal.node.carrier.calls import Pace
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning.gathering import Patience
-from gal.node.nvflare.carrier import NVFlareCarrier
+from gal.node.nvflare.nvflare_carrier import NVFlareCarrier
 from gal.node.nvflare.settings import read_settings
 from gal.node.runtime.node import Node
 
@@ -93,14 +93,14 @@ class LabelHolderController(Controller):  # type: ignore[misc]
             self._predict_file(holder, fl_ctx)
             return
 
-        def tell(event: Mapping[str, Any]) -> None:
+        def log_event(event: Mapping[str, Any]) -> None:
             self.log_info(fl_ctx, json.dumps(dict(event), default=str))
 
         facts = holder.learn(
             self._task,
             resume=self._resume,
             patience=self._patience,
-            on_event=tell,
+            on_event=log_event,
             stopping=_Aborted(abort_signal),
         )
         self.log_info(fl_ctx, f"learned {self._task}: {json.dumps(facts, default=str)[:2000]}")

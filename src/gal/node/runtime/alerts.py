@@ -15,7 +15,7 @@ from gal.node.holder.waiting import waited_for
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from gal.node.web.facts import WatchedNode
+    from gal.node.web.node_facts import WatchedNode
 
 LOOK = 60.0
 """Seconds for which what is left of privacy is remembered: to add it up takes a while."""

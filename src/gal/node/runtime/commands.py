@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gal.clock import utc_now
 from gal.errors import NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node
 from gal.node.runtime.process import keep_crash_log
-from gal.node.store.audit import utc_now
 
 if TYPE_CHECKING:
     from gal.node.holder.label_holder import LabelHolder

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import datetime
+from sqlite3 import Connection
 
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.store.audit import AuditLog
@@ -19,7 +18,7 @@ def what_witness_misses(state: State, witness: Witness) -> str:
     seen = witness.read()
     if seen is None:
         return ""
-    with closing(sqlite3.connect(state.path, timeout=10)) as log:
+    with state.reading() as log:
         if has_entry(log, seen.release):
             return ""
         newest = newest_entry(log)
@@ -29,7 +28,7 @@ def what_witness_misses(state: State, witness: Witness) -> str:
     )
 
 
-def newest_entry(log: sqlite3.Connection) -> Head:
+def newest_entry(log: Connection) -> Head:
     """Number and hash of the newest entry of an audit log."""
     row = log.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
     return NOTHING if row is None else Head(*row)
@@ -48,7 +47,7 @@ def see_whether_current(
     why = what_witness_misses(state, witness)
     if not why:
         return
-    with closing(sqlite3.connect(state.path, timeout=10)) as log:
+    with state.reading() as log:
         newest = newest_entry(log)
         when = log.execute("select max(time) from audit").fetchone()[0] or "an unknown time"
     state.restores.add(Restore(kept_time(now), when, newest.seq, newest.hash, why))
@@ -58,5 +57,5 @@ def see_whether_current(
 
 def follow(state: State, witness: Witness) -> None:
     """The witness goes on with this folder, where it is on record that it was brought back."""
-    with closing(sqlite3.connect(state.path, timeout=10)) as log:
+    with state.reading() as log:
         witness.begin_anew(Witnessed(newest_entry(log), last_release(log)))

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from gal import __version__
+from gal.clock import utc_now
 from gal.errors import IdentityError, LinkLostError, NodeRunsError
 from gal.node.assistant.links import Links
 from gal.node.assistant.service import Service
@@ -30,7 +31,7 @@ from gal.node.journal.traces import open_traces
 from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
-from gal.node.store.audit import AuditLog, utc_now
+from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
 from gal.node.store.state import State
 from gal.node.work.worker import Worker

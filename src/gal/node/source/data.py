@@ -85,7 +85,7 @@ def read_source(
     ``label=False`` leaves the label out: rows to predict have none. Rows that were forgotten are left out,
     unless ``whole``.
     """
-    data = data_of(configuration) if source is None else _elsewhere(configuration, source)
+    data = data_of(configuration) if source is None else _data_of_another(configuration, source)
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label))
     if whole:
         return table
@@ -108,7 +108,7 @@ def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str
     """Rows to predict from another file: exactly these features, in this
     order and of these kinds, no label.
     """
-    data = _elsewhere(configuration, source, tuple(kinds))
+    data = _data_of_another(configuration, source, tuple(kinds))
     texts = frozenset(name for name, kind in kinds.items() if kind == "text")
     table = _table(SourceReader(configuration.name, data, configuration.home, with_label=False, texts=texts))
     check_kinds(table, kinds)
@@ -119,7 +119,7 @@ def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = Fa
     """Only the row ids, and the label if it is wanted, of another file; its
     other columns are not looked at.
     """
-    data = _elsewhere(configuration, source, ())
+    data = _data_of_another(configuration, source, ())
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
     refuse_forgotten(configuration, table.ids, str(source))
     return table
@@ -198,7 +198,7 @@ def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) 
 def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     """Names of all columns of another file."""
     reader = reader_of(
-        configuration.name, _elsewhere(configuration, source), configuration.home, with_label=False
+        configuration.name, _data_of_another(configuration, source), configuration.home, with_label=False
     )
     reader.check_file()
     return reader.names()
@@ -218,7 +218,7 @@ def columns_of_new(name: str, source: str, table: str | None = None) -> list[str
     return reader.names()
 
 
-def _elsewhere(
+def _data_of_another(
     configuration: NodeConfiguration, source: Path, features: tuple[str, ...] | None = None
 ) -> DataSource:
     """The section [data], but of another file, with these features."""

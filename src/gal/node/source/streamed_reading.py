@@ -42,17 +42,9 @@ REFUSED = re.compile(
 class StreamedReader(SourceReader):
     """Rows that come as a stream: all of them, some, or those with the ids that are wanted."""
 
-    def __init__(
-        self,
-        organization: str,
-        data: DataSource,
-        home: Path,
-        *,
-        with_label: bool,
-        texts: frozenset[str] = frozenset(),
-        only_ids: bool = False,
-    ) -> None:
-        super().__init__(organization, data, home, with_label=with_label, texts=texts, only_ids=only_ids)
+    def __init__(self, organization: str, data: DataSource, home: Path, **wanted: Any) -> None:
+        """``wanted``: which columns, as `SourceReader` takes it."""
+        super().__init__(organization, data, home, **wanted)
         self._supply: AdbcSource | Lake = (
             AdbcSource(organization, data, home) if data.is_database else Lake(organization, data)
         )

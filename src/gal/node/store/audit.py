@@ -29,10 +29,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from gal.clock import utc_now
 from gal.errors import AuditError, NodeError
 from gal.node.store.audit_head import FIRST, NOTHING, Head, HeadFile, head_problem
-from gal.node.store.database import connect, whole_transaction
 from gal.node.store.witness import Witness
+from gal.sqlite_files import connect, whole_transaction
 
 Direction = Literal["in", "out", "own"]
 
@@ -128,11 +129,6 @@ _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=repr)
 
 _About = tuple[str | int, ...]
 """Of an entry, from its peer to its note."""
-
-
-def utc_now() -> datetime:
-    """The time now, UTC."""
-    return datetime.now(UTC)
 
 
 class AuditLog:

@@ -1,6 +1,4 @@
-"""A SQLite file as a node uses them: write-ahead log, readable by its owner alone,
-transactions that are whole or nothing.
-"""
+"""A SQLite file as a node uses them: a few connections for dozens of threads, errors that say what to do."""
 
 from __future__ import annotations
 
@@ -11,36 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gal.errors import NodeError
-from gal.write_ahead import write_ahead
-
-
-def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
-    """A connection for one thread at a time; it begins no transaction by itself: `whole_transaction` does."""
-    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    try:
-        write_ahead(connection, timeout)
-        connection.execute("PRAGMA synchronous = NORMAL")
-    except BaseException:
-        connection.close()
-        raise
-    path.chmod(0o600)
-    return connection
-
-
-@contextmanager
-def whole_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """A transaction that holds the write lock from its beginning; all of it is committed, or nothing."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield connection
-        connection.execute("COMMIT")
-    except BaseException:
-        if (
-            connection.in_transaction
-        ):  # SQLite has rolled back by itself after some errors, such as a full disk
-            connection.execute("ROLLBACK")
-        raise
-
+from gal.sqlite_files import connect, whole_transaction
 
 CONNECTIONS = 8
 """At once: a node has dozens of threads, and SQLite lets one write at a time anyway."""

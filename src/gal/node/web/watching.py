@@ -14,8 +14,8 @@ from gal.errors import TaskError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.web.api_page import api_page
 from gal.node.web.app import add_file, said_error, shows_token
-from gal.node.web.facts import task_facts, versions_facts
 from gal.node.web.health import Health
+from gal.node.web.node_facts import task_facts, versions_facts
 
 
 class Watching:

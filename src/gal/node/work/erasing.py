@@ -189,14 +189,16 @@ class _Erasing:
         self.done.n_files += forget_exchanged(folder, self.ids)
         if f"{task.id}/{number}" not in self.before and not learned_from(folder, self.ids):
             return
-        self._tell(task, number, any(_holds(path, self.values) for path in folder.parent.rglob("*.gal")))
+        self._note_version(
+            task, number, any(_holds(path, self.values) for path in folder.parent.rglob("*.gal"))
+        )
         if self.drop_versions:
             self.done.n_files += _drop(self.state, task, number)
         else:
             self.learned.append((task.id, number))
             self.done.n_files += forget_learned(folder, self.ids, self.table)
 
-    def _tell(self, task: TaskRecord, number: int, holds_values: bool) -> None:
+    def _note_version(self, task: TaskRecord, number: int, holds_values: bool) -> None:
         own = task.role == "label holder"
         relearn = f"gal learn {task.name}" + ("" if own else f"   (at {task.label_holder})")
         active = own and task.active == number

@@ -4,6 +4,7 @@ and checks that they make sense.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +36,7 @@ class Cost:
 
 def check_epsilon(epsilon: Any) -> None:
     """An error where this is no epsilon."""
-    number = isinstance(epsilon, int | float | np.integer | np.floating) and not isinstance(epsilon, bool)
-    if not number or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+    if not _is_number(epsilon) or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidOptionError(
             f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to "
             f"{LARGEST_EPSILON:g} (more "
@@ -57,3 +57,16 @@ def check_bounds(lower: Any, upper: Any) -> None:
             f"public bounds lower < upper are needed, chosen without looking at the labels, got {lower!r} "
             f"and {upper!r}"
         )
+
+
+def check_clip(clip: Any, of: str, *, unseen: str) -> None:
+    """An error where this is no public bound of residuals or answers (``of``)."""
+    if not _is_number(clip) or not 0 < clip < math.inf:
+        raise InvalidOptionError(
+            f"clip must be a number above 0: a public bound of {of}, chosen without looking at {unseen}, got "
+            f"{clip!r}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

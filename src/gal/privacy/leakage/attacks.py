@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gal.privacy.leakage.likelihood import log_likelihood
+from gal.privacy.leakage.attacker_likelihood import log_likelihood
 from gal.privacy.mechanisms.likelihood import Insight
 
 Floats = NDArray[np.float64]

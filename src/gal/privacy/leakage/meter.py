@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gal.core.losses import Loss
 from gal.core.rows import Rows
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.privacy.leakage.attacker_likelihood import plain_loss, public_loss
 from gal.privacy.leakage.attacks import (
     UNKNOWN,
     Attack,
@@ -23,7 +24,6 @@ from gal.privacy.leakage.attacks import (
     label_attacks,
 )
 from gal.privacy.leakage.intervals import Share
-from gal.privacy.leakage.likelihood import plain_loss, public_loss
 from gal.privacy.leakage.reconstruction import (
     Reconstruction,
     columns_from_answers,

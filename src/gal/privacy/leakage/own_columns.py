@@ -61,7 +61,7 @@ class ToldByAnswers:
         return vars(self) | {"columns": [one.to_json() for one in self.columns]}
 
 
-def columns_told(
+def own_columns_explained(
     organization: Organization,
     rounds: int,
     outputs: int,

@@ -199,13 +199,13 @@ class LeakReport:
     def _about_features(self) -> list[str]:
         said = []
         if self.received:
-            most = max(self.received, key=_told)
+            most = max(self.received, key=_revealed)
             said.append(
                 f"At {most.by}, residuals reveal most of {most.column!r} of {most.organization}: they and "
                 f"what it has {_explains(most)}"
             )
         if self.reconstructions:
-            most = max(self.reconstructions, key=_told)
+            most = max(self.reconstructions, key=_revealed)
             said.append(
                 f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: "
                 f"they and what she has {_explains(most)}"
@@ -243,7 +243,7 @@ class LeakReport:
         }
 
 
-def _told(one: Reconstruction) -> float:
+def _revealed(one: Reconstruction) -> float:
     """How much of a column the messages told."""
     return max(one.with_messages.value, 0.0) - max(one.without.value, 0.0)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError
 from gal.privacy.accounting import Event, gaussian_multiplier, laplace_multiplier, spent
-from gal.privacy.accounting.costs import Cost, check_delta, check_epsilon
+from gal.privacy.accounting.costs import Cost, check_clip, check_delta, check_epsilon
 from gal.privacy.ledger import ROUNDING
 from gal.privacy.noise import NoiseSource, SystemNoise
 
@@ -53,7 +53,7 @@ class AnswerNoise:
         if self.noise not in get_args(Noise):
             raise InvalidOptionError(f"noise on answers must be laplace or gaussian, got {self.noise!r}")
         check_epsilon(self.epsilon)
-        _check_clip(self.clip)
+        check_clip(self.clip, "answers", unseen="them")
         if self.noise == "gaussian":
             check_delta(self.delta)
         elif self.delta != 0:
@@ -146,14 +146,4 @@ class AnswerNoise:
             "for other "
             "rows too, is not protected: that would need training with differential privacy, which is not "
             "here."
-        )
-
-
-def _check_clip(clip: Any) -> None:
-    """An error where this is no public bound of answers."""
-    number = isinstance(clip, int | float | np.integer | np.floating) and not isinstance(clip, bool)
-    if not number or not 0 < clip < math.inf:
-        raise InvalidOptionError(
-            "clip must be a number above 0: a public bound of answers, chosen without looking at them, got "
-            f"{clip!r}"
         )

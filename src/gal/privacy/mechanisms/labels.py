@@ -166,7 +166,7 @@ class _NoiseOnNumbers(LabelMechanism):
     suits = ("numbers",)
 
     @abstractmethod
-    def scale(self, n_outputs: int = 1) -> float:
+    def scale(self, n_outputs: int) -> float:
         """Of the noise; all outputs of a row together cost what the mechanism costs."""
 
     @property

@@ -26,6 +26,7 @@ from gal.privacy.accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
+from gal.privacy.accounting.costs import check_clip
 from gal.privacy.mechanisms.contract import COMPARED_EPSILONS, Mark, MechanismKind, ResidualMechanism
 from gal.privacy.mechanisms.likelihood import Insight, in_pieces, log_laplace, log_normal
 from gal.privacy.noise import NoiseSource
@@ -121,7 +122,7 @@ class GaussianResiduals(_NoiseOnResiduals):
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
-        check_clip(self.clip)
+        check_clip(self.clip, "residuals", unseen="the labels")
 
     def event(self, rounds: int, loss: Loss | None = None) -> Event:  # noqa: ARG002
         """The same for the ledger: a round's entries lie on one length, however many they are."""
@@ -147,7 +148,7 @@ class LaplaceResiduals(_NoiseOnResiduals):
         check_epsilon(self.epsilon)
         if self.delta != 0:
             check_delta(self.delta)
-        check_clip(self.clip)
+        check_clip(self.clip, "residuals", unseen="the labels")
 
     def event(self, rounds: int, loss: Loss | None = None) -> Event:
         """The same for the ledger: every entry that a label can change is a release of its own.
@@ -180,16 +181,6 @@ def changed_entries(loss: Loss) -> int:
     raise InvalidOptionError(
         f"noise on every residual is known for squared error and log loss, not for {loss.name}"
     )
-
-
-def check_clip(clip: Any) -> None:
-    """An error where this is no public bound of residuals."""
-    number = isinstance(clip, int | float | np.integer | np.floating) and not isinstance(clip, bool)
-    if not number or not 0 < clip < math.inf:
-        raise InvalidOptionError(
-            "clip must be a number above 0: a public bound of residuals, chosen without looking at the "
-            f"labels, got {clip!r}"
-        )
 
 
 GAUSSIAN = MechanismKind(

@@ -4,9 +4,6 @@ its version, resumed, and served.
 
 from __future__ import annotations
 
-import json
-import threading
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,14 +13,11 @@ import pandas as pd
 import pytest
 
 import gal
-from gal.alignment import row_ids
+from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
 from gal.core.state import Ensemble, plain
-from gal.errors import InvalidOptionError, LearningInterruptedError, LocalModelError, TaskError
+from gal.errors import InvalidOptionError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE
 from gal.node.store.state import TaskRecord
-from gal.node.web.endpoint import Endpoint
-from gal.node.web.token import ensure_token
-from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -64,12 +58,6 @@ def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     return network.in_process(rounds=ROUNDS, interactions="off")
 
 
-def outputs(network: Network, record: TaskRecord, **how: Any) -> Any:
-    ids = row_ids(network.tables["clinic"][ROW_ID].to_numpy(), "clinic", "ids")
-    fresh = network.nodes["clinic"].state.find_task(record.name)
-    return network.holder.predictor.predict(fresh, ids, seconds=LONGEST, **how)
-
-
 def test_it_is_the_closing_model_of_one_process(
     network: Network, learned: Any, here: tuple[Ensemble, list[gal.Organization]]
 ) -> None:
@@ -91,16 +79,7 @@ def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> Non
     record, _ = learned
     ensemble, members = here
     expected = gal.predict(ensemble, members).output[:2, 0]
-    asked = network.tables["clinic"][ROW_ID].tolist()[:2]
-    with Endpoint(network.holder, record.name, "127.0.0.1:0", LONGEST) as endpoint:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{endpoint.port}/predict",
-            json.dumps({"ids": asked}).encode(),
-            {"Authorization": f"Bearer {ensure_token(endpoint.token_file.parent)}"},
-        )
-        with urllib.request.urlopen(request, timeout=LONGEST) as answer:
-            said = json.load(answer)["predictions"]
-    assert [one["prediction"] for one in said] == expected.tolist()
+    assert predicted_online(network, record, 2) == expected.tolist()
 
 
 def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
@@ -121,11 +100,7 @@ def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
 
 def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
     record, _ = learned
-    before = outputs(network, record).output
-    network.stop("clinic")
-    network.start("clinic")
-    network.wait_until_joined(record)
-    assert outputs(network, record).output.tobytes() == before.tobytes()
+    assert_a_restart_changes_nothing(network, record)
 
 
 def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> None:
@@ -141,30 +116,11 @@ def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> 
         path.write_bytes(whole)
 
 
-def test_interrupted_and_resumed_it_is_the_same(
-    network: Network, learned: Any, here: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, here: Any) -> None:
     """Ended after the first round, and once more while it is fitted: replaying gives the same model."""
     _, _ = learned
     record = network.invite("again", rounds=ROUNDS, interactions="off")
-    network.wait_until_joined(record)
-    stopping = threading.Event()
-
-    def after_a_round(event: Any) -> None:
-        if event["event"] == "round":
-            stopping.set()
-
-    with pytest.raises(LearningInterruptedError):
-        network.learn("again", on_event=after_a_round, stopping=stopping)
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("gal.engine.stacking.Stacking.__call__", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            network.learn("again", resume=True)
-    facts = network.learn("again", resume=True)
+    facts = interrupted_twice(network, record, after=1, within="gal.engine.stacking.Stacking.__call__")
     ensemble, members = here
     assert ensemble.closing is not None
     assert facts["closing"] == ensemble.closing.share

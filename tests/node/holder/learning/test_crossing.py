@@ -4,9 +4,6 @@ and served; who does not want them is left out.
 
 from __future__ import annotations
 
-import json
-import threading
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,14 +12,11 @@ import pandas as pd
 import pytest
 
 import gal
-from gal.alignment import row_ids
+from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
 from gal.core.state import Ensemble
-from gal.errors import LearningInterruptedError, RefusedError
+from gal.errors import RefusedError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.state import TaskRecord
-from gal.node.web.endpoint import Endpoint
-from gal.node.web.token import ensure_token
-from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -66,13 +60,6 @@ def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     return network.in_process(rounds=ROUNDS)
 
 
-def outputs(network: Network, record: TaskRecord) -> Any:
-    """What is predicted of all rows."""
-    ids = row_ids(network.tables["clinic"][ROW_ID].to_numpy(), "clinic", "ids")
-    fresh = network.nodes["clinic"].state.find_task(record.name)
-    return network.holder.predictor.predict(fresh, ids, seconds=LONGEST)
-
-
 def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any) -> None:
     record, facts = learned
     ensemble, members = here
@@ -92,58 +79,24 @@ def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> Non
     record, _ = learned
     ensemble, members = here
     expected = gal.predict(ensemble, members).output[:2, 0]
-    asked = network.tables["clinic"][ROW_ID].tolist()[:2]
-    with Endpoint(network.holder, record.name, "127.0.0.1:0", LONGEST) as endpoint:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{endpoint.port}/predict",
-            json.dumps({"ids": asked}).encode(),
-            {"Authorization": f"Bearer {ensure_token(endpoint.token_file.parent)}"},
-        )
-        with urllib.request.urlopen(request, timeout=LONGEST) as answer:
-            said = json.load(answer)["predictions"]
-    assert [one["prediction"] for one in said] == ["yes" if value > 0 else "no" for value in expected]
+    classes = ["yes" if value > 0 else "no" for value in expected]
+    assert predicted_online(network, record, 2) == classes
 
 
 def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
     record, _ = learned
-    before = outputs(network, record).output
-    network.stop("clinic")
-    network.start("clinic")
-    network.wait_until_joined(record)
-    assert outputs(network, record).output.tobytes() == before.tobytes()
-
-
-def interrupted_twice(
-    network: Network, name: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[TaskRecord, dict[str, Any]]:
-    """A learning that ends with the random targets, then while the answers are learned from, and goes on."""
-    record = network.invite(name, rounds=ROUNDS)
-    network.wait_until_joined(record)
-    stopping = threading.Event()
-
-    def after_the_rounds(event: Any) -> None:
-        if event["event"] == "round" and event["round"] == ROUNDS:
-            stopping.set()
-
-    with pytest.raises(LearningInterruptedError):
-        network.learn(name, on_event=after_the_rounds, stopping=stopping)
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("gal.engine.crossed.Interactions.__call__", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            network.learn(name, resume=True)
-    return record, network.learn(name, resume=True)
+    assert_a_restart_changes_nothing(network, record)
 
 
 def test_interrupted_before_residuals_are_crossed_it_goes_on(
-    network: Network, learned: Any, here: Any, monkeypatch: pytest.MonkeyPatch
+    network: Network, learned: Any, here: Any
 ) -> None:
+    """A learning that ends with the random targets, then while the answers are learned from, and goes on."""
     _, _ = learned
     for name in ("again", "again-2"):
-        record, facts = interrupted_twice(network, name, monkeypatch)
+        record = network.invite(name, rounds=ROUNDS)
+        within = "gal.engine.interactions.Interactions.__call__"
+        facts = interrupted_twice(network, record, after=ROUNDS, within=within)
         if not facts["missed"]:  # a busy machine may miss somebody for a round: that is no other test
             break
     ensemble, members = here

@@ -23,7 +23,7 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.crossed import FurtherAnswers
+from gal.engine.interactions import FurtherAnswers
 from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError

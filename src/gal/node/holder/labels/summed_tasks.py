@@ -11,7 +11,7 @@ from gal.errors import InvalidOptionError
 from gal.node.agreement.invitations import Invited
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.secrecy import Sums
-from gal.secrecy.asking import check_apart
+from gal.secrecy.asking import refuse_sums_under_privacy
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM
 
@@ -35,7 +35,7 @@ def kept_secrecy(
         return {}
     if secrecy != "sums":
         raise InvalidOptionError(f"secrecy must be none or sums, got {secrecy!r}")
-    check_apart(secrecy, privacy.made())
+    refuse_sums_under_privacy(secrecy, privacy.made())
     if alignment == "psi":
         raise InvalidOptionError(
             "with secrecy = sums everybody is asked about the same rows, which a private set intersection "

@@ -16,7 +16,7 @@ from gal.core.algorithm import learn
 from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
-from gal.engine.crossed import FurtherAnswers
+from gal.engine.interactions import FurtherAnswers
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.rounds import Rounds

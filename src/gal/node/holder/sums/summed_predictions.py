@@ -28,7 +28,7 @@ from gal.node.holder.sums.circle_calls import CircleCalls, SumFailedError, SumQu
 from gal.node.store.state import TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.contents import added_rounds
-from gal.secrecy.predicting import added_up, mean_total
+from gal.secrecy.local_predictions import added_up, mean_total
 from gal.secrecy.ring import unit_of
 from gal.secrecy.terms import SUM
 

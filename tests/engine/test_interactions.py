@@ -16,8 +16,8 @@ import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
-from gal.engine.crossed import Interactions
 from gal.engine.drivers import InProcess, drive_learning
+from gal.engine.interactions import Interactions
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task

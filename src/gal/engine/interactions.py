@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
-from gal.core.crossings import Answered, Crossings
+from gal.core.interactions.crossed_answers import Answered, Crossings
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import Loss, SquaredError
 from gal.core.requests import FitRequest, Request
@@ -39,7 +39,7 @@ CERTAIN = 1.0
 
 @dataclass(frozen=True)
 class CrossedForest:
-    """A fitted model and how far it is followed; a ``gal.core.crossings.CrossedModel``."""
+    """A fitted model and how far it is followed; a `CrossedModel`."""
 
     model: Any
     crossings: Crossings
@@ -117,7 +117,7 @@ class FurtherAnswers:
 
 @dataclass(frozen=True)
 class Interactions:
-    """How crossed residuals are asked for and learned from: ``gal.core.crossings.LearnsCrossed``."""
+    """How crossed residuals are asked for and learned from: `LearnsCrossed`."""
 
     signs: int = 12
     n_jobs: int | None = None

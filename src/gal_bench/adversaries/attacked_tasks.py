@@ -20,7 +20,7 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.models import LinearModel, TabularModel
-from gal_bench.adversaries.attacks import ATTACKS, TRIGGER, HostileAnswers, Member
+from gal_bench.adversaries.hostile_answers import ATTACKS, TRIGGER, HostileAnswers, Member
 from gal_bench.data.splits import Split
 
 Floats = NDArray[np.float64]

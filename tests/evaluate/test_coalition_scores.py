@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 from gal.core.contributing.shares import Earned
 from gal.evaluate import Simulation, simulate
-from gal.evaluate.joining import ROW_SCORES, point_of, row_scores
+from gal.evaluate.coalition_scores import ROW_SCORES, point_of, row_scores
 from gal.evaluate.metrics import METRICS, Metric
 
 pytestmark = pytest.mark.usefixtures("few_trees")

@@ -53,7 +53,7 @@ class PredictionsTell:
         return {"membership": asdict(self.membership), "columns": [one.to_json() for one in self.columns]}
 
 
-def told_membership(learned: Floats, others: Floats, rng: np.random.Generator) -> Membership:
+def membership_from_predictions(learned: Floats, others: Floats, rng: np.random.Generator) -> Membership:
     """From the errors of predictions of rows that were learned from (n,), and of others (m,)."""
     drawn = [
         _auc(rng.choice(learned, len(learned)), rng.choice(others, len(others))) for _ in range(RESAMPLES)
@@ -69,7 +69,9 @@ def _auc(smaller: Floats, larger: Floats) -> float:
     return float((ranks[n:].sum() - m * (m + 1) / 2) / (n * m))
 
 
-def told_columns(output: Floats, views: Mapping[str, Any], rng: np.random.Generator) -> list[Reconstruction]:
+def columns_from_predictions(
+    output: Floats, views: Mapping[str, Any], rng: np.random.Generator
+) -> list[Reconstruction]:
     """How well each column is found in predictions (n, K) of the same rows, some of which are known."""
     n = len(output)
     if n < 2 * FEWEST:

@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from gal.errors import GALError, TaskError
 from gal.node.web.actions import Action, Asked, confirmed
 from gal.node.web.app import add_file, said_error, whole_body
-from gal.node.web.facts import AuditFacts, WatchedNode, node_facts
+from gal.node.web.node_facts import AuditFacts, WatchedNode, node_facts
 from gal.node.web.watching import Watching
 
 LOOK = 0.25

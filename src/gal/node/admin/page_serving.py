@@ -16,7 +16,7 @@ from gal.node.holder.label_holder import LabelHolder
 from gal.node.runtime.node import Node
 from gal.node.web.actions import Action, Question, text_argument
 from gal.node.web.app import make_app
-from gal.node.web.page import Page, add_page
+from gal.node.web.live_page import Page, add_page
 from gal.node.web.predictions import Comparisons, OnlinePredictions, add_comparisons, add_predictions
 from gal.node.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
 from gal.node.web.token import ensure_token

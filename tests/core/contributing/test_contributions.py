@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_problems import LOSSES, Floats, problem
-from gal.core.contributions import add_up, aumann_shapley
+from gal.core.contributing.contributions import add_up, aumann_shapley
 from gal.core.line_search import mean_loss
 from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 

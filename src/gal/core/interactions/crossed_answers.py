@@ -1,7 +1,7 @@
 """What prediction needs of crossed residuals, as plain data; and the contract of what the
 label holder makes of them.
 
-How they are found is in ``crossing.py``, what is made of them in ``gal.engine.crossed``.
+How they are found is in ``crossed_rounds.py``, what is made of them in ``gal.engine.interactions``.
 """
 
 from __future__ import annotations

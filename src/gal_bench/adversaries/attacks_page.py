@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from gal_bench.adversaries.attacked_tasks import DEFENCES
 from gal_bench.adversaries.running import LATER, NOBODY, STEALING, AttackFigures
 from gal_bench.adversaries.stealing import ASKINGS
-from gal_bench.adversaries.tasks import DEFENCES
 
 WITHIN = 2.0
 """Percent that a harmed result may be behind the one without the adversary."""

@@ -11,7 +11,7 @@ E[r s | x_m] is not. After the rounds the label holder therefore asks for fits o
    pass finds the pair of functions better, as powers of a matrix find its largest singular vectors.
 
 It ends where nothing is heard. All requests are fit requests of further rounds; the label holder's own model
-(``gal.engine.crossed``) makes of the answers what validation rows believe.
+(``gal.engine.interactions``) makes of the answers what validation rows believe.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from itertools import chain, islice, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.crossings import SEEDS, Answered, Crossed, Crossings, Sign, Vector
 from gal.core.guards.plausible import spread_of
+from gal.core.interactions.crossed_answers import SEEDS, Answered, Crossed, Crossings, Sign, Vector
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.steps import BestRounds, at, residual_and_size

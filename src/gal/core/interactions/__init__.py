@@ -1,0 +1,1 @@
+"""What organizations know only together: crossed residuals, who is asked for them, what prediction needs."""
