@@ -11,7 +11,7 @@ import importlib
 import os
 import types
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ def remember_lookups() -> None:
     if not hasattr(BaseEstimator._get_param_names, "remembers"):
         BaseEstimator._get_param_names = classmethod(_names_remembered(BaseEstimator._get_param_names))
     remember_what_fits_take()
+    checks = importlib.import_module("sklearn.utils.validation")
+    if not hasattr(checks.check_array, "remembers"):
+        checks.check_array = _numbers_of_plain(checks.check_array)
     if is_installed("duckdb"):
         remember_database()
     try:  # scikit-learn has it since 1.9
@@ -87,6 +90,26 @@ def _names_of_plain(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     answer.remembers = True  # type: ignore[attr-defined]
     return answer
+
+
+def _numbers_of_plain(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A frame of pandas whose columns are all of one kind of number is checked as the array that it becomes;
+    of every frame is asked, column by column, what only frames of several kinds can have.
+    """
+
+    @wraps(original)
+    def answer(array: Any, *args: Any, **how: Any) -> Any:
+        if type(array) is pd.DataFrame and not how.get("force_writeable") and _is_one_kind(array):
+            array = np.asarray(array)
+        return original(array, *args, **how)
+
+    answer.remembers = True  # type: ignore[attr-defined]
+    return answer
+
+
+def _is_one_kind(frame: pd.DataFrame) -> bool:
+    kinds = {block.dtype for block in frame._mgr.blocks}  # type: ignore[attr-defined]
+    return len(kinds) == 1 and all(isinstance(one, np.dtype) and one.kind in "fiu" for one in kinds)
 
 
 def remember_what_fits_take() -> None:
