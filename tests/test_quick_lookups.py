@@ -82,9 +82,15 @@ FRAMES: dict[str, pd.DataFrame] = {
 }
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"dtype": np.float32, "order": "C"}, {"copy": True, "order": "F"}], ids=str
-)
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"dtype": np.float32, "order": "C"},
+    {"copy": True, "order": "F"},
+    {"force_writeable": True},
+]
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
 @pytest.mark.parametrize("name", FRAMES)
 def test_frames_are_checked_as_ever(name: str, how: dict[str, Any]) -> None:
     def outcome(check: Any) -> Any:

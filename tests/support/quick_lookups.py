@@ -99,17 +99,25 @@ def _numbers_of_plain(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def answer(array: Any, *args: Any, **how: Any) -> Any:
-        if type(array) is pd.DataFrame and not how.get("force_writeable") and _is_one_kind(array):
-            array = np.asarray(array)
-        return original(array, *args, **how)
+        numbers = _numbers(array) if type(array) is pd.DataFrame else None
+        return original(array if numbers is None else numbers, *args, **how)
 
     answer.remembers = True  # type: ignore[attr-defined]
     return answer
 
 
-def _is_one_kind(frame: pd.DataFrame) -> bool:
-    kinds = {block.dtype for block in frame._mgr.blocks}  # type: ignore[attr-defined]
-    return len(kinds) == 1 and all(isinstance(one, np.dtype) and one.kind in "fiu" for one in kinds)
+def _numbers(frame: pd.DataFrame) -> np.ndarray[Any, Any] | None:
+    """What ``numpy.asarray`` makes of the frame, where all its columns are of one kind of number."""
+    blocks = frame._mgr.blocks  # type: ignore[attr-defined]
+    if len({block.dtype for block in blocks}) != 1 or not isinstance(kind := blocks[0].dtype, np.dtype):
+        return None
+    if kind.kind not in "fiu":
+        return None
+    if len(blocks) > 1:
+        return np.asarray(frame)
+    found: np.ndarray[Any, Any] = blocks[0].values.T.view()
+    found.flags.writeable = False
+    return found
 
 
 def remember_what_fits_take() -> None:
