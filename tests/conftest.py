@@ -15,6 +15,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 from threadpoolctl import threadpool_limits
@@ -131,6 +132,17 @@ def weak_attackers() -> Iterator[None]:
         patch.setattr("gal.privacy.leakage.reconstruction.FOLDS", 2)
         patch.setattr("gal.privacy.leakage.reconstruction.ROUNDING", (1e-4,))
         yield
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optimizers of torch import its compiler, four seconds, only to be left alone by it."""
+    if not is_installed("torch"):
+        return
+    stand_in = ModuleType("torch._dynamo")
+    vars(stand_in).update(disable=lambda function, *_, **__: function, graph_break=lambda: None)
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+    monkeypatch.setitem(vars(import_module("torch")), "_dynamo", stand_in)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

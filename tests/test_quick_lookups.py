@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
@@ -63,6 +64,45 @@ def test_names_that_are_no_strings_are_no_names() -> None:
     assert validation._get_feature_names(pd.DataFrame()) is None
     with pytest.raises(TypeError, match="all input features have string names"):
         validation._get_feature_names(pd.DataFrame({"a": [1.0], 1: [2.0]}))
+
+
+FRAMES: dict[str, pd.DataFrame] = {
+    "numbers": pd.DataFrame(np.arange(12.0).reshape(4, 3), columns=list("abc")),
+    "numbers, column by column": pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}),
+    "single precision": pd.DataFrame(np.ones((3, 2), dtype=np.float32)),
+    "whole numbers": pd.DataFrame({"a": [1, 2], "b": [3, 4]}),
+    "whole numbers and others": pd.DataFrame({"a": [1, 2], "b": [0.5, 4]}),
+    "gaps": pd.DataFrame({"a": [1.0, np.nan], "b": [3.0, 4.0]}),
+    "nullable": pd.DataFrame({"a": [1, None], "b": [3, 4]}, dtype="Int64"),
+    "objects": pd.DataFrame({"a": [1, 2], "b": [3, 4]}, dtype=object),
+    "text": pd.DataFrame({"a": ["x", "y"]}),
+    "truths": pd.DataFrame({"a": [True, False]}),
+    "no rows": pd.DataFrame({"a": np.empty(0)}),
+    "no columns": pd.DataFrame(index=[1, 2]),
+}
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"dtype": np.float32, "order": "C"},
+    {"copy": True, "order": "F"},
+    {"force_writeable": True},
+]
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_are_checked_as_ever(name: str, how: dict[str, Any]) -> None:
+    def outcome(check: Any) -> Any:
+        try:
+            found = check(FRAMES[name], **how)
+        except (ValueError, TypeError) as error:
+            return type(error), str(error)
+        flags = found.flags
+        return found.tobytes("A"), found.dtype, flags.f_contiguous, flags.c_contiguous, flags.writeable
+
+    assert validation.check_array.remembers
+    assert outcome(validation.check_array) == outcome(validation.check_array.__wrapped__)
 
 
 def test_weights_are_taken_by_who_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,7 @@ def test_a_constant_rate_is_for_the_residual_as_it_is() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [1e-5, 0.1, 1.0, 3.0, 100.0])
 @pytest.mark.parametrize("name", ["squared", "absolute", "cross-entropy", "wavy"])
+@pytest.mark.usefixtures("no_compiler")
 def test_lbfgs_is_the_authors_optimiser(name: str, scale: float, seed: int) -> None:
     """Not only where it ends: it looks at the same rates, one after the other."""
     torch = pytest.importorskip("torch", reason="needs the extra deep")

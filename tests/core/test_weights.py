@@ -234,6 +234,7 @@ def test_integer_row_weights_are_repetitions(loss: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("power", [1.0, 2.0])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_softmax_adam_is_the_authors_optimiser(power: float, n_outputs: int) -> None:

@@ -142,16 +142,17 @@ def test_the_worked_example_prints_what_its_page_says(
 
 # --- rows
 
+MINE = (
+    'order = 99\ntitle = "Mine"\npaper = ""\nsets = ["Iris"]\norganizations = [2]\n'
+    'protocols = ["per seed"]\n'
+)
 
 def test_rows_for_a_table_of_ours_and_a_table_of_ones_own(tmp_path: Path) -> None:
     rows = tmp_path / "rows"
     (rows / "rates").mkdir(parents=True)
     (rows / "rates/equal.toml").write_text('order = 9\nlabel = "equal"\n[options]\nweights = "uniform"\n')
     (rows / "mine").mkdir()
-    (rows / "mine/table.toml").write_text(
-        'order = 99\ntitle = "Mine"\npaper = ""\nsets = ["Iris"]\norganizations = [2]\n'
-        'protocols = ["per seed"]\n'
-    )
+    (rows / "mine/table.toml").write_text(MINE)
     (rows / "mine/gal.toml").write_text('order = 1\nlabel = "GAL"\n')
     words = ("--rows", str(rows), "--results", str(tmp_path / "results"))
     assert [one["row"] for one in figures("mine", *words)] == ["GAL"]
@@ -218,13 +219,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_methods_and_data_sets_by_entry_points(package: Path, tmp_path: Path) -> None:
-    rows = tmp_path / "rows/rates"
+    rows = tmp_path / "rows/mine"
     rows.mkdir(parents=True)
+    (rows / "table.toml").write_text(MINE)
+    (rows / "gal.toml").write_text('order = 1\nlabel = "GAL"\n')
     (rows / "first.toml").write_text('order = 9\nlabel = "first"\nmethod = "first"\n')
     words = ("--rows", str(rows.parent), "--results", str(tmp_path / "results"))
-    found = figures("rates", "--dataset", "Coins", *words)
+    found = figures("mine", "--dataset", "Coins", *words)
     assert {one["data set"] for one in found} == {"Coins"}
-    assert found[-1]["row"] == "first"
+    assert [one["row"] for one in found] == ["GAL", "first"]
     assert set(brought_methods()) == {"first"}  # ours stay what they are
     before = Cache(tmp_path).path(Cell("Wine", 2, "per seed", 0, method="first"))
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: brought-by-a-test\nVersion: 1.1\n")

@@ -45,6 +45,7 @@ def runs_here(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "XGBoost vertical" and runs_here(name)])
+@pytest.mark.usefixtures("no_compiler")
 def test_peers_learn_something(name: str) -> None:
     table = small_table()
     found = measured(name, PEERS[name], table, 0)

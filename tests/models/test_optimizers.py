@@ -48,6 +48,7 @@ def theirs(make: Any, some: list[Tensor]) -> Any:
     return step
 
 
+@pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
 def test_momentum_is_that_of_torch(momentum: float, nesterov: bool, decay: float) -> None:
@@ -63,6 +64,7 @@ def test_momentum_is_that_of_torch(momentum: float, nesterov: bool, decay: float
         torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_adam_is_that_of_torch(decay: float) -> None:
     mine, other = parameters(), parameters()

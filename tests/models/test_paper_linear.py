@@ -48,6 +48,7 @@ def torch_predictions(
     return predictions
 
 
+@pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize(("loss", "power"), [("l1", 1.0), ("l1.5", 1.5), ("l2", 2.0), ("l4", 4.0)])
 @pytest.mark.parametrize("n", [455, 2500])
 def test_matches_torch(loss: str, power: float, n: int) -> None:

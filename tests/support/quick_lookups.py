@@ -11,7 +11,7 @@ import importlib
 import os
 import types
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ def remember_lookups() -> None:
     if not hasattr(BaseEstimator._get_param_names, "remembers"):
         BaseEstimator._get_param_names = classmethod(_names_remembered(BaseEstimator._get_param_names))
     remember_what_fits_take()
+    checks = importlib.import_module("sklearn.utils.validation")
+    if not hasattr(checks.check_array, "remembers"):
+        checks.check_array = _numbers_of_plain(checks.check_array)
     if is_installed("duckdb"):
         remember_database()
     try:  # scikit-learn has it since 1.9
@@ -87,6 +90,34 @@ def _names_of_plain(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     answer.remembers = True  # type: ignore[attr-defined]
     return answer
+
+
+def _numbers_of_plain(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A frame of pandas whose columns are all of one kind of number is checked as the array that it becomes;
+    of every frame is asked, column by column, what only frames of several kinds can have.
+    """
+
+    @wraps(original)
+    def answer(array: Any, *args: Any, **how: Any) -> Any:
+        numbers = _numbers(array) if type(array) is pd.DataFrame else None
+        return original(array if numbers is None else numbers, *args, **how)
+
+    answer.remembers = True  # type: ignore[attr-defined]
+    return answer
+
+
+def _numbers(frame: pd.DataFrame) -> np.ndarray[Any, Any] | None:
+    """What ``numpy.asarray`` makes of the frame, where all its columns are of one kind of number."""
+    blocks = frame._mgr.blocks  # type: ignore[attr-defined]
+    if len({block.dtype for block in blocks}) != 1 or not isinstance(kind := blocks[0].dtype, np.dtype):
+        return None
+    if kind.kind not in "fiu":
+        return None
+    if len(blocks) > 1:
+        return np.asarray(frame)
+    found: np.ndarray[Any, Any] = blocks[0].values.T.view()
+    found.flags.writeable = False
+    return found
 
 
 def remember_what_fits_take() -> None:
