@@ -57,7 +57,7 @@ def test_what_was_computed_before_changes_no_bit() -> None:
     np.testing.assert_allclose(stronger.coef_, Ridge(alpha=50.0).fit(X[rows], Y[rows]).coef_, rtol=1e-9)
 
 
-class OwnRidge(Ridge):
+class OwnRidge(Ridge):  # type: ignore[misc]
     """Not scikit-learn's own: it may compute something else."""
 
 
@@ -111,7 +111,7 @@ def test_a_local_ridge_computes_with_known_columns() -> None:
     np.testing.assert_allclose(said, local.predict(FRAME), rtol=1e-12)
 
 
-class Rounded(Ridge):
+class Rounded(Ridge):  # type: ignore[misc]
     """Does not keep its parameter as it is, which scikit-learn's clone refuses."""
 
     def __init__(self, alpha: float = 1.0) -> None:

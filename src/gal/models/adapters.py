@@ -159,9 +159,8 @@ def plain_parameters(model: Any) -> dict[str, Any] | None:
     """
     if not isinstance(model, BaseEstimator) or type(model).get_params is not BaseEstimator.get_params:
         return None
-    found = {
-        name: getattr(model, name, model) for name in _parameter_names(type(model), type(model).__init__)
-    }
+    kind: Any = type(model)
+    found = {name: getattr(model, name, model) for name in _parameter_names(kind, kind.__init__)}
     marked = not OF_COPIES.isdisjoint(vars(model))
     return None if marked or any(type(value) not in PLAIN for value in found.values()) else found
 
