@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LinearRegression
 
 import gal
 from gal import Organization
@@ -98,7 +98,7 @@ def test_who_cannot_prepare_is_left_out() -> None:
 def test_the_hook_of_the_inner_model_counts() -> None:
     X, _ = data()
     assert isinstance(prepared(as_local_model(RidgeThere(), 2), X), Moved)
-    assert prepared(as_local_model(Ridge(), 2), X) is X
+    assert prepared(as_local_model(LinearRegression(), 2), X) is X
 
 
 def test_an_organization_answers_by_hand() -> None:

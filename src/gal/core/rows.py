@@ -7,7 +7,8 @@ out-of-fold) values, the others with predictions, because they are never fitted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +64,18 @@ class Rows:
 
     def without(self, part: int) -> Rows:
         """The roles when this part is left out: its rows validate, the others are fitted."""
-        fit = np.flatnonzero(self.parts != part)
-        return Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
+        if part not in self._without:
+            fit = np.flatnonzero(self.parts != part)
+            self._without[part] = Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
+        return self._without[part]
+
+    @cached_property
+    def _without(self) -> dict[int, Rows]:
+        """Those of parts that were asked for; they need not travel."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_without"}
 
 
 CROSSING_FOLDS = 2

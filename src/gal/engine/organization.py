@@ -28,6 +28,7 @@ from gal.errors import (
 )
 from gal.models import as_local_model, default_model, set_seed, supports_sample_weight, with_local_loss
 from gal.models.adapters import LocalModel, MovingModel, copy_unfitted, fit_weighted, is_moving, prepared
+from gal.models.known_columns import KnownColumns
 from gal.models.sequences import Sequences
 from gal.models.tabular import is_frame
 
@@ -173,7 +174,8 @@ def fit_locally(
 
 def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previous: Models) -> Models:
     """One model fitted to all fit rows, or one for each fold without its rows."""
-    weight = request.sample_weight if supports_sample_weight(template) else None
+    shared = request.sample_weight
+    weight = shared if shared is not None and supports_sample_weight(template) else None
     finite = _all_finite(view)
     models = []
     for fold in range(rows.n_folds):
@@ -328,6 +330,8 @@ def _all_finite(view: Any) -> bool:
     """Whether the view is known to hold nothing but finite numbers: plain
     numeric columns only are looked at.
     """
+    if isinstance(view, KnownColumns):
+        return True
     types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import cache
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard
 
@@ -20,6 +21,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gal.errors import LocalModelError
+from gal.models.known_columns import KnownColumns, known_columns
 
 
 class LocalModel(Protocol):
@@ -74,10 +76,11 @@ def is_moving(model: Any) -> TypeGuard[MovingModel]:
 def prepared(model: Any, view: Any) -> Any:
     """The view where ``model`` computes, such as on a GPU: what its ``prepare(view)`` returns.
 
-    A model without ``prepare`` takes the view as it is. ``prepare`` returns a prepared view unchanged.
+    A model without ``prepare`` takes the view as it is (scikit-learn's Ridge as known columns, where they are
+    few). ``prepare`` returns a prepared view unchanged.
     """
     inner = model.estimator if isinstance(model, PerOutput | AllOutputs) else model
-    return inner.prepare(view) if hasattr(inner, "prepare") else view
+    return inner.prepare(view) if hasattr(inner, "prepare") else known_columns(inner, view)
 
 
 def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> LocalModel:
@@ -111,10 +114,10 @@ def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> Local
     local: LocalModel
     if isinstance(model, PerOutput | AllOutputs):
         local = copy_unfitted(model).set_params(organization=organization)
-    elif outputs_taken(model).several or (n_outputs == 1 and not outputs_taken(model).one):
-        local = AllOutputs(copy_unfitted(model), organization)
     else:
-        local = PerOutput(copy_unfitted(model), organization)
+        taken = outputs_taken(model)
+        all_at_once = taken.several or (n_outputs == 1 and not taken.one)
+        local = (AllOutputs if all_at_once else PerOutput)(copy_unfitted(model), organization)
     return local
 
 
@@ -136,7 +139,40 @@ def outputs_taken(model: Any) -> Outputs:
 
 def copy_unfitted(model: Any) -> Any:
     """A copy that shares nothing: scikit-learn's clone, or a deep copy of what cannot be cloned."""
-    return clone(model) if hasattr(model, "get_params") else copy.deepcopy(model)
+    if not hasattr(model, "get_params"):
+        return copy.deepcopy(model)
+    plain = plain_parameters(model)
+    if plain is None or type(model).__sklearn_clone__ is not BaseEstimator.__sklearn_clone__:
+        return clone(model)
+    copied = type(model)(**plain)
+    # What clone makes sure of, and says in words: a class must keep its parameters as they are.
+    return copied if all(getattr(copied, name, copied) is plain[name] for name in plain) else clone(model)
+
+
+PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
+def plain_parameters(model: Any) -> dict[str, Any] | None:
+    """The parameters of an estimator of scikit-learn's making that has plain constants only, else None.
+
+    To read them as scikit-learn does takes longer than a fit to few rows.
+    """
+    if not isinstance(model, BaseEstimator) or type(model).get_params is not BaseEstimator.get_params:
+        return None
+    kind: Any = type(model)
+    found = {name: getattr(model, name, model) for name in _parameter_names(kind, kind.__init__)}
+    marked = not OF_COPIES.isdisjoint(vars(model))
+    return None if marked or any(type(value) not in PLAIN for value in found.values()) else found
+
+
+OF_COPIES = frozenset({"_metadata_request", "_sklearn_output_config"})
+"""What scikit-learn's clone takes over besides parameters."""
+
+
+@cache
+def _parameter_names(kind: type[BaseEstimator], init: Any) -> tuple[str, ...]:  # noqa: ARG001
+    """As scikit-learn finds them; ``init`` because a class may get another."""
+    return tuple(kind._get_param_names())
 
 
 def set_seed(model: Any, seed: int) -> None:
@@ -151,13 +187,17 @@ def set_seed(model: Any, seed: int) -> None:
         if getattr(model, "random_state", 0) is None:
             model.random_state = _derived_seed(seed, 0)
         return
-    parameters = model.get_params(deep=True)
+    plain = plain_parameters(model)
+    parameters = model.get_params(deep=True) if plain is None else plain
     unset = sorted(
         name
         for name, value in parameters.items()
         if (name == "random_state" or name.endswith("__random_state")) and value is None
     )
-    if unset:
+    if plain is not None:
+        for index, name in enumerate(unset):
+            setattr(model, name, _derived_seed(seed, index))
+    elif unset:
         model.set_params(**{name: _derived_seed(seed, index) for index, name in enumerate(unset)})
 
 
@@ -174,6 +214,8 @@ def supports_sample_weight(model: Any) -> bool:
 
 def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     """Fit ``model`` with weights, or without if they are None; returns what was fitted."""
+    if isinstance(X, KnownColumns) and not isinstance(model, PerOutput | AllOutputs):
+        return X.fit(model, y, sample_weight)
     if sample_weight is None:
         model.fit(X, y)
     elif not supports_sample_weight(model):
@@ -207,7 +249,7 @@ class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
             check_is_fitted(self)  # which says so; for one row it takes as long as a prediction
         return np.column_stack(
             [
-                _as_columns(fitted.predict(X), 1, self.estimator, self.organization)
+                _as_columns(_said(fitted, X), 1, self.estimator, self.organization)
                 for fitted in self.estimators_
             ]
         )
@@ -239,7 +281,11 @@ class AllOutputs(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: igno
         """The fitted values (n, K)."""
         if not hasattr(self, "estimator_"):
             check_is_fitted(self)
-        return _as_columns(self.estimator_.predict(X), self.n_outputs_, self.estimator, self.organization)
+        return _as_columns(_said(self.estimator_, X), self.n_outputs_, self.estimator, self.organization)
+
+
+def _said(fitted: Any, X: Any) -> Any:
+    return X.predict(fitted) if isinstance(X, KnownColumns) else fitted.predict(X)
 
 
 def _as_columns(fitted: Any, n_outputs: int, model: Any, organization: str) -> NDArray[Any]:

@@ -8,6 +8,7 @@ the whole reduction, a useless organization earns about 0, and duplicates share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,7 @@ def aumann_shapley(
     integral takes Gauss-Legendre points: one is exact for squared error; for others the small
     remainder is spread in proportion to the shares' sizes, so that the sum is exact.
     """
-    points, point_weights = np.polynomial.legendre.leggauss(1 if isinstance(loss, SquaredError) else 4)
-    points, point_weights = (points + 1) / 2, point_weights / 2
+    points, point_weights = _points(1 if isinstance(loss, SquaredError) else 4)
 
     def earned(block: slice) -> list[float]:
         steps = [_sum(pieces, block) for pieces in parts.values()]
@@ -49,6 +49,13 @@ def aumann_shapley(
     totals = np.sum(over_blocks(earned, *output.shape), axis=0)
     mass = float(len(y)) if sample_weight is None else float(sample_weight.sum())
     return add_up(dict(zip(parts, map(float, totals / mass), strict=True)), reduction)
+
+
+@lru_cache(4)
+def _points(count: int) -> tuple[Floats, Floats]:
+    """Gauss-Legendre points between 0 and 1, and their weights."""
+    points, weights = np.polynomial.legendre.leggauss(count)
+    return (points + 1) / 2, weights / 2
 
 
 def _sum(pieces: Sequence[tuple[float, Floats32]], block: slice) -> Floats:
