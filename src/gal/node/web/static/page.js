@@ -370,8 +370,8 @@ function show(found) {
   const said = summary();
   if ($("sentence").textContent !== said) $("sentence").textContent = said;
   showLearning(); showComputing(); showPredictions(); showHouse(); showPartners(); showTasks();
-  const versions = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
-  if (versions !== seenVersions) { seenVersions = versions; slowly(); }
+  const seen = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
+  if (seen !== seenVersions) { seenVersions = seen; slowly(); }
 }
 
 async function slowly() {
