@@ -37,6 +37,9 @@ A message names the organization, the round, what was expected, what came, and w
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class GALError(Exception):
     """Base of all errors that GAL raises on purpose."""
@@ -160,3 +163,13 @@ class LearningInterruptedError(NodeError):
 
 class AuditError(NodeError):
     """The audit log was altered."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """For the end of a message: which of the known names may have been meant; empty where none is close.
+
+    >>> did_you_mean("progresion", ["age", "progression"])
+    " Did you mean 'progression'?"
+    """
+    close = difflib.get_close_matches(given, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

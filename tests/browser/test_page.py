@@ -134,6 +134,19 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     assert watched.problems == []
 
 
+@pytest.mark.timeout(200)
+def test_the_curve_of_a_cross_validation_is_whole_at_the_end(tmp_path: Path, browser: Any) -> None:
+    options = {"cross_validation": 2}
+    with Network(tmp_path, ORGANIZATIONS, rounds=2, n_rows=120, options=options) as network:
+        address, token = serve_page(network)
+        watched = Watched(browser, address, token)
+        watched.sees("live", "#live")
+        network.learn()
+        watched.sees("finished", "#learning")
+        watched.sees("validation loss", "#curve figcaption")
+        assert watched.problems == []
+
+
 def rolled(watched: Watched, network: Network) -> None:
     """Go to the other version, by keyboard; it is asked again, and written down."""
     button = watched.page.get_by_role("button", name="Predict with version")

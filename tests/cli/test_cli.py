@@ -132,8 +132,11 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"target": "bougth"}, "no column 'bougth' to predict"),
-        ({"parts": "[organizations]\nbank = ['incme']"}, "organization 'bank': no column 'incme'"),
+        ({"target": "bougth"}, "no column 'bougth' to predict. Did you mean 'bought'?"),
+        (
+            {"parts": "[organizations]\nbank = ['incme']"},
+            "organization 'bank': no column 'incme' in the table. Did you mean 'income'?",
+        ),
         ({"parts": "[organizations]\nbank = []\n"}, "no columns"),
         ({"parts": "organizations = 3"}, "organizations"),
         ({"parts": "[organizations"}, "not a TOML file"),
@@ -141,7 +144,15 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
             {"parts": "[organizations.bank]\ncolumns = ['income']\nmodel = 'magic'"},
             "no local model is called 'magic'",
         ),
+        (
+            {"parts": "[organizations.bank]\ncolumns = ['income']\nmodel = 'rigde'"},
+            "no local model is called 'rigde'. Did you mean 'ridge'?",
+        ),
         ({"parts": "label_holder = 'x'\n[organizations]\nbank = ['income']"}, "label_holder 'x'"),
+        (
+            {"parts": "label_holder = 'bnk'\n[organizations]\nbank = ['income']"},
+            "none of the organizations bank. Did you mean 'bank'?",
+        ),
         ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
         ({"more": ["--metric", "magic"]}, "metric must be"),
         ({"more": ["--folds", "100"]}, "use --folds 58, or leave it out"),

@@ -98,9 +98,10 @@ def test_what_to_type_after_init(here: Path) -> None:
     said = gal("init", "lab", "--data", "patients.csv", "--row-id", "patient").output
     assert f'source = "{here}/patients.csv"' in (here / "lab" / "node.toml").read_text()
     for line in ("gal doctor", "gal cards add OTHER.card", "gal join TASK.invitation", "gal serve"):
-        assert f"  {line} " in said, "no --home: it is the only node here"
+        assert f"  {line} --home lab " in said, "still right when the next node is made in this folder"
     assert "Nobody is known yet" in gal("cards", "list").output
     assert home_of() == here / "lab"
+    assert command_line("gal", "serve", home=here / "lab") == "gal serve", "it is the only node here"
 
 
 def test_several_nodes_have_to_be_told_apart(two: Path) -> None:

@@ -71,3 +71,6 @@ def test_classes_with_few_rows() -> None:
 def test_columns_that_nobody_holds() -> None:
     (one,) = profile_of(sound(), "y", {"bank": ["age", "income"]})
     assert (one.kind, one.columns) == ("not used", ("city",))
+    assert one.words == "no organization holds it"
+    (one,) = profile_of(sound(), "y", {"bank": ["age"]})
+    assert one.words == "no organization holds them"

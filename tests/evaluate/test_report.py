@@ -77,6 +77,31 @@ def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> No
     assert bytes_in_words(found.exchange.fitted["telecom"]) in page.words
 
 
+def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.evaluate.simulation.RESAMPLES", 100)  # scikit-learn takes its time over each
+    steps: list[str] = []
+    asked = simulate(
+        table("auc"),
+        f"y {BAD}",
+        PARTS,
+        folds=2,
+        rounds=2,
+        local_models=Ridge(),
+        metric="average_precision",
+        worth_per_point=10.0,
+        on_step=steps.append,
+    )
+    page = read(asked, tmp_path)
+    assert f"with assistance, average precision is {number(asked.assisted.value)}" in page.text
+    assert f"With assistance it reaches {asked.assisted.value:.4g} in average precision." in page.text
+    worth = asked.worth()
+    assert asked.shares is not None
+    assert worth is not None
+    for name, one in asked.shares.by_organization.items():  # a point of a score is a hundredth
+        assert worth[name] == pytest.approx(1000 * one.value)
+    assert steps[-1] == "confidence intervals, 50 of 100 resamples"
+
+
 def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
     page = read(found, tmp_path)
     wanted = [

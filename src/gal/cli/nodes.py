@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import signal
@@ -19,7 +18,7 @@ from rich.table import Table
 
 from gal.cli.options import AsJson, Home
 from gal.cli.screen.printing import Screen, print_table
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, did_you_mean
 
 DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
 """What the audit log says of an entry, in words."""
@@ -130,7 +129,7 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
             (("join", "TASK.invitation"), "read the terms of a task, accept them"),
             (("serve",), "help"),
         ]
-    typed = {command_line("gal", *words, home=folder): why for words, why in steps}
+    typed = {command_line("gal", *words, home=folder, lasting=True): why for words, why in steps}
     wide = max(map(len, typed))
     out.print("Next:" if has_data else "Next: fill in [data] in node.toml, then")
     for line, why in typed.items():
@@ -170,10 +169,9 @@ def _check_columns(given: str, known: list[str], row_id: str | None, label: str 
     """Whether the source has the columns that are named."""
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
-            close = difflib.get_close_matches(column, known, n=1)
-            meant = f" Did you mean {close[0]!r}?" if close else ""
             raise InvalidInputError(
-                f"{given!r} has no column {column!r}: say with {option} which one it is.{meant} There are "
+                f"{given!r} has no column {column!r}: say with {option} which one it is."
+                f"{did_you_mean(column, known)} There are "
                 f"{', '.join(map(repr, known[:30]))}{' and more' if len(known) > 30 else ''}"
             )
 

@@ -6,6 +6,7 @@ By default coalitions are estimated from what the organizations of the whole mod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ from gal.evaluate.metrics import Metric
 
 Floats = NDArray[np.float64]
 
+IN_UNITS = re.compile(r"neg_(mae|max_error|(mean|median|root_mean)_(absolute|squared)_error)")
+"""Metrics that count in the target's units (or their squares)."""
 GROUPS = 50
 """Of rows that are left out in turn, where a score has no row-by-row form."""
 
@@ -175,7 +178,7 @@ def worth_of(shares: Shares, per_point: float, metric: str) -> dict[str, float]:
 def point_of(metric: str) -> float:
     """One point: a hundredth of a score or of a log loss, one unit of an error in the target's units.
 
-    >>> point_of("auc"), point_of("neg_mae")
-    (0.01, 1.0)
+    >>> point_of("auc"), point_of("average_precision"), point_of("neg_mae")
+    (0.01, 0.01, 1.0)
     """
-    return 0.01 if metric in {"auc", "accuracy", "r2", "log_loss"} else 1.0
+    return 1.0 if IN_UNITS.fullmatch(metric) else 0.01

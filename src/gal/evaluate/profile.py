@@ -130,4 +130,5 @@ def _rare(y: pd.Series[Any], target: str) -> list[Remark]:
 
 
 def _unused(rest: Sequence[str]) -> list[Remark]:
-    return [Remark("not used", tuple(rest), "no organization holds it")] if rest else []
+    words = "no organization holds it" if len(rest) == 1 else "no organization holds them"
+    return [Remark("not used", tuple(rest), words)] if rest else []

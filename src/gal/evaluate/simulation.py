@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, Strati
 from gal.core.contributing.shares import Earned, Shares
 from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve
-from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
+from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
 from gal.evaluate.coalition_scores import Joining, worth_of
@@ -183,8 +183,7 @@ def simulate(
     joining = _joining(setting, chosen, relearn=relearn)
     picked, outputs = _left_out_outputs((X, y), setting, splits, joining, evidence, say, spread)
     truth = np.concatenate([y[test] for _, test in splits])
-    say("confidence intervals")
-    scores = _bootstrap(chosen, truth, outputs, seed)
+    scores = _bootstrap(chosen, truth, outputs, seed, say)
     shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
     facts: dict[str, Any] = {**scores, **evidence.facts(truth), "covered": _covered(scores)}
     return Simulation(
@@ -350,7 +349,8 @@ def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
     """The column to predict; an error where there is none, or values of it are missing."""
     if target not in frame.columns:
         raise InvalidInputError(
-            f"no column {target!r} to predict; the table has {', '.join(frame.columns[:20])}"
+            f"no column {target!r} to predict.{did_you_mean(target, frame.columns)} "
+            f"The table has {', '.join(frame.columns[:20])}"
         )
     y = frame[target]
     if y.isna().any():
@@ -379,8 +379,8 @@ def _read(
         unknown = [column for column in columns if column not in frame.columns]
         if unknown:
             raise InvalidInputError(
-                f"organization {name!r}: no column {', '.join(map(repr, unknown))} in the table; "
-                f"it has {', '.join(frame.columns[:20])}"
+                f"organization {name!r}: no column {', '.join(map(repr, unknown))} in the table."
+                f"{did_you_mean(unknown[0], frame.columns)} It has {', '.join(frame.columns[:20])}"
             )
         if not columns:
             raise InvalidInputError(f"organization {name!r} has no columns: give it some or leave it out")
@@ -451,7 +451,7 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
 
 
 def _bootstrap(
-    metric: Metric, truth: NDArray[Any], outputs: Mapping[str, NDArray[Any]], seed: int
+    metric: Metric, truth: NDArray[Any], outputs: Mapping[str, NDArray[Any]], seed: int, say: OnStep
 ) -> dict[str, Interval]:
     """Scores with 95 % percentile intervals; all models see the same resamples."""
     rng = np.random.default_rng(seed)
@@ -460,7 +460,9 @@ def _bootstrap(
     drawn: dict[str, list[float]] = {name: [] for name in values}
     resamples = RESAMPLES if len(truth) <= 20_000 else 200
     n_classes = len(np.unique(truth)) if metric.classes else 0
-    for _ in range(resamples):
+    for index in range(resamples):
+        if index % 50 == 0:  # scikit-learn's scorers take their time
+            say(f"confidence intervals, {index:,} of {resamples:,} resamples")
         rows = rng.integers(0, len(truth), len(truth))
         if metric.classes and len(np.unique(truth[rows])) < n_classes:
             continue

@@ -9,9 +9,13 @@ SHOWN = 16
 
 
 def number(value: float) -> str:
-    """Four digits that count, and no 0 with a minus."""
-    if abs(value) >= 100:
-        return f"{value:,.1f}"
+    """Four digits that count, and no 0 with a minus.
+
+    >>> number(253.14), number(68.534), number(0.5014), number(-0.00001)
+    ('253.1', '68.53', '0.501', '0.0000')
+    """
+    if abs(value) >= 10:
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"
     said = f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
     return said.removeprefix("-") if float(said) == 0 else said
 

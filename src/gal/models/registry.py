@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gal.errors import InvalidInputError, MissingExtraError
+from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 
 
 def _scaled(module: str, name: str) -> Callable[..., Any]:
@@ -78,9 +78,8 @@ def _imported(organization: str, name: str) -> Callable[..., Any]:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise InvalidInputError(
-            f"organization {organization!r}: no local model is called {name!r}; choose one of "
-            f"{', '.join(MODELS)} "
-            "or give package.module:Class"
+            f"organization {organization!r}: no local model is called {name!r}."
+            f"{did_you_mean(name, MODELS)} Choose one of {', '.join(MODELS)}, or give package.module:Class"
         )
     try:
         found = _found(module, attribute)

@@ -129,9 +129,13 @@ def _print_blocks(table: Table, out: Console) -> None:
         out.print()
 
 
-def command_line(*words: str, home: Path | None = None) -> str:
-    """A command as it must be typed from here; ``home`` only where the node is not found by itself."""
-    said = [*words, *([] if home is None or _is_found(home) else ["--home", _shown(home)])]
+def command_line(*words: str, home: Path | None = None, lasting: bool = False) -> str:
+    """A command as it must be typed from here; ``home`` only where the node is not found by itself.
+
+    ``lasting``: also when there are more nodes in this folder.
+    """
+    found = home is None or (_is_found(home) and not (lasting and home.absolute().parent == Path.cwd()))
+    said = [*words, *([] if home is None or found else ["--home", _shown(home)])]
     return " ".join(shlex.quote(word) for word in said)
 
 

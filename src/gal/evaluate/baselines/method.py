@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 from numpy.typing import NDArray
 
 from gal.engine.drivers import Traffic
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidInputError, InvalidOptionError, did_you_mean
 from gal.estimators import GALClassifier, GALRegressor
 
 OrganizationsColumns = Mapping[str, Sequence[str | int]]
@@ -89,7 +89,8 @@ def check_label_holder(organizations: OrganizationsColumns, label_holder: str | 
     holder = next(iter(organizations)) if label_holder is None else label_holder
     if holder not in organizations:
         raise InvalidOptionError(
-            f"label_holder {holder!r} is none of the organizations {', '.join(organizations)}"
+            f"label_holder {holder!r} is none of the organizations {', '.join(organizations)}."
+            f"{did_you_mean(holder, organizations)}"
         )
     return holder
 

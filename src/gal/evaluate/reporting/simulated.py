@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gal.evaluate.evidence import Exchange
-from gal.evaluate.metrics import METRICS
+from gal.evaluate.metrics import metric_named
 from gal.evaluate.reporting.facts import MEASURES, Cells, Level, ReportFacts
 from gal.evaluate.simulation import Interval, Simulation
 from gal.evaluate.wording import bytes_in_words, number
@@ -16,7 +16,7 @@ NAMES_SHOWN = 12
 
 def facts_of_simulation(found: Simulation) -> ReportFacts:
     """Everything that was found."""
-    measure = MEASURES.get(found.metric, found.metric)
+    measure = MEASURES.get(found.metric, found.metric.replace("_", " "))
     return ReportFacts(
         title=f"Would assistance help {found.label_holder}?",
         question=f"Would assistance help {found.label_holder} to predict {found.target}?",
@@ -69,7 +69,7 @@ def _answer(found: Simulation, measure: str) -> str:
 
 
 def _more(found: Simulation) -> list[str]:
-    words = METRICS[found.metric].words
+    words = metric_named(found.metric).words
     said = [
         f"Alone, the model of {found.label_holder} {words.format(found.alone.value)}. "
         f"With assistance it {words.format(found.assisted.value)}."
@@ -113,7 +113,7 @@ def _left_words(moved: Exchange | None) -> Sequence[str]:
     return [
         "This was computed in one place: nothing has left anybody's house. If the organizations did the same "
         "as nodes of their own, this is what would leave each house while they learn.",
-        f"Sizes were counted while the first part was learned: {moved.rows:,} rows, {moved.trips} round "
+        f"Sizes were counted in the first part of the evaluation: {moved.rows:,} rows, {moved.trips} round "
         "trips, without what a network adds. Columns, column names, models and labels would stay.",
     ]
 

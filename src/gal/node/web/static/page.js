@@ -7,6 +7,7 @@ const KEPT = "gal-token";
 let token = "";
 let facts = null;
 let seenVersions = "";
+let versions = [];
 let looking = false;
 let again = false;
 
@@ -112,7 +113,13 @@ function showLearning() {
   const missed = Object.entries(learning.missed || {}).map(([who, why]) =>
     make("li", { class: "bad" }, `${who} missed the last round: ${why}`));
   put("waiting", lines.length + missed.length ? make("ul", { class: "plain", "aria-label": "Waited for" }, ...lines, ...missed) : null);
-  showCurve(learning.curve);
+  showCurve(curveOf(learning));
+}
+
+function curveOf(learning) {
+  // A cross-validation is judged when it is over: its losses are with the version.
+  const version = versions.find((one) => one.task === learning.task && one.version === learning.version);
+  return learning.state === "finished" && version && version.curve.length ? version.curve : learning.curve;
 }
 
 // The curve
@@ -230,7 +237,7 @@ function options(id, wanted) {
 }
 
 async function showVersions() {
-  const { versions } = await ask("/v1/versions");
+  versions = (await ask("/v1/versions")).versions;
   const gained = ({ shares }) => !shares ? "" : !(shares.gain > 0) ? "nobody" : Object.entries(shares.by_organization)
     .sort((a, b) => b[1].value - a[1].value).map(([who, one]) => `${who} ${Math.round(100 * one.value / shares.gain)} %`).join(", ");
   const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts")
@@ -244,10 +251,11 @@ async function showVersions() {
     ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
     ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
     ["assisted, validated", (one) => loss(one.validation_loss), "number"], ["gained by", gained], ["", act]], versions));
-  showCompare(versions);
+  showCompare();
+  showLearning();
 }
 
-function showCompare(versions) {
+function showCompare() {
   // Own tasks with a finished version; what was chosen stays chosen.
   const names = [...new Set(versions.filter((one) => one.status === "finished").map((one) => one.task))];
   $("compare").hidden = !names.length;
@@ -362,8 +370,8 @@ function show(found) {
   const said = summary();
   if ($("sentence").textContent !== said) $("sentence").textContent = said;
   showLearning(); showComputing(); showPredictions(); showHouse(); showPartners(); showTasks();
-  const versions = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
-  if (versions !== seenVersions) { seenVersions = versions; slowly(); }
+  const seen = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
+  if (seen !== seenVersions) { seenVersions = seen; slowly(); }
 }
 
 async function slowly() {
