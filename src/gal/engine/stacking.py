@@ -5,18 +5,22 @@ F^T adds the fitted values up, so it has no word for what columns of different o
 again for prediction: a model of her own on them can hear it. It costs no request and no byte, and
 nobody else learns of it. It takes part as far as the validation rows say: the output is
 ``F^T + share * (closing - F^T)`` in link space. Once they have said all they can, it is fitted on them too.
+
+For several classes it is a forest and a network. The forest's leaves are pure, so that it is right more often
+than it says: validation rows also find how much more certain it may be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
@@ -26,6 +30,7 @@ from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredErro
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
 from gal.models.adapters import fit_weighted, set_seed, supports_sample_weight
+from gal.models.answer_network import AnswerNetwork
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -43,6 +48,9 @@ against .2845), and took a tenth less time in all."""
 SMALLEST_SHARE = 0.01
 """A closing model with less to say is left out."""
 
+SMALLEST_OF_NETWORK = 0.05
+"""A network with less to say is not worth another fit."""
+
 
 @dataclass(frozen=True)
 class Closing:
@@ -54,10 +62,20 @@ class Closing:
     """Of the output with it, on the validation rows; a little flattering, since they chose the share."""
     loss: Loss
     """The task's loss: in its link space the model speaks."""
+    sharpness: float = 1.0
+    """How much more certain than it says the model is taken to be."""
+    network: AnswerNetwork | None = None
+    """A second model, for several classes; None where there is none, as in files of before."""
+    network_share: float = 0.0
+    """How far it is followed from where the first one led."""
 
     def output(self, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
         """F^T of these rows moved towards the closing model; ``answers`` by round and organization."""
-        return output + self.share * (said(self.model, self.loss, features(output, answers)) - output)
+        own = self.sharpness * said(self.model, self.loss, features(output, answers))
+        closed = output + self.share * (own - output)
+        if self.network is None:
+            return closed
+        return closed + self.network_share * (self.network.output(answers) - closed)
 
 
 def closes(loss: Loss) -> bool:
@@ -101,16 +119,21 @@ class Stacking:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
         received = KeptReplies(task, coefficients, fitted)
         judges, weight = task.rows.validation, task.sample_weight
-        output = received.output[judges]
-        model = self._fitted(received, np.setdiff1d(np.arange(task.rows.n), judges), task.seed)
-        toward = self._said(model, received, judges) - output
+        rest = np.setdiff1d(np.arange(task.rows.n), judges)
+        output, y = received.output[judges], task.y[judges]
         heard = None if weight is None else weight[judges]
-        line = Line(task.loss, task.y[judges], output, toward, heard)
+        model = self._fitted(received, rest, task.seed)
+        own = self._said(model, received, judges)
+        sharpness = _sharpness(task.loss, y, output, own, heard) if self._is_forest(task.loss) else 1.0
+        line = Line(task.loss, y, output, sharpness * own - output, heard)
         share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
         loss = line.value(share)
         if share < SMALLEST_SHARE or not loss < line.value(0.0):
             return None
-        return Closing(model, share, loss, task.loss)
+        found = Closing(model, share, loss, task.loss, sharpness)
+        if not self._is_forest(task.loss):
+            return found
+        return _with_network(found, received, rest, output + share * line.direction)
 
     def whole(
         self,
@@ -119,16 +142,23 @@ class Stacking:
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> Closing:
-        """Fit it once more, on the validation rows too; its share and loss stay what they found.
+        """Fit it once more, on the validation rows too; its shares and loss stay what they found.
 
         For two classes a forest keeps the trees that were judged, and grows as many more.
         """
         joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
-        rows = np.arange(task.rows.n)
-        model = self._fitted(KeptReplies(task, coefficients, fitted), rows, task.seed + joins)
-        if joins and isinstance(closing, Closing):
+        rows, received = np.arange(task.rows.n), KeptReplies(task, coefficients, fitted)
+        model = self._fitted(received, rows, task.seed + joins)
+        if not isinstance(closing, Closing):
+            return Closing(model, closing.share, closing.validation_loss, task.loss)
+        if joins:
             model = _together(closing.model, model)
-        return Closing(model, closing.share, closing.validation_loss, task.loss)
+        network = None if closing.network is None else _network(received, rows)
+        return replace(closing, model=model, network=network)
+
+    def _is_forest(self, loss: Loss) -> bool:
+        """Whether it is the forest of several classes."""
+        return self.given is None and isinstance(loss, MultinomialLogLoss)
 
     def _fitted(self, received: KeptReplies, rows: NDArray[np.intp], seed: int) -> Any:
         """A model of these rows; the same one for the same rows and seed."""
@@ -152,7 +182,57 @@ class Stacking:
             return clone(self.given)
         forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
         trees, leaf = (TREES_OF_TWO, LEAF_OF_TWO) if isinstance(loss, BinaryLogLoss) else (TREES, 2)
+        leaf = 1 if self._is_forest(loss) else leaf
         return forest(trees, min_samples_leaf=leaf, n_jobs=self.n_jobs)
+
+
+def _sharpness(loss: Loss, y: Floats, output: Floats, own: Floats, weight: Floats | None) -> float:
+    """How much more certain than it says a forest may be, as these rows see it beside F^T.
+
+    The loss is convex in how much F^T counts, from 0 to 1, and how much the forest does. Every row is also
+    heard, all together as much as one row, as one of any class: few rows that are all right prove no
+    certainty.
+    """
+    n, doubted = len(y), (np.arange(len(y)) % loss.n_outputs)[:, None].astype(y.dtype)
+    counts = np.ones(n) if weight is None else weight / weight.mean()
+    labels, both = np.concatenate([y, doubted]), np.concatenate([counts, np.full(n, 1 / n)]) / (n + 1)
+    sums, forest = np.concatenate([output, output]), np.concatenate([own, own])
+
+    def judged(shares: Floats) -> tuple[float, Floats]:
+        together = shares[0] * sums + shares[1] * forest
+        slope = -loss.pseudo_residual(labels, together) * both[:, None]
+        return float(loss.value(labels, together) @ both), np.array(
+            [(slope * sums).sum(), (slope * forest).sum()]
+        )
+
+    found = minimize(judged, [0.5, 0.5], jac=True, method="L-BFGS-B", bounds=[(0.0, 1.0), (0.0, None)]).x
+    return float(found[1] / (1 - found[0])) if found[0] < 1 - SMALLEST_SHARE else 1.0
+
+
+def _network(received: KeptReplies, rows: NDArray[np.intp]) -> AnswerNetwork | None:
+    """One that is fitted to these rows."""
+    task = received.task
+    weight = None if task.sample_weight is None else task.sample_weight[rows]
+    labels = task.y[rows, 0].astype(np.intp)
+    return AnswerNetwork.fit(received.answers(rows), labels, task.loss.n_outputs, weight, task.seed)
+
+
+def _with_network(closing: Closing, received: KeptReplies, rows: NDArray[np.intp], closed: Floats) -> Closing:
+    """The same followed by a network of these rows, as far as the validation rows say; ``closed`` are
+    theirs without it.
+    """
+    task, judges = received.task, received.task.rows.validation
+    network = _network(received, rows)
+    if network is None:
+        return closing
+    heard = None if task.sample_weight is None else task.sample_weight[judges]
+    toward = network.output(received.answers(judges)) - closed
+    line = Line(task.loss, task.y[judges], closed, toward, heard)
+    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+    loss = line.value(share)
+    if share < SMALLEST_OF_NETWORK or not loss < closing.validation_loss:
+        return closing
+    return replace(closing, validation_loss=loss, network=network, network_share=share)
 
 
 def _together(judged: Any, more: Any) -> Any:
@@ -181,13 +261,16 @@ class KeptReplies:
                 output += count * values[name].astype(np.float64)
         return output
 
-    def table(self, rows: NDArray[np.intp]) -> Floats32:
-        """What the closing model sees of these rows."""
-        used = [
+    def answers(self, rows: NDArray[np.intp]) -> list[dict[str, Floats32]]:
+        """Those that count, of these rows."""
+        return [
             {name: values[name][rows] for name in counts}
             for values, counts in zip(self.fitted, self.coefficients, strict=True)
         ]
-        return features(self.output[rows], used)
+
+    def table(self, rows: NDArray[np.intp]) -> Floats32:
+        """What the closing model sees of these rows."""
+        return features(self.output[rows], self.answers(rows))
 
 
 @contextmanager

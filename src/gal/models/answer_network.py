@@ -1,0 +1,165 @@
+"""A small network on what organizations answered: the part of the closing model that knows distances.
+
+Trees cut along one column at a time; what classes look like in all answers together is often round. The
+network sees, for each organization, the widest directions of all that it answered, each as wide as the next,
+and learns with noise on them: answers to rows that were fitted are closer to the labels than others will be.
+
+NumPy alone: everything in it follows from the rows and the seed, and it is stored as plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+Answered = Sequence[Mapping[str, Floats32]]
+"""Answers (n, K) by round and organization."""
+
+DIRECTIONS, MOST_DIRECTIONS = 16, 128
+"""Of the answers of one organization, and of all together, at most."""
+NARROW = 1e-6
+"""A direction with less than this share of the widest one's variance is rounding."""
+FURTHEST = 10.0
+"""Standard deviations at which an answer is cut: whatever somebody answers, the network gets numbers."""
+
+BLOCK = 2**13
+"""Rows at a time in prediction: a hidden layer of a million would be gigabytes."""
+
+HIDDEN, BATCH, RATE, NOISE = 512, 256, 5e-3, 0.3
+VISITS, MOST_VISITS = 30, 2**19
+"""How often each row is seen, and how many rows are in all: the work is bounded."""
+WARMING = 50
+"""Steps until the rate is reached; from there it falls to 0 along a cosine."""
+
+
+@dataclass(frozen=True)
+class Widest:
+    """The widest directions of what one organization answered, each with variance 1."""
+
+    organization: str
+    rounds: tuple[int, ...]
+    mean: Floats
+    along: Floats
+    """Shape (columns, directions)."""
+
+    @staticmethod
+    def of(answers: Answered, organization: str, most: int) -> Widest:
+        """As they are in these rows."""
+        rounds = tuple(index for index, values in enumerate(answers) if organization in values)
+        table = _side_by_side(answers, organization, rounds)
+        mean = table.mean(axis=0)
+        table -= mean
+        variance, directions = np.linalg.eigh(table.T @ table / len(table))
+        order = np.argsort(variance)[::-1][:most]
+        order = order[variance[order] > max(NARROW * float(variance.max()), np.finfo(np.float32).tiny)]
+        return Widest(organization, rounds, mean, directions[:, order] / np.sqrt(variance[order]))
+
+    def __call__(self, answers: Answered) -> Floats32:
+        """Where rows lie along them, shape (n, directions)."""
+        table = _side_by_side(answers, self.organization, self.rounds) - self.mean
+        return np.clip(table @ self.along, -FURTHEST, FURTHEST).astype(np.float32)
+
+
+def _side_by_side(answers: Answered, organization: str, rounds: tuple[int, ...]) -> Floats:
+    return np.concatenate([answers[index][organization] for index in rounds], axis=1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class AnswerNetwork:
+    """One hidden layer, fitted; it tells classes in link space."""
+
+    inputs: tuple[Widest, ...]
+    weights: tuple[Floats32, Floats32]
+    """Shapes (directions, hidden) and (hidden, classes)."""
+    constants: tuple[Floats32, Floats32]
+
+    def output(self, answers: Answered) -> Floats:
+        """Log-odds of the classes around their mean, shape (n, K)."""
+        table = np.concatenate([one(answers) for one in self.inputs], axis=1)
+        output = np.empty((len(table), len(self.constants[1])))
+        for start in range(0, len(table), BLOCK):
+            block = slice(start, start + BLOCK)
+            hidden = np.maximum(table[block] @ self.weights[0] + self.constants[0], 0)
+            output[block] = hidden @ self.weights[1] + self.constants[1]
+        return output - output.mean(axis=1, keepdims=True)
+
+    @staticmethod
+    def fit(
+        answers: Answered, y: NDArray[np.intp], n_classes: int, sample_weight: Floats | None, seed: int
+    ) -> AnswerNetwork | None:
+        """Learn the classes of these rows; None where nobody's answers differ from row to row."""
+        names = sorted({name for values in answers for name in values})
+        most = max(1, min(DIRECTIONS, MOST_DIRECTIONS // max(len(names), 1)))
+        inputs = tuple(Widest.of(answers, name, most) for name in names)
+        if sum(one.along.shape[1] for one in inputs) == 0:
+            return None
+        table = np.concatenate([one(answers) for one in inputs], axis=1)
+        with threadpool_limits(
+            1, "blas"
+        ):  # for small batches cores wait for each other, the bits are the same
+            learned = _trained(table, y, n_classes, sample_weight, np.random.default_rng(seed))
+        into, out, first, last = learned
+        return AnswerNetwork(inputs, (into, out), (first, last))
+
+
+def _trained(
+    table: Floats32,
+    y: NDArray[np.intp],
+    n_classes: int,
+    sample_weight: Floats | None,
+    rng: np.random.Generator,
+) -> list[Floats32]:
+    """Weights into and out of the hidden layer, and its and the classes' constants; by Adam."""
+    width = table.shape[1]
+    into = rng.standard_normal((width, HIDDEN), dtype=np.float32) * np.float32(np.sqrt(2 / width))
+    out = rng.standard_normal((HIDDEN, n_classes), dtype=np.float32) * np.float32(0.1 * np.sqrt(2 / HIDDEN))
+    learned = [into, out, np.zeros(HIDDEN, np.float32), np.zeros(n_classes, np.float32)]
+    means, squares = ([np.zeros_like(one) for one in learned] for _ in range(2))
+    counts = None if sample_weight is None else (sample_weight / sample_weight.mean()).astype(np.float32)
+    batches = list(_batches(len(table), rng))
+    for step, rows in enumerate(batches, start=1):
+        seen = table[rows] + np.float32(NOISE) * rng.standard_normal((len(rows), width), dtype=np.float32)
+        heard = None if counts is None else counts[rows]
+        rate = RATE * min(1.0, step / WARMING) * 0.5 * (1 + np.cos(np.pi * step / len(batches)))
+        for one, mean, square, slope in zip(
+            learned, means, squares, _slopes(learned, seen, y[rows], heard), strict=True
+        ):
+            mean += np.float32(0.1) * (slope - mean)
+            square += np.float32(0.001) * (slope * slope - square)
+            size = np.sqrt(square / np.float32(1 - 0.999**step)) + np.float32(1e-8)
+            one -= np.float32(rate / (1 - 0.9**step)) * mean / size
+    return learned
+
+
+def _batches(n_rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
+    """All rows in another order each time, a batch after the other; at least as many batches as warming."""
+    visits = max(min(VISITS * n_rows, MOST_VISITS), BATCH)
+    while visits > 0:
+        order = rng.permutation(n_rows)
+        for start in range(0, max(n_rows - BATCH + 1, 1), BATCH):
+            if visits <= 0:
+                return
+            visits -= BATCH
+            yield order[start : start + BATCH]
+
+
+def _slopes(
+    learned: Sequence[Floats32], seen: Floats32, y: NDArray[np.intp], counts: Floats32 | None
+) -> tuple[Floats32, Floats32, Floats32, Floats32]:
+    """Of the log loss of a batch, in the order of what is learned."""
+    into, out, first, last = learned
+    hidden = np.maximum(seen @ into + first, 0)
+    error = hidden @ out + last
+    error -= error.max(axis=1, keepdims=True)
+    np.exp(error, out=error)
+    error /= error.sum(axis=1, keepdims=True)
+    error[np.arange(len(y)), y] -= 1
+    error *= np.float32(1 / len(y)) if counts is None else counts[:, None] * np.float32(1 / len(y))
+    back = (error @ out.T) * (hidden > 0)
+    return seen.T @ back, hidden.T @ error, back.sum(axis=0), error.sum(axis=0)
