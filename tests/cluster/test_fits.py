@@ -33,7 +33,7 @@ require("dask", "these tests")
 
 from distributed import Client, LocalCluster  # noqa: E402
 
-from gal.models.cluster import ClusterTrees, placement  # noqa: E402
+from gal.models.cluster import ClusterLinear, ClusterTrees, placement  # noqa: E402
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
 N = 6_000
@@ -87,10 +87,24 @@ def test_a_cluster_fits_the_same_model_as_one_process(two: str, on_disk: PartedV
         np.testing.assert_array_equal(model.predict(held[rows]), model.predict(X[rows]))
 
 
+def test_a_linear_model_of_a_cluster_is_that_of_one_process(two: str, on_disk: PartedView) -> None:
+    model, rows = ClusterLinear(two), RNG.permutation(N)[: N // 2]
+    held = model.prepare(on_disk)
+    for weight in (None, np.arange(N) % 3.0, None):
+        expected = ClusterLinear().fit(on_disk, Y, weight)
+        assert model.fit(held, Y, weight).coef_.tobytes() == expected.coef_.tobytes()
+        np.testing.assert_array_equal(model.predict(held), expected.predict(X))
+    some = ClusterLinear().fit(on_disk[rows], Y[rows])
+    assert model.fit(held[rows], Y[rows]).coef_.tobytes() == some.coef_.tobytes()
+    np.testing.assert_array_equal(model.predict(held[rows]), some.predict(X[rows]))
+
+
 def test_the_number_of_workers_and_threads_is_nothing(on_disk: PartedView) -> None:
     with LocalCluster(n_workers=3, threads_per_worker=2, processes=False, **LOOPBACK) as cluster:
         model = ClusterTrees(cluster.scheduler_address, **WHOLE_OF_6).fit(on_disk, Y)
+        linear = ClusterLinear(cluster.scheduler_address).fit(on_disk, Y)
     assert model.booster_.tobytes() == digest_here(on_disk)
+    assert linear.coef_.tobytes() == ClusterLinear().fit(on_disk, Y).coef_.tobytes()
 
 
 def test_parts_are_loaded_once_and_stay(
@@ -217,6 +231,22 @@ def test_a_killed_worker_costs_a_repeated_fit_only(processes: Any) -> None:
         model.fit(held, Y)
     killer.join(LONGEST)
     assert model.booster_.tobytes() == digest_here(view, **options)
+    np.testing.assert_array_equal(model.predict(held), model.predict(X))
+
+
+@pytest.mark.filterwarnings("ignore::gal.warnings.ClusterWarning")  # if it was in the middle of something
+@pytest.mark.timeout(400)
+def test_sums_of_a_killed_worker_are_computed_by_those_left(processes: Any, on_disk: PartedView) -> None:
+    model = ClusterLinear(processes.scheduler_address, patience=LONGEST)
+    held = model.prepare(on_disk)
+    expected = model.fit(held, Y).coef_.tobytes()
+    with Client(processes.scheduler_address, set_as_default=False) as client:
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    weight = np.arange(N) % 3.0
+    assert (
+        model.fit(held, Y, weight).coef_.tobytes() == ClusterLinear().fit(on_disk, Y, weight).coef_.tobytes()
+    )
+    assert model.fit(held, Y).coef_.tobytes() == expected
     np.testing.assert_array_equal(model.predict(held), model.predict(X))
 
 

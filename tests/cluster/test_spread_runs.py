@@ -53,22 +53,17 @@ def figures(folder: Path) -> pd.DataFrame:
 
 
 def test_a_simulation_is_the_same_on_every_backend(tmp_path: Path, scheduler: str, few_trees: None) -> None:
-    load_diabetes(as_frame=True).frame.head(200).to_csv(tmp_path / "t.csv", index=False)
-    (tmp_path / "o.toml").write_text('[organizations]\nclinic = ["age", "sex"]\nlab = ["s1", "s2", "bmi"]\n')
-    words: tuple[str, ...] = (
-        "simulate",
-        str(tmp_path / "t.csv"),
-        "--target",
-        "target",
-        "--organizations",
-        str(tmp_path / "o.toml"),
-    )
-    words += ("--folds", "3", "--rounds", "2", "--json")
-    found = [
-        without_seconds(printed(*words, "--backend", *where))
-        for where in (("loky",), ("dask", "--scheduler", scheduler))
-    ]
+    found = [simulated(tmp_path, *where) for where in (("loky",), ("dask", "--scheduler", scheduler))]
     assert found[0] == found[1]
+
+
+def simulated(folder: Path, *where: str) -> Any:
+    """What a simulation says, but for the seconds."""
+    load_diabetes(as_frame=True).frame.head(200).to_csv(folder / "t.csv", index=False)
+    (folder / "o.toml").write_text('[organizations]\nclinic = ["age", "sex"]\nlab = ["s1", "s2", "bmi"]\n')
+    what = ("--target", "target", "--organizations", str(folder / "o.toml"))
+    how = ("--folds", "3", "--rounds", "2", "--json", "--backend", *where)
+    return without_seconds(printed("simulate", str(folder / "t.csv"), *what, *how))
 
 
 def without_seconds(text: str) -> Any:

@@ -22,7 +22,7 @@ from gal.storage import load_organization, save_organization
 
 require("dask", "these tests")
 
-from gal.models.cluster import ClusterTrees, placement  # noqa: E402
+from gal.models.cluster import ClusterTrees, placement, workers  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3)).astype(np.float32)
@@ -116,7 +116,7 @@ def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None
 
 
 def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "CONNECT", 0.2)
+    monkeypatch.setattr(workers, "CONNECT", 0.2)
     alice = Organization("alice", X[:, :1].astype(float), None)
     lab = Organization("lab", X[:, 1:], small(scheduler=NOBODY))
     ensemble = gal.learn(Y[:, 0], [alice, lab], rounds=1, closing=False, cross_validation=0)
@@ -154,8 +154,8 @@ class Unfetched:
 
 
 def test_a_result_whose_worker_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = placement.Cluster(NOBODY, attempts=1, patience=60.0)
+    cluster = placement.Cluster(NOBODY, shards=2, attempts=1, patience=60.0)
     monkeypatch.setattr(cluster, "_homes", {0: "tcp://lost:1", 1: "tcp://there:1"})
-    monkeypatch.setattr(cluster, "_living", lambda: ["tcp://there:1"])
+    monkeypatch.setattr(cluster._workers, "living", lambda: ["tcp://there:1"])
     with pytest.raises(ClusterError, match="attempt 1 of 1: the worker tcp://lost:1 is gone"):
         cluster._repeated("prediction", lambda: cluster._fetch(Unfetched()))

@@ -18,11 +18,15 @@ Home = Annotated[
 ]
 
 Backend = Annotated[
-    str, typer.Option(help="Who runs: loky (cores of this machine) or dask (a cluster).", metavar="NAME")
+    str, typer.Option(help="Who runs: loky (cores of this machine), dask or ray (a cluster).", metavar="NAME")
 ]
 Scheduler = Annotated[
     str | None,
-    typer.Option(help="Address of the Dask scheduler: tcp://HOST:8786.", metavar="URL", show_default=False),
+    typer.Option(
+        help="Address of the cluster: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray).",
+        metavar="URL",
+        show_default=False,
+    ),
 ]
 
 

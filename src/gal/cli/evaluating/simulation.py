@@ -52,7 +52,8 @@ class WhereItRuns:
     backend: Annotated[
         str | None,
         typer.Option(
-            help="Parts side by side: loky (cores of this machine) or dask (a cluster).", show_default=False
+            help="Parts side by side: loky (cores of this machine), dask or ray (a cluster).",
+            show_default=False,
         ),
     ] = None
     scheduler: Scheduler = None

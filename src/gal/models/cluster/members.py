@@ -8,7 +8,6 @@ where they run, or how many threads they have.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ import xgboost
 from xgboost import collective
 from xgboost.tracker import RabitTracker
 
-from gal.models.parted import Floats32, Positions, ViewPart
+from gal.models.parted import Floats32, Positions
 
 Group = Mapping[str, Any]
 """Where a group meets: what its tracker says."""
@@ -32,11 +31,10 @@ ENDING = 60
 
 @dataclass(frozen=True)
 class TreePlan:
-    """How trees are fitted: XGBoost's parameters, and into how many shards the parts go."""
+    """How trees are fitted: XGBoost's parameters, and what bins are made of."""
 
     parameters: Mapping[str, Any]
     n_trees: int
-    shards: int
     max_bin: int
     types: tuple[str, ...]
     """By column: "q" for numbers, "c" for categories."""
@@ -99,16 +97,6 @@ class GroupMember(NamedTuple):
     shard: Shard
     target: Floats32
     weight: Floats32
-
-
-def sees(paths: Sequence[str]) -> list[bool]:
-    """Which of these files can be read here."""
-    return [os.access(path, os.R_OK) for path in paths]
-
-
-def load_part(part: ViewPart) -> Floats32:
-    """A part's rows, to be kept here."""
-    return part.read()
 
 
 _TRACKERS: dict[str, Any] = {}
@@ -179,10 +167,10 @@ def _everybody(yes: bool, group: Group | None) -> bool:
     return bool(collective.allreduce(np.array([yes], dtype=np.int32), collective.Op.MIN)[0])
 
 
-def predict_parts(parts: Sequence[tuple[Floats32, Positions | None]], raw: bytes) -> list[Floats32]:
-    """What a model says of these rows, shape (n, K) each."""
+def said_of_part(rows: Floats32, raw: bytes) -> Floats32:
+    """What a model says of these rows of a part, with the threads that this worker has."""
     with _threads():
-        return [said_of(raw, rows if at is None else rows[at]) for rows, at in parts]
+        return said_of(raw, rows)
 
 
 def said_of(raw: bytes, rows: Floats32) -> Floats32:
@@ -233,8 +221,18 @@ def _threads() -> Iterator[None]:
         yield
 
 
+_HOST: list[str] = []
+
+
+def set_own_host(address: str) -> None:
+    """Say how other workers reach this machine, where there is no Dask to ask."""
+    _HOST[:] = [address]
+
+
 def _own_host() -> str:
     """The address of this machine that other workers know."""
+    if _HOST:
+        return _HOST[0]
     try:
         from distributed import get_worker
         from distributed.comm import get_address_host

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,25 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gal.errors import InvalidOptionError
-from gal.models.cluster.members import TreePlan, said_of
-from gal.models.cluster.placement import Cluster, Here
-from gal.models.parted import Floats32, PartColumn, PartedView, in_parts
-from gal.models.tabular import TableEncoder, as_table
-
-
-class HeldView:
-    """A parted view whose parts stay in the memory of workers for as long as this exists."""
-
-    def __init__(self, view: PartedView, place: Cluster | Here) -> None:
-        self.view, self.place = view, place
-        self.shape = view.shape
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> HeldView:
-        return HeldView(self.view[rows], self.place)
+from gal.models.cluster.held import HeldView, Place, hold, numbers_of, place_of
+from gal.models.cluster.members import TreePlan, said_of, said_of_part
+from gal.models.cluster.placement import Here, joined
+from gal.models.parted import PartColumn, PartedView
 
 
 class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -81,7 +65,7 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ClusterTrees:
         """Fit all outputs of ``y`` (n,) or (n, K), one tree for each in every step."""
-        held = self._held(X)
+        held, self.encoder_ = hold(X, self._place)
         residual = np.asarray(y, dtype=np.float64)
         if residual.shape[:1] != (held.shape[0],) or not np.isfinite(residual).all():
             raise ValueError(f"expected finite y for {held.shape[0]} rows, got y of shape {residual.shape}")
@@ -90,7 +74,9 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         residual = residual.reshape(len(residual), -1)
         self.intercept_ = np.average(residual, axis=0, weights=weight)
         target = (residual - self.intercept_).astype(np.float32)
-        raw = held.place.fit(held.view, target, weight.astype(np.float32), self._plan(held.view.features))
+        raw = held.place.fit_trees(
+            held.view, target, weight.astype(np.float32), self._plan(held.view.features)
+        )
         self.booster_ = np.frombuffer(raw, dtype=np.uint8).copy()
         self.n_features_in_ = held.shape[1]
         return self
@@ -99,52 +85,17 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         """Fitted values (n,) or (n, K), as ``y`` was; where the view is, or in this process."""
         check_is_fitted(self)
         raw = self.booster_.tobytes()
-        if isinstance(X, HeldView) and isinstance(X.place, Cluster):
-            values = X.place.predict(X.view, raw, self._plan(X.view.features))
-        elif isinstance(X, HeldView | PartedView):
-            view, place = (X.view, X.place) if isinstance(X, HeldView) else (X, Here())
-            values = place.predict(view, raw)  # type: ignore[call-arg]
+        if isinstance(X, HeldView | PartedView):
+            held = X if isinstance(X, HeldView) else HeldView(X, Here(self.shards))
+            found = held.place.over_parts("prediction", held.view, said_of_part, (), raw)
+            values = joined(found, len(held), len(self.intercept_), np.float32)
         else:
-            values = said_of(raw, self._numbers(X))
+            values = said_of(raw, numbers_of(X, self.encoder_, self))
         added = values.astype(np.float64) + self.intercept_
         return added[:, 0] if self.one_output_ else added
 
-    def _place(self) -> Cluster | Here:
-        if self.attempts < 1 or self.shards < 1 or self.patience <= 0:
-            raise InvalidOptionError(
-                f"ClusterTrees: attempts and shards must be at least 1 and patience more than 0 seconds, got "
-                f"{self.attempts}, {self.shards} and {self.patience}"
-            )
-        if self.scheduler is None:
-            return Here()
-        return Cluster(self.scheduler, attempts=self.attempts, patience=self.patience)
-
-    def _held(self, X: Any) -> HeldView:
-        """The view where it is fitted; learns what the categories of its columns are."""
-        if isinstance(X, HeldView | PartedView):
-            held = X if isinstance(X, HeldView) else HeldView(X, self._place())
-            self.encoder_ = _encoder_of(held.view.features)
-            return held
-        table = as_table(X)
-        texts = (
-            [()] * table.shape[1] if isinstance(table, np.ndarray) else TableEncoder().fit(table).categories_
-        )
-        columns = [PartColumn(str(j), tuple(categories) or None) for j, categories in enumerate(texts)]
-        self.encoder_ = _encoder_of(columns)
-        return HeldView(in_parts(self._numbers(table), columns), self._place())
-
-    def _numbers(self, X: Any) -> Floats32:
-        """A table as the trees see it: float32, codes for categories."""
-        table = as_table(X)
-        if table.shape[1] != len(self.encoder_.is_category_):
-            raise ValueError(
-                f"X has {table.shape[1]} features, but ClusterTrees is expecting "
-                f"{len(self.encoder_.is_category_)} features as input"
-            )
-        with np.errstate(over="ignore"):
-            numbers = self.encoder_.codes(table).astype(np.float32)
-        numbers[np.isinf(numbers)] = np.nan
-        return np.ascontiguousarray(numbers)
+    def _place(self) -> Place:
+        return place_of(self, self.scheduler, self.shards, self.attempts, self.patience)
 
     def _plan(self, columns: tuple[PartColumn, ...]) -> TreePlan:
         parameters = {
@@ -165,13 +116,4 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             "c" if one.categories is not None and len(one.categories) <= self.max_bin else "q"
             for one in columns
         )
-        return TreePlan(parameters, self.n_estimators, self.shards, self.max_bin, types)
-
-
-def _encoder_of(columns: Sequence[PartColumn]) -> TableEncoder:
-    """Turns tables into numbers and the codes of these categories; trees need no scales."""
-    encoder = TableEncoder()
-    encoder.categories_ = [list(one.categories or ()) for one in columns]
-    encoder.is_category_ = [bool(categories) for categories in encoder.categories_]
-    encoder.says_nothing_ = [False] * len(columns)
-    return encoder
+        return TreePlan(parameters, self.n_estimators, self.max_bin, types)
