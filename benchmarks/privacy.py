@@ -1,8 +1,8 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do they
 cost beside the paper's mechanism?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve]
-    [--seeds 20]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve
+    | sums] [--seeds 20]
     [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
@@ -32,7 +32,8 @@ standard error; and the same for alone with another seed, which says what chance
 for numbers the share of the variance that is not explained.
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
-label holder, where 50 rows are known; on Diabetes, by local model, rounds and mechanism.
+label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
+mechanism. Beside each, in brackets, what the attacker's own columns tell without any message.
 
 *curve*: what fresh noise on every residual, on top of noisy labels at epsilon 1 (classes: 4, where the attack
 finds something without it), costs in accuracy, and what it leaves of the columns: R2 of the label holder's,
@@ -41,6 +42,10 @@ columns (delta 1e-6), on Diabetes as numbers and as classes.
 
 *answers*: the same from answers to residuals that the label holder has chosen to find them, as `gal join`
 tries it; median and best of six columns.
+
+*sums*: the same from the sum of the answers of several organizations (``secrecy="sums"``), of Diabetes' ten
+columns, drawn by seed: four of one organization, beside two with three each; and beside seven that hold the
+same four in chance order. Means over --seeds of the median column and of the best.
 """
 
 from __future__ import annotations
@@ -53,8 +58,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_classification, make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss, r2_score
@@ -76,15 +82,15 @@ from gal.privacy.leakage import (
     columns_from_residuals,
     equivalent_epsilon,
 )
-from gal.privacy.leakage.own_columns import own_columns_explained
+from gal.privacy.leakage.own_columns import own_columns_explained, pretended
 from gal.privacy.leakage.reconstruction import numbers_of
-from gal_bench.data.datasets import Dataset, load
+from gal_bench.data.datasets import DATASETS, Dataset, load
 from gal_bench.data.splits import Split, per_seed
 
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack", "alone", "columns", "answers", "curve")
+PARTS, LATER = ("canaries", "paper"), ("stack", "alone", "columns", "answers", "curve", "sums")
 MODELS: dict[str, Any] = {
     "default": None,
     "ridge": Ridge(),
@@ -98,8 +104,31 @@ mechanism, whose leakage does (chance labels make residuals larger)."""
 ROUNDS = 10
 
 
+MADE_UP = ("friedman", "needles", "five classes")
+"""Tables of which nothing here was chosen: curved numbers, two columns of twelve that count, five classes."""
+
+
+def made_up(name: str) -> Dataset:
+    """A table of 800 rows that comes from nowhere."""
+    rng = np.random.default_rng(len(name))
+    if name == "friedman":
+        X, y = make_friedman1(800, 10, noise=1.0, random_state=0)
+    elif name == "needles":
+        X = rng.normal(size=(800, 12))
+        y = (X[:, 0] + X[:, 7] + rng.logistic(size=800) > 0).astype(np.int64)
+    else:
+        X, y = make_classification(
+            800, 12, n_informative=8, n_redundant=2, n_classes=5, n_clusters_per_class=1, random_state=0
+        )
+    frame = pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])])
+    classes = name != "friedman"
+    return Dataset(name, frame, y.astype(np.int64 if classes else np.float64), classes)
+
+
 def find(name: str) -> Dataset:
-    """A set by name; digits comes with scikit-learn."""
+    """A set by name; digits comes with scikit-learn, and some are made up."""
+    if name in MADE_UP:
+        return made_up(name)
     if name != "digits":
         return load(name)
     bunch = load_digits(as_frame=True)
@@ -423,16 +452,21 @@ def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
 # --- columns
 
 
-def columns(model: str, rounds: int, three: bool, noise: str, seed: int = 0) -> list[list[float]]:
-    """R2 of every column: of hers and of a third party's from residuals, of the others' from answers."""
-    data = find("Diabetes")
-    names = list(data.X.columns)
-    halves = {"clinic": names[:5], "lab": names[5:]}
-    parts = {"clinic": names[:4], "lab": names[4:7], "shop": names[7:]} if three else halves
+def columns(
+    name: str, model: str, rounds: int, three: bool, noise: str, seed: int = 0
+) -> list[list[tuple[float, float]]]:
+    """R2 of every column, with messages and without: of hers and of a third party's from residuals, of the
+    others' from answers.
+    """
+    data = find(name)
+    names, (lower, upper) = list(data.X.columns), bounds_of(data)
+    half, first, second = len(names) // 2, len(names) - 2 * (len(names) // 3), len(names) - len(names) // 3
+    halves = {"clinic": names[:half], "lab": names[half:]}
+    parts = {"clinic": names[:first], "lab": names[first:second], "shop": names[second:]} if three else halves
     mechanisms = {
         "none": None,
-        "labels 0.1": LaplaceLabels(0.1, 0, 400, SeededNoise(seed)),
-        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=200, source=SeededNoise(seed)),
+        "labels 0.1": LaplaceLabels(0.1, lower, upper, SeededNoise(seed)),
+        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=(upper - lower) / 2, source=SeededNoise(seed)),
     }
     transcript = Transcript()
     options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
@@ -451,14 +485,14 @@ def columns(model: str, rounds: int, three: bool, noise: str, seed: int = 0) -> 
     hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
     answered = columns_from_answers(sent.answers, others, hers, known, rng)
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
-    return [[one.with_messages.value for one in found] for found in (*of, answered)]
+    return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 
 
-def judge_columns(run: Parallel) -> None:
+def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
     """Mean R2 of the columns, by local model, rounds, organizations and noise."""
     cases = [
         (model, rounds, three, noise)
-        for model in MODELS
+        for model in chosen.models
         for rounds, three, noise in (
             (10, False, "none"),
             (50, False, "none"),
@@ -467,16 +501,21 @@ def judge_columns(run: Parallel) -> None:
             (10, False, "residuals 1"),
         )
     ]
-    print(f"Diabetes, {KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
-    print("of the others' from answers")
-    for model, rounds, three, noise in cases:  # one at a time: each line is there when it is found
-        [found] = run([delayed(columns)(model, rounds, three, noise)])
-        cells = ["   -" if not one else f"{np.mean(one):.2f}" for one in found]
-        who = "three" if three else "two"
-        print(
-            f"{model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}" + "  ".join(cells),
-            flush=True,
-        )
+    print(f"{KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
+    print("of the others' from answers; in brackets without messages")
+    for name in chosen.sets or ("Diabetes",):
+        for model, rounds, three, noise in cases:  # one at a time: each line is there when it is found
+            [found] = run([delayed(columns)(name, model, rounds, three, noise)])
+            cells = [
+                f"{'-':11}" if not one else "{:.2f} ({:.2f})".format(*np.maximum(0, one).mean(axis=0))
+                for one in found
+            ]
+            who = "three" if three else "two"
+            print(
+                f"{name} {model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}"
+                + "  ".join(cells),
+                flush=True,
+            )
 
 
 CURVE = (None, 30.0, 10.0, 3.0, 1.0)
@@ -583,6 +622,42 @@ def judge_answers(run: Parallel) -> None:
         print(f"| {model} | {' | '.join(scores)} |")
 
 
+TAKEN_APART = 20
+"""Rounds of a task whose sums are taken apart."""
+
+
+def sums(model: str, beside: str, seed: int) -> list[list[float]]:
+    """R2 of four columns in a sum: with ordinary residuals and with chosen ones."""
+    data = find("Diabetes").X.sample(frac=1, axis=1, random_state=seed)
+
+    def organization(name: str, first: int, last: int) -> Organization:
+        return Organization(name, data.iloc[:, first:last], make_model(name, model, {}))
+
+    lab = organization("lab", 0, 4)
+    others = {
+        "itself": [],
+        "a sum of three": [organization("shop", 4, 7), organization("ward", 7, 10)],
+        "a sum of eight": pretended(lab, 7, seed),
+    }
+    found = own_columns_explained(lab, TAKEN_APART, 1, n_known=KNOWN, beside=others[beside], seed=seed)
+    return [[one.honest.value for one in found.columns], [one.curious.value for one in found.columns]]
+
+
+def judge_sums(chosen: argparse.Namespace, run: Parallel) -> None:
+    """What a sum tells of one of those in it, by local model; each line as it is found."""
+    print("| local model | what she gets | ordinary residuals | chosen |")
+    print("|---|---|---|---|")
+    for model in ("linear", "tabular", "gradient_boosting"):
+        for beside in ("itself", "a sum of three", "a sum of eight"):
+            found = run(delayed(sums)(model, beside, seed) for seed in range(min(chosen.seeds, 5)))
+            cells = [
+                f"{np.mean([max(0, np.median(one[way])) for one in found]):.2f}, "
+                f"{np.mean([max(0, *one[way]) for one in found]):.2f}"
+                for way in range(2)
+            ]
+            print(f"| {model} | {beside} | {' | '.join(cells)} |", flush=True)
+
+
 def _score(scores: Sequence[float]) -> str:
     return f"{np.mean(scores):.2f}({np.std(scores):.2f})"
 
@@ -596,7 +671,9 @@ def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
     elif chosen.part == "curve":
         judge_curve(chosen, run)
     elif chosen.part == "columns":
-        judge_columns(run)
+        judge_columns(chosen, run)
+    elif chosen.part == "sums":
+        judge_sums(chosen, run)
     else:
         judge_answers(run)
 
@@ -607,9 +684,7 @@ def main() -> None:
     )
     parser.add_argument("part", nargs="?", choices=[*PARTS, *LATER], help="default: the first two")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument(
-        "--sets", nargs="+", choices=dict.fromkeys([*JUDGED, *PAPER_SETS, *STACKED, *SPLIT]), metavar="SET"
-    )
+    parser.add_argument("--sets", nargs="+", choices=[*DATASETS, "digits", *MADE_UP], metavar="SET")
     parser.add_argument(
         "--preset", choices=["default", "paper"], default="default", help="of the paper's side"
     )
@@ -618,7 +693,7 @@ def main() -> None:
     parser.add_argument(
         "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack"
     )
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve and columns")
     parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
     parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack")
     parser.add_argument("--json", action="store_true")

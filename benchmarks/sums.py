@@ -3,7 +3,8 @@
     python benchmarks/sums.py [--rows 200000] [--organizations 3 7] [--rounds 3] [--seeds 5]
 
 Bytes and differences are those of two learnings in one process, with equal weights and linear models.
-``differs`` is the largest difference of two predictions, as a share of the label's spread. Seconds are what a
+``differs`` is the largest difference of two predictions, as a share of the label's spread; ``moved`` is the
+same between two plain learnings, one of them of labels that are moved by half a bit of 32. Seconds are what a
 sum takes beyond plain learning: of all parties one after another, and of the slowest of them, for whom a
 round over a network would wait. They are CPU seconds, so that what else the machine does counts little.
 """
@@ -88,11 +89,15 @@ def measured(rows: int, organizations: int, rounds: int, seeds: int) -> str:
     ensemble, members, plain = learned(X, y, rounds, **PLAIN)
     summed, others, sums = learned(X, y, rounds, secrecy="sums")
     differs = np.abs(predict(ensemble, members).output - predict(summed, others).output).max() / y.std()
+    half_a_bit = np.random.default_rng(1).uniform(-6e-8, 6e-8, len(y))
+    again, same, _ = learned(X, y * (1 + half_a_bit), rounds, **PLAIN)
+    moved = np.abs(predict(ensemble, members).output - predict(again, same).output).max() / y.std()
     back, both = sums.received / plain.received, (sums.sent + sums.received) / (plain.sent + plain.received)
     all_of_them, slowest = np.median([seconds_of_a_sum(rows, organizations) for _ in range(seeds)], axis=0)
     return (
         f"{rows:>9,} rows {organizations:>2} organizations   bytes back {back:.3f} x, in all {both:.3f} x   "
-        f"all parties {all_of_them:.3f} s, the slowest {slowest:.3f} s   differs {differs:.1e}"
+        f"all parties {all_of_them:.3f} s, the slowest {slowest:.3f} s   "
+        f"differs {differs:.1e}, moved {moved:.1e}"
     )
 
 

@@ -41,6 +41,7 @@ SMALLEST = {
     "private_training": "--sets Diabetes --seeds 1 --rows 200",
     "reference": "fidelity --datasets Wine --organizations 2",
     "results_pages": "",
+    "sum_weights": "--sets Wine --models ridge --idle 1 --organizations 2 --seeds 1",
     "sums": "--rows 100 --organizations 3 --rounds 1 --seeds 1",
     "sources": "--rows 2000 --columns 3 --kinds folder",
 }

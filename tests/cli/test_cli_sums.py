@@ -34,9 +34,9 @@ def homes(tmp_path: Path) -> Path:
     for name in ("clinic", *OTHERS):
         home = tmp_path / name
         home.mkdir()
-        table = pd.DataFrame({"id": np.arange(60), "x": rng.normal(size=60)})
+        table = pd.DataFrame({"id": np.arange(120), "x": rng.normal(size=120)})
         if name == "clinic":
-            table["label"] = rng.normal(size=60)
+            table["label"] = rng.normal(size=120)
         table.to_csv(home / "rows.csv", index=False)
         own = {"label": "label", "bind": f"127.0.0.1:{port}"} if name == "clinic" else {}
         init_node(home, name, source="rows.csv", row_id="id", **own)  # type: ignore[arg-type]
@@ -68,7 +68,9 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in said
     for name in OTHERS:
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
-    assert "Not measured what your answers would tell: she gets none of them by itself" in said
+    said = " ".join(said.split())
+    assert "What your answers, added to those of 2 pretended organizations with your model" in said
+    assert "tried on 120 of your rows, 50 of which she knows, in 10 rounds" in said
     assert "answers as sums" in gal("status", "--home", homes / "lab").output
     assert "answers as sums" in gal("status", "--home", homes / "clinic").output
 

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError
-from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained
+from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained, pretended
 
 N = 300
 
@@ -69,3 +69,37 @@ def test_in_plain_values() -> None:
 def test_some_rows_are_known_and_others_are_not() -> None:
     with pytest.raises(InvalidInputError, match="between 10 and 290"):
         own_columns_explained(Organization("lab", view(), None), 4, 1, n_known=295)
+
+
+def in_a_sum(others: int, rounds: int) -> dict[str, tuple[float, float]]:
+    lab = Organization(
+        "lab", view().assign(town=lambda one: one["town"].cat.codes.astype(float)), Ridge(1e-3)
+    )
+    found = own_columns_explained(lab, rounds, 1, n_known=40, beside=pretended(lab, others))
+    assert found.added_to == others
+    assert not lab.models
+    return values(found)
+
+
+def test_a_sum_of_linear_answers_is_taken_apart_in_as_many_rounds_as_it_has_columns() -> None:
+    """Two columns each: six numbers behind every sum of three, and each round is one equation."""
+    few, many = in_a_sum(2, 1), in_a_sum(2, 12)
+    assert max(honest for honest, _ in few.values()) < 0.75
+    assert min(honest for honest, _ in many.values()) > 0.9
+
+
+def test_chosen_residuals_pick_one_column_out_of_a_sum() -> None:
+    """Whoever does not know the column has little to say about it."""
+    found = in_a_sum(2, 2)
+    assert min(curious for _, curious in found.values()) > 0.8
+
+
+def test_those_pretended_have_the_same_columns_in_other_rows() -> None:
+    lab = Organization("lab", view(), Ridge())
+    one, other = pretended(lab, 2)
+    assert {one.name, other.name}.isdisjoint({"lab"})
+    for made in (one, other):
+        assert list(made.view["age"]) != list(lab.view["age"])
+        assert sorted(made.view["age"]) == sorted(lab.view["age"])
+        assert made.view.dtypes.equals(lab.view.dtypes)
+    assert list(one.view["age"]) != list(other.view["age"])

@@ -308,11 +308,7 @@ def join_command(
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
     check_circle_known(folder, terms)
-    measuring = measure or (measure is None and not yes)
-    if measuring and terms.secrecy == "sums":
-        screen.print("Not measured what your answers would tell: she gets none of them by itself.")
-        measuring = False
-    told = _measured(folder, terms, screen) if measuring else None
+    told = _measured(folder, terms, screen) if measure or (measure is None and not yes) else None
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
         screen.print("Not joined.")
         raise typer.Exit(1)
@@ -341,12 +337,19 @@ def _measured(home: Path, terms: TaskTerms, screen: Console) -> ToldByAnswers | 
     table = RichTable("column", "ordinary residuals", "chosen residuals")
     for one in told.columns:
         table.add_row(escape(one.column), *(_share(each.value) for each in (one.honest, one.curious)))
+    added = (
+        f", added to those of {told.added_to} pretended organizations with your model and with columns like "
+        "yours in chance order,"
+    )
     screen.print(
-        f"What your answers would tell her of your columns, tried on {told.n_rows} of your rows, "
-        f"{told.n_known} of which she knows, in {told.rounds} rounds with your model, policy and noise (0: "
-        "nothing, 1: all of it). Chosen: she sends what she knows of those rows as their residuals."
+        f"What your answers{added if told.added_to else ''} would tell her of your columns, tried on "
+        f"{told.n_rows} of your rows, {told.n_known} of which she knows, in {told.rounds} rounds with your "
+        "model, policy and noise (0: nothing, 1: all of it). Chosen: she sends what she knows of those rows "
+        "as their residuals."
     )
     print_table(table, screen)
+    if told.added_to:
+        screen.print("Others who answer less to a residual than these hide less of what you say.")
     screen.print(
         "Less is told with privacy.answer_noise, and with a policy.min_rows above the number of rows that "
         "she can know; policy.rounds_per_label_holder ends it."

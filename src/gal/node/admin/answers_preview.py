@@ -15,7 +15,7 @@ from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import read_source, view_of_table
 from gal.node.work.answer_noise import answer_noise, noise_facts
-from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained
+from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained, pretended
 
 ROWS = 500
 """Of the source are tried: with more of them answers tell a little more, and it takes longer."""
@@ -26,13 +26,20 @@ KNOWN = 50
 LONGEST = 20
 """Rounds that are tried, at most."""
 
+BESIDE = 7
+"""Others that are pretended in a sum, at most: fewer hide less, and take less time."""
+
 
 def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: int = 0) -> ToldByAnswers:
-    """What both label holders find, at these terms and with this node's model, policy and noise."""
+    """Both label holders of `own_columns_explained`, at these terms and with this node's model, policy and noise.
+
+    With sums, others are pretended whose answers are added: nothing is known here of the real ones.
+    """
     configuration = read_configuration(home)
     organization = _on_some_rows(configuration, seed)
     limits, noise = PolicyLimits(configuration.name, configuration.policy), noise_facts(configuration)
     added = None if noise is None else answer_noise(noise)
+    others = min(len(terms.organizations) - 1, BESIDE) if terms.secrecy == "sums" else 0
     return own_columns_explained(
         organization,
         min(terms.rounds, LONGEST),
@@ -40,6 +47,7 @@ def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: i
         n_known=known,
         fewest_weighted=configuration.policy.min_rows,
         as_sent=lambda values: limits.rounded(values if added is None else added(values)),
+        beside=pretended(organization, others, seed),
         seed=seed,
     )
 

@@ -3,15 +3,18 @@
 The label holder is played twice. Honest, she sends residuals of a label that hangs on all columns a little.
 Curious, she knows the columns of some rows, and sends them as the residuals of these rows: a model that
 learns them there says them of everybody else.
+
+Where she gets the sum of several organizations' answers, both are tried on that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest, Terms
@@ -55,6 +58,8 @@ class ToldByAnswers:
     n_known: int
     rounds: int
     outputs: int
+    added_to: int = 0
+    """So many others' answers, in the sum that she gets; 0: she gets the answer itself."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -69,12 +74,14 @@ def own_columns_explained(
     n_known: int = 50,
     fewest_weighted: int = 0,
     as_sent: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
+    beside: Sequence[Organization] = (),
     seed: int = 0,
 ) -> ToldByAnswers:
     """Try both label holders on the view of this organization, in so many rounds of so many outputs.
 
     She knows ``n_known`` rows. Rows may be weighed away where the equivalent of ``fewest_weighted`` stays.
-    ``as_sent`` makes of fitted values what would leave: rounded, or with noise.
+    ``as_sent`` makes of fitted values what would leave: rounded, or with noise. Their sum with the answers of
+    those ``beside`` it, who know the same rows, is all that she gets of them.
     """
     n, rng = int(organization.view.shape[0]), np.random.default_rng(seed)
     if not FEWEST_KNOWN <= n_known <= n - FEWEST_KNOWN:
@@ -85,9 +92,10 @@ def own_columns_explained(
     known = np.zeros(n, dtype=np.bool_)
     known[rng.choice(n, n_known, replace=False)] = True
     numbers = columns_as_numbers(organization.view)[0]
-    honest = _answers(organization, _ordinary(numbers, outputs, rng), rounds, None, as_sent)
+    together = (organization, *beside)
+    honest = _answers(together, _ordinary(numbers, outputs, rng), rounds, None, as_sent)
     weight = known.astype(np.float64) if n_known >= fewest_weighted else None
-    curious = _answers(organization, _chosen(numbers, known, outputs), rounds, weight, as_sent)
+    curious = _answers(together, _chosen(numbers, known, outputs), rounds, weight, as_sent)
     views, nothing = {organization.name: organization.view}, np.empty((n, 0))
     read, reread = (
         columns_from_answers({organization.name: said}, views, nothing, known, rng)
@@ -103,7 +111,27 @@ def own_columns_explained(
         )
         for one, other, *direct in zip(read, reread, *taken, strict=True)
     ]
-    return ToldByAnswers(tuple(columns), n, n_known, rounds, outputs)
+    return ToldByAnswers(tuple(columns), n, n_known, rounds, outputs, len(beside))
+
+
+def pretended(organization: Organization, count: int, seed: int = 0) -> list[Organization]:
+    """So many others as they could stand beside an organization in a sum: with its model and its columns,
+    each of them shuffled. What they say hides what it says, and tells nothing of any row.
+    """
+    rng = np.random.default_rng([seed, count])
+    return [
+        Organization(f"pretended {place}", _shuffled(organization.view, rng), organization.model)
+        for place in range(1, count + 1)
+    ]
+
+
+def _shuffled(view: Any, rng: np.random.Generator) -> pd.DataFrame:
+    table = pd.DataFrame(view).reset_index(drop=True)
+    columns = {
+        name: column.iloc[rng.permutation(len(table))].reset_index(drop=True)
+        for name, column in table.items()
+    }
+    return pd.DataFrame(columns)
 
 
 def _taken_at_their_word(said: Floats, numbers: Floats, known: Mask) -> Iterator[Floats]:
@@ -143,22 +171,24 @@ def _chosen(numbers: Floats, known: Mask, outputs: int) -> Residuals:
 
 
 def _answers(
-    organization: Organization,
+    together: Sequence[Organization],
     residuals: Residuals,
     rounds: int,
     weight: Floats | None,
     as_sent: Callable[[NDArray[Any]], NDArray[Any]],
 ) -> Floats:
-    """Answers (n, T, K) to so many rounds."""
-    n, said = int(organization.view.shape[0]), list[Floats]()
+    """Answers (n, T, K) to so many rounds: of the first of these, or the mean of all."""
+    n, said = int(together[0].view.shape[0]), list[Floats]()
     total = np.zeros(())
     for round, residual_after in zip(range(1, rounds + 1), residuals, strict=False):
         residual = residual_after(total)
         scale = float(np.abs(residual).max()) or 1.0
         terms = Terms(all_rows(n), residual.shape[1], rounds, seed=0)
-        request = FitRequest(round, (residual / scale).astype(np.float32), (organization.name,), weight)
-        fitted = organization.fit(request, terms)
-        said.append(np.asarray(as_sent(fitted), dtype=np.float64))
+        names = tuple(one.name for one in together)
+        request = FitRequest(round, (residual / scale).astype(np.float32), names, weight)
+        fitted, *others = (np.asarray(one.fit(request, terms), dtype=np.float64) for one in together)
+        said.append((as_sent(fitted) + sum(others)) / len(together))
         total = total + scale * said[-1]
-    organization.models.clear()
+    for one in together:
+        one.models.clear()
     return np.stack(said, axis=1)

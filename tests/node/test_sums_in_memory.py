@@ -1,0 +1,156 @@
+"""The label holder's whole memory and disk, searched for a single organization's answers while she learns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import gal
+from gal.node.admin.membership import invite, join, read_terms
+from gal.secrecy.member import CircleMember
+from gal.secrecy.ring import from_ring, to_ring
+from gal.transport import CardFolder, read_card
+from patience import patient
+from real_nodes import HOLDER, TASK, Network, text_of
+from searched_memory import found_in, memory_of, pieces, processes_of, standing_still
+
+OTHERS = ("lab", "hospital", "shop")
+OPTIONS: dict[str, Any] = {"cross_validation": 0, "validation_fraction": 0.0}
+ROUNDS = 3
+
+pytestmark = [
+    pytest.mark.timeout(patient(300)),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of another process in /proc"),
+]
+
+
+class Summed(Network):
+    """Organizations that agreed to sums, and have each other's cards."""
+
+    def invite(self, task: str = TASK) -> None:
+        """Open the task; everybody joins."""
+        for one, other in permutations(self.organizations, 2):
+            CardFolder(self.home(one) / "cards").add(read_card(self.home(other) / f"{other}.card"))
+        path, options = self.root / f"{task}.invitation", {"rounds": self.rounds, **self.options}
+        agreed: dict[str, Any] = {"kind": "regression", "alignment": "plain", "seed": 0, "purpose": ""}
+        invite(
+            self.home(HOLDER),
+            task,
+            list(OTHERS),
+            path,
+            secrecy="sums",
+            drop_outs=0,
+            options=options,
+            **agreed,
+        )
+        for name in self.organizations:
+            join(self.home(name), *read_terms(self.home(name), path))
+
+
+class Watched(list[Mapping[str, Any]]):
+    """Events of a learning; with each of them all that somebody's processes and files hold is searched."""
+
+    def __init__(self, network: Network, name: str, wanted: Collection[bytes]) -> None:
+        super().__init__()
+        self._network, self._name, self._wanted = network, name, wanted
+        self.found: dict[bytes, set[str]] = {}
+        """In which places each of what is wanted was."""
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Note an event, and search."""
+        super().append(event)
+        if event["event"] == "round":
+            self.search()
+
+    def search(self) -> None:
+        """All that is there now, while nothing moves."""
+        pids = processes_of(self._network.running[self._name].process.pid)
+        with standing_still(pids):
+            for pid in pids:
+                for blob in memory_of(pid):
+                    self._note(blob, "memory")
+        for path in self._network.home(self._name).rglob("*"):
+            if path.is_file():
+                self._note(path.read_bytes(), path.name)
+
+    def _note(self, blob: bytes, where: str) -> None:
+        for one in found_in(blob, self._wanted):
+            self.found.setdefault(one, set()).add(where)
+
+
+def stored(values: NDArray[np.floating], unit: float) -> list[bytes]:
+    """Numbers as they would be stored: in 32 bits, in 64, and as whole numbers that can be added up."""
+    forms: list[NDArray[Any]] = [values.astype(np.float32), values.astype(np.float64)]
+    return [pieces(form) for form in (*forms, to_ring(values, unit, len(OTHERS)))]
+
+
+def summed(answers: Sequence[tuple[NDArray[np.floating], float]]) -> list[bytes]:
+    """The sum of answers as she may have it, and their mean."""
+    unit = answers[0][1]
+    parts = np.stack([to_ring(values, unit, len(OTHERS)) for values, _ in answers])
+    total = from_ring(np.asarray(parts.sum(axis=0)), unit)
+    forms = (total, total / len(OTHERS), (total / len(OTHERS)).astype(np.float32))
+    return [pieces(form) for form in forms]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Summed]:
+    with Summed(tmp_path, OTHERS, ROUNDS, options=OPTIONS) as made:
+        made.serve(*made.names)
+        yield made
+
+
+def single_answers(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, dict[tuple[str, int], tuple[NDArray[Any], float]]]:
+    """What each organization answers, in learning and for all rows in prediction: found in this process."""
+    found: dict[tuple[str, int], tuple[NDArray[Any], float]] = {}
+    answer = CircleMember.answer
+
+    def noting(member: CircleMember, ask: Any, boxes: Any, values: NDArray[Any], **how: Any) -> Any:
+        found[member.name, ask.number] = np.array(values), ask.unit
+        return answer(member, ask, boxes, values, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CircleMember, "answer", noting)
+        members, y = network.members(), network.labels(network.n_rows)
+        limits: dict[str, Any] = {"rounds": ROUNDS, "kind": "regression", "secrecy": "sums", **OPTIONS}
+        ensemble = gal.learn(y, members, **limits)
+        learned = dict(found)
+        found.clear()
+        gal.predict(ensemble, members)
+    return ensemble, learned | {(name, 0): said for (name, _), said in found.items()}
+
+
+def test_no_single_answer_is_anywhere_at_the_label_holders(
+    network: Summed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensemble, answers = single_answers(network, monkeypatch)
+    assert len(answers) == len(OTHERS) * (ROUNDS + 1)
+    single = {piece: who for who, said in answers.items() for piece in stored(*said)}
+    sums = {
+        piece: number
+        for number in range(1, ROUNDS + 1)
+        for piece in summed([answers[name, number] for name in OTHERS])
+    }
+    hers = Watched(network, HOLDER, {*single, *sums})
+    vars(network)["events"] = hers
+    network.learn()
+    assert text_of(network.ensemble()) == text_of(ensemble), "what is searched for is what was answered"
+    assert network.predictions()["degraded"] == 0
+    hers.search()
+    assert {single[piece]: places for piece, places in hers.found.items() if piece in single} == {}
+
+    there = {sums[piece]: places for piece, places in hers.found.items() if piece in sums}
+    assert there.keys() == {1, 2, 3}, "what is there is found: the sum of every round"
+    assert "memory" in set().union(*there.values())
+    theirs = Watched(network, "lab", stored(*answers["lab", ROUNDS]))
+    theirs.search()
+    assert theirs.found, "and at the organization its own answer"
