@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from threadpoolctl import threadpool_limits

@@ -31,7 +31,7 @@ BESIDE = 7
 
 
 def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: int = 0) -> ToldByAnswers:
-    """Both label holders of `own_columns_explained`, at these terms and with this node's model, policy and noise.
+    """What both label holders find, at these terms and with this node's model, policy and noise.
 
     With sums, others are pretended whose answers are added: nothing is known here of the real ones.
     """
