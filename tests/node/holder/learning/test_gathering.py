@@ -72,10 +72,10 @@ def summed_record(drop_outs: int) -> TaskRecord:
 
 def test_with_sums_everybody_is_needed_but_who_may_drop_out() -> None:
     """Whatever quorum was asked for, and the label holder with them; all else stays as it was asked."""
-    asked = Patience(join=7.0, deadline=8.0, quorum=2)
+    asked = Patience(7.0, 8.0, 2)
     for drop_outs in (0, 1, 2):
         found = patience_for(summed_record(drop_outs).terms, asked)
-        assert found == Patience(join=7.0, deadline=8.0, quorum=1 + 5 - drop_outs)
+        assert found == Patience(7.0, 8.0, 1 + 5 - drop_outs)
     assert patience_for(summed_record(1).terms, None) == Patience(quorum=5)
     assert patience_for(RECORD.terms, asked) == asked
     assert patience_for(RECORD.terms, None) == Patience()
