@@ -197,9 +197,10 @@ def lacking(error: BaseException | None) -> str | None:
     extra = getattr(error, "extra", None) if isinstance(error, MissingExtraError) else None
     if isinstance(error, ModuleNotFoundError):
         extra = extra_of(error.name or "")
-    if extra is None or extra not in EXTRAS or all(map(is_installed, EXTRAS[extra])):
-        return None
-    return f"needs the extra {extra!r}, which is not installed"
+    if extra is not None and extra in EXTRAS and not all(map(is_installed, EXTRAS[extra])):
+        return f"needs the extra {extra!r}, which is not installed"
+    # Where a test replaces something by its name, pytest says in words of its own that it cannot be imported.
+    return lacking(error.__cause__) if isinstance(error, ImportError) else None
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

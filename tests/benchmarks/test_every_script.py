@@ -58,6 +58,7 @@ NEEDS = {
     "growth_nodes": ["grpc", "duckdb"],
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
+    "private_training": ["dp_accounting"],
     "sums": ["cryptography"],
     "sources": ["duckdb", "pyarrow"],
 }

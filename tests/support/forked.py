@@ -260,6 +260,11 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def import_everything() -> None:
     """What nodes, commands and the processes that compute need, before the first of them is made."""
+    from gal.extras import EXTRAS, is_installed
+
+    if not all(map(is_installed, EXTRAS["node"])):  # then only scripts and commands are run
+        importlib.import_module("gal.cli.app")
+        return
     from gal.node.work.worker_process import import_storage
 
     import_storage()  # without torch, which is not made to be forked

@@ -293,10 +293,10 @@ def shift_clock(seconds: float) -> None:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) + timedelta(seconds=seconds)
 
+    from gal import clock
     from gal.node.journal import logs
-    from gal.node.store import audit
 
-    vars(audit)["datetime"] = Shifted
+    vars(clock)["datetime"] = Shifted
     vars(logs)["datetime"] = Shifted
 
 

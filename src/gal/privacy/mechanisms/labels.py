@@ -98,14 +98,11 @@ class RandomisedResponse(LabelMechanism):
     def codes(self, y: Any) -> NDArray[np.intp]:
         """Labels (n,) as places in the classes in order."""
         known, given = self.known, np.asarray(y)
-        kinds = {("text" if array.dtype.kind in "US" else "else") for array in (known, given)}
         if given.dtype.kind == "O":
             place = {one: index for index, one in enumerate(known.tolist())}
             places = np.array([place.get(one, len(known)) for one in given.tolist()], dtype=np.intp)
             strange = places == len(known)
-        elif len(kinds) == 2:
-            places, strange = np.zeros(len(given), dtype=np.intp), np.ones(len(given), dtype=np.bool_)
-        else:
+        else:  # text and numbers are never equal
             places = np.minimum(np.searchsorted(known, given), len(known) - 1).astype(np.intp)
             strange = known[places] != given
         if strange.any():
