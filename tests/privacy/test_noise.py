@@ -50,6 +50,22 @@ def test_numbers_get_noise_of_this_scale_around_them(source: NoiseSource, kind: 
     assert stats.kstest((noisy - values).reshape(-1), law.cdf).pvalue > UNLIKELY
 
 
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_noise_is_not_a_tenth_smaller_than_was_asked_for(source: NoiseSource, kind: str) -> None:
+    """By the sum that tells the scale best: of sizes for Laplace noise (twice that over the scale is
+    chi-squared of 2 N), of squares for Gaussian noise.
+    """
+    drawn = getattr(source, kind)(np.zeros((N, 1)), 3.0) / 3.0
+    size, law = (
+        (2 * np.abs(drawn).sum(), stats.chi2(2 * N))
+        if kind == "laplace"
+        else (np.square(drawn).sum(), stats.chi2(N))
+    )
+    assert UNLIKELY / 2 < law.cdf(size) < 1 - UNLIKELY / 2
+    tenth = 0.9 if kind == "laplace" else 0.81
+    assert law.cdf(tenth * law.ppf(1 - UNLIKELY)) < UNLIKELY / 2, "a tenth less would show"
+
+
 def test_only_the_seeded_source_can_be_repeated() -> None:
     pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
     zeros = np.zeros((50, 1))

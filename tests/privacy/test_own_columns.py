@@ -83,7 +83,8 @@ def in_a_sum(others: int, rounds: int) -> dict[str, tuple[float, float]]:
 
 def test_a_sum_of_linear_answers_is_taken_apart_in_as_many_rounds_as_it_has_columns() -> None:
     """Two columns each: six numbers behind every sum of three, and each round is one equation."""
-    few, many = in_a_sum(2, 1), in_a_sum(2, 12)
+    alone, few, many = in_a_sum(0, 2), in_a_sum(2, 2), in_a_sum(2, 12)
+    assert min(honest for honest, _ in alone.values()) > 0.99
     assert max(honest for honest, _ in few.values()) < 0.75
     assert min(honest for honest, _ in many.values()) > 0.9
 

@@ -96,7 +96,7 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
     out.print(
         "These are all messages that left, from the four audit logs; their chains of hashes hold. No column "
         "and no model is among "
-        "them. (Residuals tell the others something about the labels.)\n"
+        "them. (What they tell: these residuals all labels, linear models' answers columns.)\n"
     )
     for sentence in (_killed(facts), _same(facts), _unknown(facts), _shut_in(facts)):
         out.print(sentence)
