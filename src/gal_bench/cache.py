@@ -69,7 +69,8 @@ def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
     return sorted(file_of(module) for module in found)
 
 
-def imported(module: str) -> list[str]:
+@cache
+def imported(module: str) -> tuple[str, ...]:
     """The modules of these packages that a module imports, wherever in it, and the packages around them."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
@@ -81,7 +82,7 @@ def imported(module: str) -> list[str]:
         ".".join(name.split(".")[:length]) for name in names for length in range(1, 1 + name.count("."))
     }
     ours = {name for name in names | around if name.split(".")[0] in {"gal", "gal_bench"}}
-    return sorted(name for name in ours if file_of(name).is_file())
+    return tuple(sorted(name for name in ours if file_of(name).is_file()))
 
 
 def file_of(module: str) -> Path:

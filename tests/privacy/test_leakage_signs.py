@@ -63,9 +63,10 @@ def test_who_received_none_reads_none_and_a_sample_is_read_as_well() -> None:
     assert set(transcript.messages) == {(1, None)}  # what is attacked for labels are the residuals of rounds
 
 
-def test_a_rehearsal_says_what_signs_tell() -> None:
+def test_a_rehearsal_says_what_signs_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.engine.task_making.LARGE", 900)  # so many rows are many
     rng = np.random.default_rng(0)
-    X = pd.DataFrame(rng.normal(size=(2400, 4)), columns=["age", "town", "usage", "calls"])
+    X = pd.DataFrame(rng.normal(size=(1000, 4)), columns=["age", "town", "usage", "calls"])
     X["town"] = np.where(X["town"] > 0, "Bern", "Basel")
     y = (X["age"] * X["usage"] > 0).astype(int)
     parts = {"bank": ["age", "town"], "telecom": ["usage", "calls"]}

@@ -279,6 +279,7 @@ def import_everything() -> None:
     assert "torch" not in sys.modules
     assert threading.active_count() == 1, "threads do not live on in a fork"
     gc.freeze()  # none of it is garbage, and looking would copy its pages
+    gc.set_threshold(20_000, 20, 20)  # as in the tests themselves
 
 
 def run_words(words: Sequence[str]) -> None:
