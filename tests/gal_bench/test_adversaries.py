@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gal_bench.adversaries.attacks import ATTACKS, TRIGGER
 from gal_bench.adversaries.page import as_good_as_alone, attacks_csv, attacks_markdown, within
 from gal_bench.adversaries.running import LATER, AttackFigures, run_adversaries
 from gal_bench.adversaries.stealing import ASKINGS, stolen_share
-from gal_bench.adversaries.tasks import DEFAULT, OFF, VALIDATED, Trial
+from gal_bench.adversaries.tasks import DEFAULT, DEFENCES, OFF, VALIDATED, Trial
 from gal_bench.data.splits import Split
 
 IN_LEARNING = [name for name in ATTACKS if name not in LATER]
@@ -121,6 +122,14 @@ def test_what_counts_as_as_good() -> None:
     assert within(classes, "off")
     assert classes.harm("off", "alone")[0] == pytest.approx(5.0)
     assert classes.harm("off", "alone")[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_page_says_which_sets_have_fewer_seeds() -> None:
+    columns = {f"{one}{other}" for one in DEFENCES for other in ("", " alone", " without")}
+    many = line({one: [1.0, 2.0, 3.0] for one in columns})
+    few = replace(many, dataset="large", figures={one: [1.0] for one in columns})
+    assert "the mean over 3 seeds with" in attacks_markdown([many])
+    assert "the mean over 3 seeds (large: 1) with" in attacks_markdown([many, few])
 
 
 @pytest.fixture

@@ -118,14 +118,13 @@ def ended_by_itself(old: Callable[..., subprocess.Popen[bytes]], home: Path, *wo
         status = old(home, *words).wait(LONGEST)
         if status >= 0:
             return status
-        words = (
-            ("learn", *words[1:], "--resume") if words[0] == "learn" and "--resume" not in words else words
-        )
+        if words[0] == "learn" and "--resume" not in words:
+            words = (*words, "--resume")
     return status
 
 
 def forget_state(network: Network, *names: str) -> None:
-    """Their folders are as before a task was joined or opened: the release before has its own form of state."""
+    """Their folders are as before a task was joined or opened: state has another form in each release."""
     for name in names:
         for path in network.home(name).glob("state.sqlite*"):
             path.unlink()
