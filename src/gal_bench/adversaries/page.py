@@ -42,8 +42,8 @@ def write_adversaries(lines: Sequence[AttackFigures], folder: Path) -> list[Path
 def attacks_markdown(lines: Sequence[AttackFigures]) -> str:
     """The page's tables."""
     how = (
-        f"Each cell: the mean over {_seeds(lines)} with defences off / default / validation rows. Accuracy in "
-        "percent (↑) or mean absolute deviation (↓) of test rows; 4 organizations, 5 rounds."
+        f"Each cell: the mean over {_seeds(lines)} with defences off / default / validation rows. Accuracy "
+        "in percent (↑) or mean absolute deviation (↓) of test rows; 4 organizations, 5 rounds."
     )
     parts = ["# Adversaries among the organizations", _findings(lines), how]
     for model in dict.fromkeys(line.model for line in lines):
