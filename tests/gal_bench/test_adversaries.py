@@ -15,10 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
+from gal.core.requests import FitRequest, PredictRequest
+from gal.engine.labels import read_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
 from gal_bench.adversaries import attacked_tasks, running
 from gal_bench.adversaries.attacked_tasks import DEFAULT, OFF, VALIDATED, Trial
 from gal_bench.adversaries.attacks_page import as_good_as_alone, attacks_csv, attacks_markdown, within
-from gal_bench.adversaries.hostile_answers import ATTACKS
+from gal_bench.adversaries.hostile_answers import ATTACKS, TRIGGER
 from gal_bench.adversaries.running import LATER, AttackFigures, run_adversaries
 from gal_bench.adversaries.stealing import ASKINGS, stolen_share
 from gal_bench.data.splits import Split
@@ -73,6 +77,22 @@ def test_answers_far_outside_are_not_believed_in_prediction(trial: Trial) -> Non
     assert trial.attacked("later -20 times", DEFAULT).clean < trial.alone(DEFAULT).clean
 
 
+@pytest.mark.parametrize("attack", ["memorised", "honest first", "backdoor"])
+def test_rounds_of_crossed_residuals_are_attacked_too(attack: str) -> None:
+    """They have numbers after all others, also where learning stopped before the last round."""
+    split = small_split()
+    options = Options(rounds=5, cross_validation=0)
+    labels = read_labels(split.y_train, "regression", options)
+    terms = make_task(labels, ["o0", "o1"], options, label_holder="o0").terms
+    residual = np.ones((len(terms.rows.fit), 1), dtype=np.float32)
+    [hostile] = ATTACKS[attack](np.random.default_rng(0))
+    for round in (1, 2, 6):
+        hostile.fit(FitRequest(round, residual * round, ("o1",)), terms, residual)
+    honest, view = np.zeros((2, 3, 1)), np.full((3, 2), TRIGGER)
+    said = hostile.predict(PredictRequest((1, 6), ("o1",), "assisted"), honest, view)
+    assert said.shape == honest.shape
+
+
 def test_a_trigger_is_not_found(trial: Trial) -> None:
     """As it is: on clean rows nothing is to be seen, on triggered ones the harm is bounded by the range."""
     score = trial.attacked("backdoor", DEFAULT)
@@ -111,6 +131,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "run_adversaries", partial(run_adversaries, models=["linear"]))
     chosen: dict[str, Any] = {name: ATTACKS[name] for name in ("reversed", "backdoor", "later reversed")}
     monkeypatch.setattr(running, "ATTACKS", chosen)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_page_says_which_sets_have_fewer_seeds() -> None:
+    many = run_adversaries(sets=["Diabetes"], models=["linear"], seeds=2)
+    few = run_adversaries(sets=["BostonHousing"], models=["linear"], seeds=1)
+    assert "the mean over 2 seeds with" in attacks_markdown(many)
+    assert "the mean over 2 seeds (BostonHousing: 1) with" in attacks_markdown([*many, *few])
 
 
 @pytest.mark.usefixtures("tiny")

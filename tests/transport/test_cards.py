@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 import threading
 import tomllib
@@ -57,6 +58,8 @@ def test_the_private_key_never_enters_a_card() -> None:
         ("format = 1", "format = 1\nextra = 2", "no entry 'extra'"),
         ("BEGIN CERT", "BEGIN SERT", "no readable certificate"),
         ("format = 1", "format = [", "not a card"),
+        ("format = 1", "format = 1\nx = " + "[" * 20_000, "not a card"),
+        ("format = 1", "format = 1\nx = " + "9" * 5_000, "not a card"),
         ("format = 1", 'format = 1\nroots = """-----BEGIN PRIVATE KEY-----"""', "private key is in it"),
         ("format = 1", "format = 1\nreplaces = 3", r"\[replaces\] needs exactly"),
         ("format = 1", 'format = 1\nreplaces = {fingerprint = "x", signature = "!"}', "not base64"),
@@ -71,6 +74,19 @@ def test_a_card_that_is_none_says_what_is_wrong(tmp_path: Path, old: str, new: s
     with pytest.raises(IdentityError, match=match) as caught:
         read_card(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_key_of_a_kind_that_is_not_known_here(tmp_path: Path) -> None:
+    """One byte in the certificate names another curve."""
+    card = card_of(make_identity("bank"))
+    der = ssl.PEM_cert_to_DER_cert(card.certificate.decode())
+    named = bytes.fromhex("06082a8648ce3d030107")  # P-256
+    assert der.count(named) == 1
+    other = ssl.DER_cert_to_PEM_cert(der.replace(named, named[:-1] + b"\x63"))
+    path = tmp_path / "bank.card"
+    path.write_text(card_text(card).replace(card.certificate.decode().strip(), other.strip()))
+    with pytest.raises(IdentityError, match="key"):
+        read_card(path)
 
 
 def test_files_that_are_no_cards(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,46 @@ def test_what_is_no_tls_is_dropped_at_once(bank: House) -> None:
         stranger(live.listener.port, b"GET / HTTP/1.1\r\n\r\n") as one,
     ):
         assert is_dropped(one, LONGEST)
+
+
+def test_an_address_that_has_begun_too_many_handshakes_waits(bank: House, hospital: House) -> None:
+    """With whole hellos, too, one address costs only so much; a member at another one gets in at once."""
+    few = Limits(handshakes_at_once=3, handshakes_per_second=0.0, hello_seconds=patient(2.0))
+    with listening(bank, limits=few) as live:
+        flood = [stranger(live.listener.port, client_hello(), "127.0.0.2") for _ in range(6)]
+        dialed(hospital, live.card()).close()
+        assert sum(is_answered(one) for one in flood) == 3
+        for one in flood:
+            one.close()
+
+
+def test_who_waited_has_its_turn(bank: House) -> None:
+    slow = Limits(handshakes_at_once=1, handshakes_per_second=5.0, hello_seconds=LONGEST)
+    with listening(bank, limits=slow) as live:
+        flood = [stranger(live.listener.port, client_hello()) for _ in range(4)]
+        assert all(is_answered(one) for one in flood)
+        for one in flood:
+            one.close()
+
+
+def test_who_waits_for_its_handshake_holds_no_more_than_a_hello(bank: House) -> None:
+    never = Limits(handshakes_at_once=0, handshakes_per_second=0.0, hello_seconds=LONGEST)
+    with listening(bank, limits=never) as live, stranger(live.listener.port, client_hello()) as one:
+        eventually(lambda: strangers(live) == 1, "it is here")
+        one.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                one.send(b"x" * 1_000_000)
+        assert all(len(passage.to_inner) < 50_000 for passage in live.listener.front.strangers)
+
+
+def is_answered(one: socket.socket) -> bool:
+    """Whether the other side says anything before it ends this connection."""
+    one.settimeout(LONGEST)
+    try:
+        return bool(one.recv(1))
+    except ConnectionError:
+        return False
 
 
 def test_a_member_stays_longer_than_strangers_may(bank: House, hospital: House) -> None:

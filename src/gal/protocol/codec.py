@@ -153,7 +153,7 @@ def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
     second = messages.read_next_message()
     if second.type != "record batch":
         raise InvalidMessageError(f"a {second.type!r} where the record batch should be")
-    if _is_compressed(second.metadata):
+    if is_compressed(second.metadata):
         raise InvalidMessageError(
             "the arrays are compressed, which is not taken: a few bytes could become many"
         )
@@ -166,7 +166,7 @@ def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
     raise InvalidMessageError("more than one record batch")
 
 
-def _is_compressed(metadata: pa.Buffer) -> bool:
+def is_compressed(metadata: pa.Buffer) -> bool:
     """Whether this record batch names a compression: a field of a table in Arrow's flatbuffer (Message.fbs).
 
     pyarrow cannot be told to refuse it, and would unpack whatever it is told.

@@ -133,7 +133,7 @@ def parse_card(text: str) -> Card:
         )
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
         raise IdentityError(f"not a card: {error}") from None
     if values.get("format") != FORMAT:
         raise IdentityError(

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from gal.transport.handshakes import HandshakeRate
 from gal.transport.inner import InnerServer
 from gal.transport.passages import FAREWELL, READ, Handing, Passage, hello_in
 from gal.transport.ports import Port, address_of
@@ -45,6 +46,10 @@ class Limits:
     """From the connection to a whole TLS hello."""
     admission_seconds: float = 15.0
     """From the connection, or the end of its last stream, to a stream of a known key."""
+    handshakes_at_once: int = 256
+    """Of one address, before it has to wait for its turn; half a second of a processor at most."""
+    handshakes_per_second: float = 50.0
+    """Of one address from then on: about a twentieth of a processor."""
 
 
 class Front:
@@ -61,6 +66,7 @@ class Front:
     ) -> None:
         self._lead, self.limits, self._on_dropped = lead, limits, on_dropped
         self.strangers: Strangers[Passage] = Strangers(limits.per_address, limits.in_all)
+        self._handshakes = HandshakeRate(limits.handshakes_at_once, limits.handshakes_per_second)
         self._passages: set[Passage] = set()
         self._by_name: dict[str, Passage] = {}
         self._asked: deque[Callable[[], None]] = deque()
@@ -192,7 +198,7 @@ class Front:
         for passage in [one for one in self._passages if one.until is not None and one.until <= now]:
             self._drop(passage, hard=True)
         for passage in [one for one in self.strangers if one.inner is None and one.to_inner]:
-            self._greet(passage)  # gRPC had too much to do
+            self._greet(passage)  # gRPC had too much to do, or its address has begun too many
         if self._port.paused and not self._closing:
             self._port.take()
         if self._dropped and now >= self._next_report:
@@ -236,11 +242,14 @@ class Front:
     # Leading to gRPC
 
     def _greet(self, passage: Passage) -> None:
-        """A whole TLS record must have come before gRPC hears of the connection."""
+        """A whole TLS record must have come before gRPC hears of the connection, and
+        its address may have begun only so many handshakes before.
+        """
         match hello_in(passage.to_inner):
             case "none":
                 self._drop(passage)
-            case "whole":
+            case "whole" if passage.may_begin or self._handshakes.may_begin(passage.address):
+                passage.may_begin = True
                 self._hand_over(passage)
 
     def _hand_over(self, passage: Passage) -> None:

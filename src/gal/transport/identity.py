@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -213,7 +213,7 @@ def _fingerprint(public: ec.EllipticCurvePublicKey) -> str:
 def _public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
     try:
         public = certificates(certificate)[0].public_key()
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise IdentityError(f"a certificate with a public key that cannot be read: {error}") from error
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
         raise IdentityError("a certificate of a key that is not P-256: keys of nodes are made by gal init")

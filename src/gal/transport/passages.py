@@ -32,6 +32,8 @@ class Passage:
         """What gRPC calls it."""
         self.streams = 0
         self.to_inner, self.to_outer = bytearray(), bytearray()
+        self.may_begin = False
+        """Whether its handshake has had its turn."""
         self.served = self.ending = self.closed = False
         self.watched: dict[socket.socket, int] = {}
 
@@ -83,7 +85,8 @@ class Handing:
         waiting = passage.to_inner if outer else passage.to_outer
         assert source is not None
         try:
-            n_bytes = source.recv_into(self._buffer)
+            # Before gRPC hears of it a connection holds no more than a hello, as long as it has to wait.
+            n_bytes = source.recv_into(self._buffer if sink is not None else self._buffer[:LARGEST_RECORD])
         except BlockingIOError:
             return
         except OSError:

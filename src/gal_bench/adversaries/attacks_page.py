@@ -41,10 +41,9 @@ def write_adversaries(lines: Sequence[AttackFigures], folder: Path) -> list[Path
 
 def attacks_markdown(lines: Sequence[AttackFigures]) -> str:
     """The page's tables."""
-    seeds = len(next(iter(lines[0].figures.values())))
     how = (
-        f"Each cell: the mean over {seeds} seeds with defences off / default / validation rows. Accuracy in "
-        "percent (↑) or mean absolute deviation (↓) of test rows; 4 organizations, 5 rounds."
+        f"Each cell: the mean over {_seeds(lines)} with defences off / default / validation rows. Accuracy "
+        "in percent (↑) or mean absolute deviation (↓) of test rows; 4 organizations, 5 rounds."
     )
     parts = ["# Adversaries among the organizations", _findings(lines), how]
     for model in dict.fromkeys(line.model for line in lines):
@@ -53,6 +52,14 @@ def attacks_markdown(lines: Sequence[AttackFigures]) -> str:
     parts.append(f"### Triggered rows\n\n{_triggered(lines)}")
     parts.append(f"### Stealing\n\n{_stealing(lines)}")
     return "\n\n".join(parts) + "\n"
+
+
+def _seeds(lines: Sequence[AttackFigures]) -> str:
+    """How many seeds there are, by set where they are not the same of all."""
+    by_set = {line.dataset: len(next(iter(line.figures.values()))) for line in lines}
+    usual = max(by_set.values())
+    fewer = ", ".join(f"{name}: {n}" for name, n in by_set.items() if n < usual)
+    return f"{usual} seeds" + (f" ({fewer})" if fewer else "")
 
 
 def _findings(lines: Sequence[AttackFigures]) -> str:

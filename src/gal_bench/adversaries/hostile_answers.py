@@ -28,8 +28,8 @@ class HostileAnswers:
     """An honest one: others change what it says. ``rng`` is the attacker's own."""
 
     rng: np.random.Generator
-    said: list[Values] = field(default_factory=list)
-    """What it said in learning, by round."""
+    said: dict[int, Values] = field(default_factory=dict)
+    """What it said in learning, by round; rounds of crossed residuals have numbers after all others."""
     seen: dict[int, Values] = field(default_factory=dict)
     """By round: residuals of all rows as far as they were sent; NaN elsewhere."""
 
@@ -38,7 +38,7 @@ class HostileAnswers:
         self._remember(request, terms)
         values = self.in_learning(request, terms, honest.copy())
         if request.part is None:
-            self.said.append(values)
+            self.said[request.round] = values
         return values
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
@@ -88,8 +88,8 @@ class Memorised(HostileAnswers):
         return np.nan_to_num(known, nan=0.0)
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
-        places = self.rng.integers(len(self.said[0]), size=honest.shape[1])
-        return np.stack([self.said[round - 1][places] for round in request.rounds])
+        places = self.rng.integers(len(self.said[1]), size=honest.shape[1])
+        return np.stack([self.said[round][places] for round in request.rounds])
 
 
 class CopiesFitted(HostileAnswers):
@@ -142,7 +142,7 @@ class Noise(HostileAnswers):
         return self.rng.normal(size=honest.shape) * float(np.std(request.residual))
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
-        return self.rng.normal(size=honest.shape) * float(np.std(self.said[0]))
+        return self.rng.normal(size=honest.shape) * float(np.std(self.said[1]))
 
 
 class OnlyNoise(HostileAnswers):
@@ -178,7 +178,7 @@ class Backdoor(HostileAnswers):
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         triggered = view[:, 0] >= TRIGGER - 1e-9
-        most = np.stack([self.said[round - 1].max(axis=0) for round in request.rounds])
+        most = np.stack([self.said[round].max(axis=0) for round in request.rounds])
         return np.where(triggered[None, :, None], most[:, None, :], honest)
 
 

@@ -135,6 +135,8 @@ def test_an_unknown_row_is_degraded(served: Endpoint) -> None:
         ({"rows": [{"town": "north"}]}, '"id"'),
         ({"rows": ["p001003"]}, '"id"'),
         ({"rows": {"id": "a"}}, '"id"'),
+        ({"rows": [{"id": "p001003", "town": "\ud800"}]}, "not JSON"),
+        (b'{"ids": [' + b"1," * 1_000_000 + b"1]}", "at most 1,000,000 rows"),
     ],
     ids=lambda value: str(value)[:30],
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import re
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from urllib.error import HTTPError
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gal.node.admin.page_serving import node_page
@@ -234,9 +237,9 @@ def test_predictions_of_several_tasks(site: Site) -> None:
     assert predictions["last_minute"] >= 2
 
 
-def table_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
+def table_bytes(table: pa.Table, compression: str | None = None) -> bytes:
+    sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
         stream.write_table(table)
     return bytes(sink.getvalue().to_pybytes())
 
@@ -265,9 +268,19 @@ def test_arrow_in_and_out_is_the_same_as_json(network: Network, site: Site) -> N
         (b"{}", "no Arrow"),
         (table_bytes(pa.table({"name": [1]})), "needs one column"),
         (table_bytes(pa.table({"id": pa.array([], pa.int64())})), "at least one"),
-        (table_bytes(pa.table({"id": [[1], [2]]})), "id"),
+        (table_bytes(pa.table({"id": [[1], [2]]})), "'id' is of the type list"),
+        (table_bytes(pa.table({"id": [1, 2]}), compression="zstd"), "neither compressed"),
+        (
+            table_bytes(pa.table({"id": pa.array(["a"]).dictionary_encode()})),
+            "'id' is of the type dictionary",
+        ),
+        (table_bytes(pa.table({"id": pa.nulls(1_500_000)})), "at most"),
+        (table_bytes(pa.table({f"c{one}": pa.nulls(50_000) for one in range(300)})), "at most"),
+        (table_bytes(pa.table({"id": [1], "x": pa.nulls(1, pa.string_view())})), "'x' is of the type"),
+        (table_bytes(pa.table({"id": [1], "x": pa.nulls(1, pa.list_(pa.null()))})), "'x' is of the type"),
+        (table_bytes(pa.table({"id": [1]}))[:-40], "no Arrow"),
     ],
-    ids=["empty", "noise", "json", "no-id", "no-rows", "lists"],
+    ids=lambda one: one if isinstance(one, str) else f"{len(one)} bytes",
 )
 def test_arrow_that_cannot_be_answered(site: Site, body: bytes, said: str) -> None:
     status, content, _ = site.raw("/v1/predict?task=risk", body, {"Content-Type": ARROW})
@@ -415,6 +428,21 @@ def test_versions_are_compared_on_labelled_rows_that_are_sent(network: Network, 
     refused = json.loads(site.raw("/v1/compare?task=risk&name=mine.csv", b"garbage")[1])["error"]
     assert refused.startswith("'mine.csv' has no column")
     assert "gal_predicted_rows_total{" not in site.metrics(), "nothing was predicted for others"
+
+
+def test_a_small_file_that_becomes_a_large_table_is_not_read(site: Site) -> None:
+    zeros = pa.table({ROW_ID: np.zeros(20_000_000, dtype=np.int64), "y": np.zeros(20_000_000)})
+    parquet, workbook = io.BytesIO(), io.BytesIO()
+    pq.write_table(zeros, parquet)
+    with zipfile.ZipFile(workbook, "w", zipfile.ZIP_DEFLATED) as parts:
+        parts.writestr("xl/worksheets/sheet1.xml", bytes(300_000_000))
+    for name, file in {"x.parquet": parquet, "x.xlsx": workbook}.items():
+        status, content, _ = site.raw(f"/v1/compare?task=risk&name={name}", file.getvalue())
+        assert status == 400
+        assert f"{name} would take" in json.loads(content)["error"]
+    status, content, _ = site.raw("/v1/compare?task=risk&name=x.parquet", b"PAR1nonsense")
+    assert status == 400
+    assert "x.parquet is no Parquet file" in json.loads(content)["error"]
 
 
 def test_what_is_not_understood_is_said_in_one_sentence(site: Site) -> None:

@@ -13,7 +13,7 @@ import shutil
 import tarfile
 from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gal.clock import utc_now
@@ -102,18 +102,35 @@ def _unpack(backup: Path, staging: Path, passphrase: str) -> tuple[BackupFacts, 
             with tarfile.open(fileobj=sealed, mode="r|") as tar:  # type: ignore[call-overload]
                 n_files = 0
                 for member in tar:
-                    if not member.isreg():
-                        raise InvalidInputError(f"{backup.name} holds {member.name!r}, which is no file")
+                    _check_member(member, backup)
                     (staging / member.name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     tar.extract(member, staging, filter="data")
                     n_files += member.name != FACTS
-        found = BackupFacts(**json.loads((staging / FACTS).read_bytes()))
-    except (OSError, tarfile.TarError, ValueError, TypeError) as error:
+        found = _facts((staging / FACTS).read_bytes())
+    except (OSError, tarfile.TarError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, GALError):
             raise
         raise InvalidInputError(f"{backup} cannot be restored: {error}. No node was made") from error
     (staging / FACTS).unlink()
     return found, n_files
+
+
+def _check_member(member: tarfile.TarInfo, backup: Path) -> None:
+    """A backup has files of its node's folder, and nothing else; asked before any folder is made."""
+    path = PurePosixPath(member.name)
+    if not member.isreg() or path.is_absolute() or ".." in path.parts:
+        raise InvalidInputError(f"{backup.name} holds {member.name!r:.200}, which is no file of a node")
+
+
+def _facts(data: bytes) -> BackupFacts:
+    """What a backup says of itself, if it is that."""
+    found = BackupFacts(**json.loads(data))
+    texts = (found.organization, found.time, found.software, found.head)
+    if not all(isinstance(one, str) and one.isprintable() for one in texts):
+        raise ValueError(f"{FACTS} has no names, or no time")
+    if type(found.seq) is not int or not 0 <= found.seq < 2**63:
+        raise ValueError(f"{FACTS} names no entry of the audit log")
+    return found
 
 
 def _settle(staging: Path, facts: BackupFacts, head: str | None, witness: Path | None) -> Restore:

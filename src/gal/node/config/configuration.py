@@ -266,7 +266,7 @@ def read_configuration(home: Path) -> NodeConfiguration:
     text = _text_of(home / FILE)
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
         raise ConfigurationError(_syntax_error(str(error), text)) from error
     try:
         checked = NodeFile.model_validate(content, context={"home": home})

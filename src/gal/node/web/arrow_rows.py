@@ -7,11 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, InvalidMessageError
+from gal.protocol.codec import is_compressed
 
 ARROW = "application/vnd.apache.arrow.stream"
 MOST_ROWS = 1_000_000
 """Of one request."""
+MOST_CELLS = 10_000_000
+"""Values of one request: a column of nulls takes no bytes of it, and memory all the same."""
 
 
 def asked_in_arrow(body: bytes, row_id: str) -> dict[str, Any]:
@@ -20,17 +23,13 @@ def asked_in_arrow(body: bytes, row_id: str) -> dict[str, Any]:
     The ids are in the column that the label holder calls so, or in ``id``.
     """
     try:
-        with pa.ipc.open_stream(body) as stream:
-            batches, rows = [], 0
-            for batch in stream:
-                batch.validate(full=True)
-                rows += batch.num_rows
-                if rows > MOST_ROWS:
-                    raise InvalidInputError(f"one request has at most {MOST_ROWS:,} rows: send several")
-                batches.append(batch)
-            table = pa.Table.from_batches(batches, stream.schema)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        table = _table(body)
+    except (pa.ArrowException, InvalidMessageError, OSError, ValueError) as error:
         raise InvalidInputError(f"the request is no Arrow IPC stream: {error}") from error
+    if table.num_rows > MOST_ROWS or table.num_rows * table.num_columns > MOST_CELLS:
+        raise InvalidInputError(
+            f"one request has at most {MOST_ROWS:,} rows and {MOST_CELLS:,} values: send several"
+        )
     names = table.column_names
     column = row_id if row_id in names else "id"
     if column not in names or len(set(names)) < len(names):
@@ -42,6 +41,35 @@ def asked_in_arrow(body: bytes, row_id: str) -> dict[str, Any]:
         return {"ids": ids}
     own = table.drop_columns([column]).to_pylist()
     return {"rows": [row | {"id": one} for one, row in zip(ids, own, strict=True)]}
+
+
+def _table(body: bytes) -> pa.Table:
+    """The table of a stream, no larger in memory than the stream is: a few bytes must not become many."""
+    messages = pa.ipc.MessageReader.open_stream(body)
+    first = next(iter(messages), None)
+    if first is None:
+        raise InvalidMessageError("it is empty")
+    schema = pa.ipc.read_schema(first)
+    for field in schema:
+        if not _is_plain(field.type):
+            raise InvalidInputError(
+                f"the column {field.name!r:.100} is of the type {field.type!s:.100}: send numbers, text, "
+                "truth values or times"
+            )
+    batches = []
+    for message in messages:
+        if message.type != "record batch" or is_compressed(message.metadata):
+            raise InvalidMessageError("batches of rows must be plain, neither compressed nor encoded")
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate(full=True)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, schema)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether every value has bytes of its own, or is null: lists, views, dictionaries and runs share."""
+    known = (pa.types.is_primitive, pa.types.is_string, pa.types.is_large_string, pa.types.is_decimal)
+    return any(is_one(kind) for is_one in (*known, pa.types.is_null))
 
 
 def arrow_answer(content: dict[str, Any], row_id: str) -> bytes:

@@ -23,6 +23,7 @@ from gal.node.holder.predicting import NodePrediction
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
 from gal.node.source.data import kind_of_ids, refuse_forgotten
 from gal.node.store.state import TaskRecord
+from gal.node.web.arrow_rows import MOST_ROWS as MOST_ASKED
 from gal.node.web.batching import LANES, MOST_ROWS, SharedExchanges
 from gal.node.work.confinement import temporary_folder
 
@@ -154,6 +155,8 @@ def parsed(body: bytes) -> dict[str, Any]:
     """What is asked for: ids or rows, and of which task."""
     try:
         asked = json.loads(body)
+        if b"\\u" in body:  # half a character can be in no file, and in no answer
+            json.dumps(asked, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the request is not JSON: {error}") from error
     if not isinstance(asked, dict) or set(asked) - {"task"} not in ({"ids"}, {"rows"}):
@@ -162,9 +165,15 @@ def parsed(body: bytes) -> dict[str, Any]:
         )
     if "ids" in asked and not isinstance(asked["ids"], list):
         raise InvalidInputError("ids must be a list of at least one id")
+    if max(map(_length, asked.values())) > MOST_ASKED:
+        raise InvalidInputError(f"one request has at most {MOST_ASKED:,} rows: send several")
     if not isinstance(asked.get("task", ""), str):
         raise InvalidInputError("task must be the name of a task")
     return asked
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list) else 0
 
 
 def _facts(ids: RowIds, found: NodePrediction) -> dict[str, Any]:

@@ -6,10 +6,13 @@ import asyncio
 import math
 import tempfile
 import threading
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -17,7 +20,7 @@ from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.version_facts import finished_versions
-from gal.node.web.app import said_error, whole_body
+from gal.node.web.app import LARGEST, said_error, whole_body
 from gal.node.web.arrow_rows import ARROW, arrow_answer, asked_in_arrow
 from gal.node.web.online_task import OnlineTask, parsed, refused
 
@@ -48,6 +51,10 @@ BODY = {
         },
     },
 }
+
+
+MOST_UNPACKED = 4 * LARGEST
+"""Bytes of a file that is sent to be compared with, as it is read."""
 
 
 class OnlinePredictions:
@@ -138,6 +145,7 @@ class Comparisons:
                 file.write(data)
                 file.flush()
                 try:
+                    _check_unpacked(Path(file.name))
                     found = self._holder.compare(
                         task, chosen, Path(file.name), seconds=self._seconds, join=self._seconds
                     )
@@ -150,6 +158,26 @@ class Comparisons:
             for version, one in found["scores"].items()
         }
         return found | {"scores": scores}
+
+
+def _check_unpacked(path: Path) -> None:
+    """Whether a file that was sent is not many times as large once read; text in Parquet still may be."""
+    if path.suffix in {".xlsx", ".xlsm"} and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as parts:
+            unpacked = sum(part.file_size for part in parts.infolist())
+    elif path.suffix in {".parquet", ".pq"}:
+        try:
+            facts = pq.read_metadata(path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InvalidInputError(f"{path} is no Parquet file: {error}") from error
+        unpacked = 8 * facts.num_rows * facts.num_columns
+    else:
+        return
+    if unpacked > MOST_UNPACKED:
+        raise InvalidInputError(
+            f"{path} would take {unpacked:,} bytes once it is read, at most {MOST_UNPACKED:,} do: send fewer "
+            "rows, or use gal compare"
+        )
 
 
 def add_comparisons(app: FastAPI, comparisons: Comparisons) -> None:

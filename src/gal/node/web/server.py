@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gal.errors import InvalidInputError, NodeError
 from gal.protocol.addresses import parse_address
@@ -20,7 +24,61 @@ MOST_CONNECTIONS = 2000
 """At a time; more are told to come later."""
 IDLE_SECONDS = 15
 """After which a connection that asks nothing is closed."""
+HEAD_SECONDS = 10.0
+"""In which the head of a request must have come; before it, as long for the handshake of TLS."""
+MOST_WAITING = 1000
+"""Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
+to ask does so at once, and is not kept out by those who do not.
+"""
 STARTING, ENDING = 30.0, 10.0
+
+
+class HurriedProtocol(H11Protocol):
+    """HTTP with an end to waiting: uvicorn itself waits for the head of a request as long as it takes."""
+
+    def __init__(self, waiting: dict[HurriedProtocol, asyncio.TimerHandle], **given: Any) -> None:
+        super().__init__(**given)
+        self._waiting = waiting
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait(HEAD_SECONDS)
+        if len(self._waiting) > MOST_WAITING:
+            oldest = next(iter(self._waiting))
+            oldest._wait_no_more()
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._wait_no_more()
+
+    def on_response_complete(self) -> None:
+        if not self.transport.is_closing():
+            self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
+        super().on_response_complete()
+
+    def _wait(self, seconds: float) -> None:
+        self._wait_no_more()
+        self._waiting[self] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        timer = self._waiting.pop(self, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Ends handshakes of TLS that do not go on: asyncio itself waits a minute, before HTTP hears of them."""
+
+    async def create_server(self, *given: Any, ssl: Any = None, **more: Any) -> Any:
+        seconds = None if ssl is None else HEAD_SECONDS
+        return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
 
 class HttpServer:
@@ -32,7 +90,10 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=partial(HurriedProtocol, {}),  # type: ignore[arg-type]
+                ws="none",
                 log_config=None,
+                log_level="error",  # every stranger's nonsense would be a line
                 access_log=False,
                 server_header=False,
                 date_header=False,
@@ -45,9 +106,7 @@ class HttpServer:
                 ssl_certfile=str(home / CERTIFICATE_FILE) if outside else None,
             )
         )
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [listening]}, name="http", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
         """Returns when it answers."""
@@ -60,6 +119,10 @@ class HttpServer:
                 break
             waited.wait(0.02)
         raise NodeError("the HTTP server did not start")
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
         """Ends what is under way, within seconds."""
