@@ -34,7 +34,23 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
         (stacking, "TREES_OF_TWO", stacking.TREES),
         (stacking, "_together", lambda _, more: more),
     ],
-    "ten trees for several outputs": [(tabular, "TREES_OF_SEVERAL", tabular.TREES)],
+    "five trees at 0.1 for several outputs": [
+        (tabular, "TREES_OF_SEVERAL", 5),
+        (tabular, "RATE_OF_SEVERAL", tabular.RATE),
+    ],
+    "for several classes, no network": [(stacking, "SMALLEST_OF_NETWORK", 2.0)],
+    "for several classes, no network, and a forest that is no more certain than it says": [
+        (stacking, "SMALLEST_OF_NETWORK", 2.0),
+        (stacking, "_sharpness", lambda *_: 1.0),
+        (stacking, "LEAF_OF_SEVERAL", 2),
+    ],
+    "all three of several classes": [
+        (stacking, "SMALLEST_OF_NETWORK", 2.0),
+        (stacking, "_sharpness", lambda *_: 1.0),
+        (stacking, "LEAF_OF_SEVERAL", 2),
+        (tabular, "TREES_OF_SEVERAL", 5),
+        (tabular, "RATE_OF_SEVERAL", tabular.RATE),
+    ],
 }
 """What each choice is undone by: a place, a name there, and what it was before."""
 

@@ -18,9 +18,10 @@ from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, Sq
 from gal.core.state import Progress
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
-from gal.engine.stacking import TREES_OF_TWO, Closing, Stacking, _together, closes, features, said
+from gal.engine.stacking import TREES_OF_TWO, Closing, Stacking, _sharpness, _together, closes, features, said
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.models.answer_network import AnswerNetwork
 from gal.privacy import RandomisedResponse
 from gal.privacy.protection import protect
 from gal.storage import load_ensemble, read_archive, save_ensemble, write_archive
@@ -147,6 +148,83 @@ def test_forests_of_other_classes_are_not_joined() -> None:
         3,
     )
     assert len(three.estimators_) == 8
+
+
+def three_classes(n: int = 2100, seed: int = 0) -> tuple[Any, Any]:
+    X, y = crossed(n, seed)
+    return X, np.digitize(y, [-0.5, 0.5])
+
+
+def test_a_timid_model_is_taken_to_be_more_certain() -> None:
+    rng = np.random.default_rng(0)
+    truth = 3 * rng.normal(size=(4000, 3))
+    truth -= truth.mean(axis=1, keepdims=True)
+    chance = np.exp(truth) / np.exp(truth).sum(axis=1, keepdims=True)
+    y = (rng.random((4000, 1)) > chance.cumsum(axis=1)).sum(axis=1, keepdims=True).astype(float)
+    loss, nothing = MultinomialLogLoss(3), np.zeros((4000, 3))
+    assert _sharpness(loss, y, nothing, truth / 4, None) * (1 - 0.5) == pytest.approx(4, rel=0.1)
+    half = np.where(np.arange(4000) < 2000, 1.0, 0.0)
+    wrong = np.where(half[:, None] > 0, truth / 4, -truth)  # of rows that count nothing
+    assert _sharpness(loss, y, nothing, wrong, half) * (1 - 0.5) == pytest.approx(4, rel=0.15)
+
+
+def test_few_rows_that_are_all_right_prove_no_certainty() -> None:
+    y = (np.arange(30) % 3)[:, None].astype(float)
+    right = np.eye(3)[y[:, 0].astype(int)] - 1 / 3
+    found = _sharpness(MultinomialLogLoss(3), y, np.zeros((30, 3)), right, None)
+    assert 1 < found * (1 - 0.5) < 8
+
+
+def test_for_several_classes_a_network_follows_the_forest(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = three_classes()
+    members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    options: dict[str, Any] = {"rounds": 3, "interactions": "off"}
+    both = learn(y, members, **options)
+    closing = both.closing
+    assert isinstance(closing, Closing)
+    assert closing.network is not None
+    assert 0 < closing.network_share <= 1
+    assert closing.sharpness > 0
+    monkeypatch.setattr("gal.engine.stacking.SMALLEST_OF_NETWORK", 2.0)
+    without = learn(y, members, **options).closing
+    assert isinstance(without, Closing)
+    assert without.network is None
+    assert without.share == closing.share
+    assert closing.validation_loss < without.validation_loss
+
+
+def test_its_output_is_what_forest_and_network_say() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 3)).astype(np.float32), np.arange(300) % 3
+    X[np.arange(300), y] += 2
+    answers, output = [{"left": X}], X.astype(np.float64)
+    network = AnswerNetwork.fit(answers, y, 3, None, seed=0)
+    forest = ExtraTreesClassifier(4, random_state=0).fit(features(output, answers), y)
+    loss = MultinomialLogLoss(3)
+    assert network is not None
+    own = 2.5 * said(forest, loss, features(output, answers))
+    closed = output + 0.6 * (own - output)
+    expected = closed + 0.25 * (network.output(answers) - closed)
+    found = Closing(forest, 0.6, 0.0, loss, 2.5, network, 0.25).output(output, answers)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_network_is_stored_and_files_without_one_are_read(tmp_path: Path) -> None:
+    X, y = three_classes()
+    members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
+    ensemble = learn(y, members, rounds=2, interactions="off")
+    assert isinstance(ensemble.closing, Closing)
+    assert ensemble.closing.network is not None
+    save_ensemble(ensemble, tmp_path / "now.gal")
+    now = load_ensemble(tmp_path / "now.gal")
+    assert predict(now, members).output.tobytes() == predict(ensemble, members).output.tobytes()
+    before = replace(ensemble.closing)
+    for name in ("sharpness", "network", "network_share"):
+        vars(before).pop(name)  # as a file of 0.2 has it
+    save_ensemble(replace(ensemble, closing=before), tmp_path / "before.gal")
+    read = load_ensemble(tmp_path / "before.gal").closing
+    assert isinstance(read, Closing)
+    assert (read.sharpness, read.network, read.share) == (1.0, None, ensemble.closing.share)
 
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:

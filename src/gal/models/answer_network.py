@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,10 @@ NARROW = 1e-6
 FURTHEST = 10.0
 """Standard deviations at which an answer is cut: whatever somebody answers, the network gets numbers."""
 
-BLOCK = 2**13
-"""Rows at a time in prediction: a hidden layer of a million would be gigabytes."""
+BLOCK = 256
+"""Rows that are multiplied at a time."""
+MOST_HIDDEN = 2**13
+"""Rows of a hidden layer: that of a million would be gigabytes."""
 
 HIDDEN, BATCH, RATE, NOISE = 512, 256, 5e-3, 0.3
 VISITS, MOST_VISITS = 30, 2**19
@@ -62,8 +65,19 @@ class Widest:
 
     def __call__(self, answers: Answered) -> Floats32:
         """Where rows lie along them, shape (n, directions)."""
-        table = _side_by_side(answers, self.organization, self.rounds) - self.mean
-        return np.clip(table @ self.along, -FURTHEST, FURTHEST).astype(np.float32)
+        table = _side_by_side(answers, self.organization, self.rounds)
+        table -= self.mean
+        return np.clip(_times(table, self.along), -FURTHEST, FURTHEST).astype(np.float32)
+
+
+def _times(table: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:
+    """``table @ matrix``, always as many rows at a time: a row has the same bits alone and among others."""
+    found = np.empty((len(table), matrix.shape[1]), dtype=table.dtype)
+    for start in range(0, len(table), BLOCK):
+        block = table[start : start + BLOCK]
+        filled = np.pad(block, ((0, BLOCK - len(block)), (0, 0)))
+        found[start : start + BLOCK] = (filled @ matrix)[: len(block)]
+    return found
 
 
 def _side_by_side(answers: Answered, organization: str, rounds: tuple[int, ...]) -> Floats:
@@ -83,10 +97,10 @@ class AnswerNetwork:
         """Log-odds of the classes around their mean, shape (n, K)."""
         table = np.concatenate([one(answers) for one in self.inputs], axis=1)
         output = np.empty((len(table), len(self.constants[1])))
-        for start in range(0, len(table), BLOCK):
-            block = slice(start, start + BLOCK)
-            hidden = np.maximum(table[block] @ self.weights[0] + self.constants[0], 0)
-            output[block] = hidden @ self.weights[1] + self.constants[1]
+        for start in range(0, len(table), MOST_HIDDEN):
+            block = slice(start, start + MOST_HIDDEN)
+            hidden = np.maximum(_times(table[block], self.weights[0]) + self.constants[0], 0)
+            output[block] = _times(hidden, self.weights[1]) + self.constants[1]
         return output - output.mean(axis=1, keepdims=True)
 
     @staticmethod

@@ -8,7 +8,7 @@ Chosen by measuring (``benchmarks/default_model.py``; ten rounds, all other defa
 the way from the label holder alone to pooled data it covers 97.8 % on Adult and 96.3 % on credit default
 (AUC); without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 % and 59.1
 %. More, larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2 0.405
-without, 0.400 with, 0.320 trees alone. For several classes half as many trees are better, and faster.
+without, 0.400 with, 0.320 trees alone. For several classes a few trees are enough, and faster.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
 
 TIMES = {"datetime64", "datetime", "date"}
 
-TREES, TREES_OF_SEVERAL = 10, 5
-"""How many trees, for up to two outputs and for more. Letter (4,000 rows to learn from, three splits) ended
-at .8665, .8562, .8692 with 5 and .8608, .8522, .8602 with 10, in two thirds of the time; Covertype (10,000
-rows, two splits) at .8057, .8077 and .7922, .8067. With 3 Letter's log loss was higher."""
+TREES, TREES_OF_SEVERAL = 10, 2
+RATE, RATE_OF_SEVERAL = 0.1, 0.25
+"""How many trees, for up to two outputs and for more, and how far each is followed. Two at .25 go about as
+far as five at .1, in less time: ``benchmarks/choices.py``, and docs/results-peers.md for what it said."""
 
 WEIGHED_ROWS = 2000
 """With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
@@ -72,8 +72,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     Parameters
     ----------
     alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
-    max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 10, for three
-        or more outputs 5.
+    max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 10 and 0.1,
+        for three or more outputs 2 and 0.25.
         A tree has at most one leaf for 200 rows.
     min_rows: tables with fewer rows get no trees.
     """
@@ -83,7 +83,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         alpha: float = 1.0,
         *,
         max_iter: int | None = None,
-        learning_rate: float = 0.1,
+        learning_rate: float | None = None,
         max_leaf_nodes: int = 15,
         min_rows: int = 500,
         random_state: int | None = None,
@@ -121,12 +121,13 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         codes = known.codes(self.encoder_)
         self.coef_, self.intercept_ = ridge(known, self.encoder_, target, weight, self.alpha)
         self.trees_: list[HistGradientBoostingRegressor] = []
-        usual = TREES if target.shape[1] < 3 else TREES_OF_SEVERAL
-        max_iter = usual if self.max_iter is None else self.max_iter
+        trees, rate = (TREES, RATE) if target.shape[1] < 3 else (TREES_OF_SEVERAL, RATE_OF_SEVERAL)
+        max_iter = trees if self.max_iter is None else self.max_iter
+        rate = rate if self.learning_rate is None else self.learning_rate
         if max_iter > 0 and len(target) >= self.min_rows:
             left_over = target - self._linear(known)
             self.trees_ = [
-                fit_tree(self._tree(len(codes), max_iter), known, codes, column, weight)
+                fit_tree(self._tree(len(codes), max_iter, rate), known, codes, column, weight)
                 for column in left_over.T
             ]
         self.n_iter_ = 1 + (max_iter if self.trees_ else 0)  # the ridge, and what each tree adds
@@ -149,10 +150,10 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             fitted[block] = wide @ self.coef_ + self.intercept_
         return fitted
 
-    def _tree(self, n_rows: int, max_iter: int) -> HistGradientBoostingRegressor:
+    def _tree(self, n_rows: int, max_iter: int, rate: float) -> HistGradientBoostingRegressor:
         return HistGradientBoostingRegressor(
             max_iter=max_iter,
-            learning_rate=self.learning_rate,
+            learning_rate=rate,
             max_leaf_nodes=min(self.max_leaf_nodes, max(2, n_rows // ROWS_PER_LEAF)),
             categorical_features=self.encoder_.is_category_,
             early_stopping=False,

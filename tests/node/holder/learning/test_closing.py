@@ -15,6 +15,7 @@ import pytest
 import gal
 from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
 from gal.core.state import Ensemble, plain
+from gal.engine.stacking import Closing
 from gal.errors import InvalidOptionError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE
 from gal.node.store.state import TaskRecord
@@ -180,3 +181,27 @@ def test_versions_keep_their_own(network: Network, learned: Any) -> None:
     folder = network.root / "clinic" / "tasks" / record.id
     assert {path.parent.name for path in folder.glob(f"*/{FILE}")} == {"1", "2"}
     assert outputs(network, record, version=1).output.tobytes() == first.tobytes()
+
+
+def test_of_several_classes_forest_and_network_are_those_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    tables = crossed()
+    tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
+    models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
+    with running(Network(tmp_path_factory.mktemp("several"), tables, models=models)) as net:
+        record = net.invite("several", rounds=ROUNDS, interactions="off")
+        net.wait_until_joined(record)
+        facts = net.learn("several")
+        ensemble, members = net.in_process(rounds=ROUNDS, interactions="off")
+        closing = ensemble.closing
+        assert isinstance(closing, Closing)
+        assert closing.network is not None
+        assert facts["validation_loss"] == closing.validation_loss
+        assert exact(net.ensemble(record)) == exact(ensemble)
+        expected = gal.predict(ensemble, members).output
+        assert outputs(net, record).output.tobytes() == expected.tobytes()
+        fresh = net.nodes["clinic"].state.find_task(record.name)
+        two = row_ids(tables["clinic"][ROW_ID].to_numpy()[:2], "clinic", "ids")
+        few = net.holder.predictor.predict(fresh, two, seconds=LONGEST).output
+        assert few.tobytes() == expected[:2].tobytes()
