@@ -31,6 +31,7 @@ SAMPLED = 1000
 ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|no|nr|number)$", re.IGNORECASE)
 DATE = re.compile(
     r"\d{1,4}[-/. ](\d{1,2}|[A-Za-z]{3,9})[-/. ]\d{1,4}([ T]\d{1,2}:\d{2}.*)?"
+    r"|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}"
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?"
 )
 

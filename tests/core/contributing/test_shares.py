@@ -249,6 +249,7 @@ def test_the_closing_model_hears_the_absent_speak_of_other_rows() -> None:
         (Earned(0.5, 0.4, 0.6), "helped"),
         (Earned(0.01, -0.1, 0.1), "free rider"),
         (Earned(-0.01, -0.02, -0.001), "free rider"),
+        (Earned(0.01, -0.1, 0.21), "unclear"),  # it may have brought a fifth of the gain
         (Earned(0.4, -0.1, 0.9), "unclear"),
         (Earned(-0.4, -0.6, -0.2), "hurt"),
         (Earned(0.0, 0.0, 0.0), "not used"),

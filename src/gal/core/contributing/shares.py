@@ -17,6 +17,11 @@ SMALL_GAIN, SMALL_WHOLE = 0.1, 0.05
 (where that can be told from chance; else of all that was learned), is a free rider; with more it is unclear.
 """
 
+AT_MOST = 2.0
+"""So it is where the interval reaches beyond so many times that share: nobody is called a free rider because
+rows, or steps of a score, are too few to show what it brings.
+"""
+
 
 @dataclass(frozen=True)
 class Earned:
@@ -36,7 +41,8 @@ class Earned:
             return "helped"
         if self.high < 0 and self.value < -small:
             return "hurt"
-        return "free rider" if self.value <= max(small, 0.0) else "unclear"
+        little = self.value <= max(small, 0.0) and self.high <= AT_MOST * max(small, 0.0)
+        return "free rider" if little else "unclear"
 
 
 @dataclass(frozen=True)
