@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from doc_examples import (
     DEMO,
@@ -28,7 +29,7 @@ from doc_examples import (
     tutorial_text,
 )
 from gal import GALClassifier
-from gal.cli.app import COMMANDS
+from gal.cli.app import COMMANDS, app
 from gal.node.config.configuration import NodeFile
 from gal.node.config.policy import Policy
 from gal.node.work.sandbox import landlock_version
@@ -99,6 +100,35 @@ def test_every_command_is_in_the_reference() -> None:
     listed = {found["command"].strip() for found in GENERATED.finditer(text)}
     assert set(COMMANDS) <= listed
     assert {"cards add", "cards list", "cards remove", "cards rotate"} <= listed
+
+
+SAID = re.compile(r"(?:^|[`\s(])gal (?P<words>[a-z][^`\n#|]*)", re.MULTILINE)
+"""A command in a page: in a block of its own, or within a sentence."""
+
+
+def options_of(words: list[str]) -> tuple[str, set[str]]:
+    """Which command this is, and the options that it has; nothing where it is no command."""
+    command: Any = get_command(app)
+    name = ""
+    for word in words:
+        inner = command.get_command(None, word) if hasattr(command, "get_command") else None
+        if inner is None:
+            break
+        command, name = inner, f"{name} {word}"
+    options = (option for one in command.params for option in (*one.opts, *one.secondary_opts))
+    return name, {"--help", *options}
+
+
+def test_commands_in_pages_have_the_options_that_are_named() -> None:
+    named = 0
+    for page in PAGES:
+        for found in SAID.finditer(page.read_text(encoding="utf-8")):
+            words = [word.strip("'\"()[].,;:") for word in found["words"].split()]
+            name, known = options_of(words)
+            options = {word.split("=")[0] for word in words if name and re.match(r"--[a-z]", word)}
+            named += len(options)
+            assert options <= known, f"{page.name}: gal{name} has no {', '.join(options - known)}"
+    assert named > 100, "hardly any was found"
 
 
 @pytest.mark.slow
