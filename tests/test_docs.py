@@ -159,7 +159,7 @@ def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
 FRAMES = re.compile(r"[─-╿]+")
 DIGEST = re.compile(r"sha256:[0-9a-f]+")
 WAITED = re.compile(r"^waiting to connect: .*\n", re.MULTILINE)
-"""Said only where an organization comes later than the label holder looks, which a busy machine turns round."""
+"""Said only where an organization comes later than the label holder looks: another matter on each run."""
 
 
 def plain(text: str) -> str:
