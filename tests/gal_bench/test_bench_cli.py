@@ -54,6 +54,7 @@ def test_a_small_bench_from_nothing_and_from_the_cache(tmp_path: Path) -> None:
     [
         ((), "name a table"),
         (("uic",), "no table 'uic'; there are: uci"),
+        (("privcay",), "Did you mean 'privacy'?"),
         (("uci", "--dataset", "Cars"), "no data set 'Cars'"),
         (("uci", "--protocol", "mine"), "no protocol 'mine'"),
         (("uci", "--dataset", "Adult"), "nothing is left"),

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.options import AsJson, Backend, Scheduler
-from gal.errors import InvalidInputError, MissingExtraError
+from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
 from gal_bench.brought import brought_datasets
 from gal_bench.cache import Cache
@@ -268,7 +268,10 @@ def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec
 def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise InvalidInputError(f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}")
+        meant = did_you_mean(unknown[0], known)
+        raise InvalidInputError(
+            f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
+        )
 
 
 def _sources(data_dir: Path | None, own: OwnSets) -> Sources:

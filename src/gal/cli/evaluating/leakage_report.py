@@ -125,8 +125,8 @@ def _predictions(one: Rehearsal) -> str:
     """What whoever gets predictions learns."""
     told = one.predictions
     said = (
-        "Predictions: whoever gets them and knows the label tells a row that was learned from from another "
-        f"with an AUC of {told.membership} (0.5: a blind guess)"
+        "Predictions: whoever gets them and knows the label tells rows that were learned from apart from "
+        f"others with an AUC of {told.membership} (0.5: a blind guess)"
     )
     if not told.columns:
         return f"{said}."

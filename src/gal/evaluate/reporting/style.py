@@ -58,7 +58,7 @@ svg text,svg .name,svg .value{font-size:14.5px}dl{grid-template-columns:1fr;gap:
 table{font-size:.82rem}th,td{padding-right:.5rem}td{min-width:3.2rem}
 tbody th{min-width:3.6rem}}
 @media print{@page{margin:16mm}body{font-size:10.5pt}main{max-width:none;padding:0}
-h2,h3,h2+p,h2+p+p,figcaption,.legend{break-after:avoid}svg,tr,.answer,dl{break-inside:avoid}figure{max-width:13cm}
+h2,h3,h2+p,h2+p+p,figcaption,.legend{break-after:avoid}svg,tr,.answer,dl,h2+p,h2+p+p{break-inside:avoid}figure{max-width:13cm}
 figure>svg{break-after:avoid}.scroll{overflow:visible}
 details>summary{display:none}details::details-content{content-visibility:visible;display:block;height:auto}}
 """
