@@ -34,6 +34,7 @@ SMALLEST = {
     "growth": 'point --point {"rows":500,"rounds":2}',
     "growth_nodes": 'point --point ["learned",300,2,2]',
     "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
+    "lightgbm_dask": "--workers 2 --rows 600 --fits 1",
     "many_splits": "Wine --splits 2 --models Ridge",
     "mutants": "",
     "nodes": "bytes --rows 300",

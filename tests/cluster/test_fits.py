@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -335,3 +336,17 @@ def test_the_benchmark_finds_one_model_both_ways() -> None:
     one, cluster = (line.split() for line in done.stdout.splitlines()[-2:])
     assert one[-1] == cluster[-1]
     assert len(one) == len(cluster) + 1  # "one process" is two words
+
+
+@pytest.mark.timeout(400)
+def test_the_benchmark_of_lightgbm_says_which_trees_it_found() -> None:
+    pytest.importorskip("lightgbm", reason="needs the extra 'bench', which is not installed")
+    words = [
+        sys.executable,
+        str(BENCHMARKS / "lightgbm_dask.py"),
+        *["--workers", "2", "--rows", "600", "--fits", "1"],
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LONGEST)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^(one process|2 workers) +trees ([0-9a-f]{12})  R2 0", done.stdout, re.MULTILINE)
+    assert [where for where, _ in found] == ["one process", "2 workers"]

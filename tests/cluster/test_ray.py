@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from gal.errors import ClusterError, InvalidOptionError
 from gal.evaluate.spreading import Spread
 from gal.models.parted import PartColumn, PartedView, in_parts, open_parts, write_parts
 from gal.warnings import ClusterWarning
-from patience import LONGEST
+from patience import LONGEST, patient
 from ports import free_port
 
 if not os.environ.get("GAL_RAY"):
@@ -151,7 +152,7 @@ def test_a_worker_killed_in_the_middle_of_a_group(ray: Ray) -> None:
     def kill() -> None:
         fitting.wait(LONGEST)
         fitting.clear()
-        threading.Event().wait(0.5)  # both are in the middle of it
+        time.sleep(patient(0.1))  # both are in the middle of it
         os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

@@ -47,9 +47,10 @@ def test_a_simulation_is_the_same_however_it_is_spread(few_trees: None) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"backend": "spark"}, "one of loky, dask, got 'spark'"),
-        ({"backend": "dask"}, "needs the address of its scheduler"),
-        ({"scheduler": "tcp://127.0.0.1:9"}, "only it does"),
+        ({"backend": "spark"}, "one of loky, dask, ray, got 'spark'"),
+        ({"backend": "dask"}, "dask needs the address of its cluster: .* --scheduler tcp://HOST:8786"),
+        ({"backend": "ray"}, "ray needs the address of its cluster: .* --scheduler ray://HOST:10001"),
+        ({"scheduler": "tcp://127.0.0.1:9"}, "a scheduler needs --backend dask or --backend ray"),
     ],
 )
 def test_nonsense(options: dict[str, Any], said: str) -> None:

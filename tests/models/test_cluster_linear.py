@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 import gal
 from gal import Organization
-from gal.errors import InvalidOptionError
+from gal.errors import InvalidOptionError, MissingExtraError
 from gal.extras import require
 from gal.models import iter_local_model_checks
 from gal.models.parted import PartColumn, PartedView, ViewPart, in_parts, open_parts, write_parts
@@ -182,6 +182,14 @@ def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPa
     ensemble = gal.learn(Y[:, 0], [alice, lab], rounds=1, closing=False, cross_validation=0)
     said = f"organization 'lab', round 1: the scheduler {NOBODY} cannot be reached"
     assert said in ensemble.rounds[0].left_out["lab"]
+
+
+def test_an_address_of_ray_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.extras.is_installed", lambda module: module != "ray")
+    with pytest.raises(
+        MissingExtraError, match=r"the cluster ray://127.0.0.1:9 needs the package 'ray': .*ray\]"
+    ):
+        ClusterLinear("ray://127.0.0.1:9").fit(X, Y)
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": np.nan}, {"attempts": 0}, {"patience": 0.0}])

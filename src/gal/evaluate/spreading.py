@@ -61,12 +61,12 @@ class Spread:
         self, job: Callable[..., T], cases: Iterable[tuple[Any, ...]], *, in_order: bool
     ) -> Iterator[T]:
         """As tasks of Ray: its backend for joblib hands nothing out before everything is done."""
-        from gal.models.cluster.ray_workers import connect
+        from gal.models.cluster.ray_workers import connect_to_ray
         from gal.models.cluster.workers import NoSchedulerError
 
         assert self.scheduler is not None
         try:
-            connect(self.scheduler)
+            connect_to_ray(self.scheduler)
         except (NoSchedulerError, OSError) as error:
             raise InvalidOptionError(
                 f"the Ray cluster {self.scheduler} cannot be reached: {error}. Start it (ray start --head), "

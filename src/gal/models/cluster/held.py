@@ -55,7 +55,7 @@ def hold(X: Any, place: Callable[[], Place]) -> tuple[HeldView, TableEncoder]:
     return HeldView(in_parts(_numbers(table, encoder), columns), place()), encoder
 
 
-def numbers_of(X: Any, encoder: TableEncoder, model: Any) -> Floats32:
+def as_codes(X: Any, encoder: TableEncoder, model: Any) -> Floats32:
     """A table as the model was fitted to one: float32, codes for categories."""
     table = as_table(X)
     if table.shape[1] != len(encoder.is_category_):

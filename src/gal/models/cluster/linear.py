@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gal.errors import InvalidOptionError
-from gal.models.cluster.held import HeldView, Place, hold, numbers_of, place_of
+from gal.models.cluster.held import HeldView, Place, as_codes, hold, place_of
 from gal.models.cluster.part_work import one_thread
-from gal.models.cluster.placement import KEPT, Found, Here, joined
+from gal.models.cluster.placement import KEPT, Found, Here, values_in_order
 from gal.models.parted import Floats32, PartedView
 from gal.models.tabular import MAX_CATEGORIES
 
@@ -92,9 +92,9 @@ class ClusterLinear(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: i
         if isinstance(X, HeldView | PartedView):
             held = X if isinstance(X, HeldView) else HeldView(X, Here(SHARDS))
             found = held.place.over_parts("prediction", held.view, said_of_rows, (), widening, self.coef_)
-            values = joined(found, len(held), len(self.intercept_), np.float64)
+            values = values_in_order(found, len(held), len(self.intercept_), np.float64)
         else:
-            values = said_of_rows(numbers_of(X, self.encoder_, self), widening, self.coef_)
+            values = said_of_rows(as_codes(X, self.encoder_, self), widening, self.coef_)
         values += self.intercept_
         return values[:, 0] if self.one_output_ else values
 

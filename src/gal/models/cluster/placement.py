@@ -44,7 +44,7 @@ def shards_of(view: PartedView, n_shards: int) -> Members:
     return dict(sorted(found.items()))
 
 
-def joined(found: Found, n_rows: int, n_outputs: int, dtype: Any) -> NDArray[Any]:
+def values_in_order(found: Found, n_rows: int, n_outputs: int, dtype: Any) -> NDArray[Any]:
     """Values (n, K) of parts, in the order of the view."""
     values = np.empty((n_rows, n_outputs), dtype=dtype)
     for places, said in found:

@@ -34,7 +34,7 @@ class _Kept:
     key: int
 
 
-class Holder:
+class RayHolder:
     """A process of the cluster that keeps parts and bins, and computes with them."""
 
     def __init__(self) -> None:
@@ -93,11 +93,11 @@ class RayWorkers:
         """The actors that live, and new ones up to ``wanted`` or the number of CPUs."""
         ray = _ray()
         with _reached():
-            connect(self.address)
+            connect_to_ray(self.address)
             number = min(wanted, int(ray.cluster_resources().get("CPU", 0)))
             new = {}
             for _ in range(number - len(self._actors)):
-                actor = ray.remote(max_restarts=0)(Holder).remote()
+                actor = ray.remote(max_restarts=0)(RayHolder).remote()
                 new[actor.here.remote()] = actor
             started, late = ray.wait(list(new), num_returns=len(new), timeout=STARTING) if new else ([], [])
             for one in started:
@@ -221,7 +221,7 @@ _CONNECTED: list[str] = []
 """The cluster that this process is connected to: Ray knows one at a time."""
 
 
-def connect(address: str) -> None:
+def connect_to_ray(address: str) -> None:
     """Connect this process to a cluster, once; again where the connection was lost."""
     ray = _ray()
     with _CONNECTING:

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gal.models.cluster.held import HeldView, Place, hold, numbers_of, place_of
+from gal.models.cluster.held import HeldView, Place, as_codes, hold, place_of
 from gal.models.cluster.members import TreePlan, said_of, said_of_part
-from gal.models.cluster.placement import Here, joined
+from gal.models.cluster.placement import Here, values_in_order
 from gal.models.parted import PartColumn, PartedView
 
 
@@ -88,9 +88,9 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if isinstance(X, HeldView | PartedView):
             held = X if isinstance(X, HeldView) else HeldView(X, Here(self.shards))
             found = held.place.over_parts("prediction", held.view, said_of_part, (), raw)
-            values = joined(found, len(held), len(self.intercept_), np.float32)
+            values = values_in_order(found, len(held), len(self.intercept_), np.float32)
         else:
-            values = said_of(raw, numbers_of(X, self.encoder_, self))
+            values = said_of(raw, as_codes(X, self.encoder_, self))
         added = values.astype(np.float64) + self.intercept_
         return added[:, 0] if self.one_output_ else added
 
