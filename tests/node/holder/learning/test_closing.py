@@ -14,11 +14,13 @@ import pytest
 
 import gal
 from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
+from gal.alignment import row_ids
 from gal.core.state import Ensemble, plain
 from gal.engine.stacking import Closing
 from gal.errors import InvalidOptionError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE
 from gal.node.store.state import TaskRecord
+from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
