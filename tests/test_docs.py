@@ -158,6 +158,8 @@ def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
 
 FRAMES = re.compile(r"[─-╿]+")
 DIGEST = re.compile(r"sha256:[0-9a-f]+")
+WAITED = re.compile(r"^waiting to connect: .*\n", re.MULTILINE)
+"""Said only where an organization comes later than the label holder looks: another matter on each run."""
 
 
 def plain(text: str) -> str:
@@ -166,13 +168,14 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """What is the same in every run: no frames, numbers, digests and times."""
-    return NUMBER.sub("#", DIGEST.sub("#", plain(text)).replace(",", "")).split()
+    """What is the same in every run: no frames, numbers, digests and times, nor who was waited for."""
+    return NUMBER.sub("#", DIGEST.sub("#", plain(WAITED.sub("", text))).replace(",", "")).split()
 
 
 def test_words_notice_a_difference() -> None:
     assert words("│ lab  │ 12,345 │ 3.5 s") == words("│ lab │ 1 │ 0.2 s")
     assert words("lab 1 s") != words("laboratory 1 s")
+    assert words("waiting to connect: lab (up to 60 s)\nlab: 3 rows") == words("lab: 5 rows")
 
 
 def test_every_key_of_node_toml_is_in_the_reference() -> None:
