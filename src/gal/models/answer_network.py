@@ -67,7 +67,7 @@ class Widest:
         """Where rows lie along them, shape (n, directions)."""
         table = _side_by_side(answers, self.organization, self.rounds)
         table -= self.mean
-        return np.clip(_times(table, self.along), -FURTHEST, FURTHEST).astype(np.float32)
+        return np.asarray(np.clip(_times(table, self.along), -FURTHEST, FURTHEST), dtype=np.float32)
 
 
 def _times(table: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:
@@ -101,7 +101,7 @@ class AnswerNetwork:
             block = slice(start, start + MOST_HIDDEN)
             hidden = np.maximum(_times(table[block], self.weights[0]) + self.constants[0], 0)
             output[block] = _times(hidden, self.weights[1]) + self.constants[1]
-        return output - output.mean(axis=1, keepdims=True)
+        return np.asarray(output - output.mean(axis=1, keepdims=True))
 
     @staticmethod
     def fit(
@@ -152,7 +152,7 @@ def _trained(
 
 
 def _batches(n_rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
-    """All rows in another order each time, a batch after the other; at least as many batches as warming."""
+    """All rows in another order each time, a batch after the other; at least one."""
     visits = max(min(VISITS * n_rows, MOST_VISITS), BATCH)
     while visits > 0:
         order = rng.permutation(n_rows)
