@@ -38,14 +38,14 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
         (tabular, "TREES_OF_SEVERAL", 5),
         (tabular, "RATE_OF_SEVERAL", tabular.RATE),
     ],
-    "for several classes, no network": [(stacking, "SMALLEST_OF_NETWORK", 2.0)],
+    "for several classes, no network": [(stacking, "_with_network", lambda closing, *_: closing)],
     "for several classes, no network, and a forest that is no more certain than it says": [
-        (stacking, "SMALLEST_OF_NETWORK", 2.0),
+        (stacking, "_with_network", lambda closing, *_: closing),
         (stacking, "_sharpness", lambda *_: 1.0),
         (stacking, "LEAF_OF_SEVERAL", 2),
     ],
     "all three of several classes": [
-        (stacking, "SMALLEST_OF_NETWORK", 2.0),
+        (stacking, "_with_network", lambda closing, *_: closing),
         (stacking, "_sharpness", lambda *_: 1.0),
         (stacking, "LEAF_OF_SEVERAL", 2),
         (tabular, "TREES_OF_SEVERAL", 5),

@@ -152,7 +152,7 @@ def _trained(
 
 
 def _batches(n_rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
-    """All rows in another order each time, a batch after the other; at least as many batches as warming."""
+    """All rows in another order each time, a batch after the other; at least one."""
     visits = max(min(VISITS * n_rows, MOST_VISITS), BATCH)
     while visits > 0:
         order = rng.permutation(n_rows)
