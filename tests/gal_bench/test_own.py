@@ -143,9 +143,9 @@ def test_the_worked_example_prints_what_its_page_says(
 # --- rows
 
 MINE = (
-    'order = 99\ntitle = "Mine"\npaper = ""\nsets = ["Iris"]\norganizations = [2]\n'
-    'protocols = ["per seed"]\n'
+    'order = 99\ntitle = "Mine"\npaper = ""\nsets = ["Iris"]\norganizations = [2]\nprotocols = ["per seed"]\n'
 )
+
 
 def test_rows_for_a_table_of_ours_and_a_table_of_ones_own(tmp_path: Path) -> None:
     rows = tmp_path / "rows"
