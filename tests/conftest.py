@@ -90,12 +90,13 @@ def hospital(tmp_path: Path, bank: House) -> House:
 
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
-    """Forests of ten trees in the models on all columns, where not how good these are is looked at."""
+    """Ten trees in the models on all columns, where not how good these are is looked at."""
     pooled = import_module("gal.evaluate.baselines.pooled")  # not the function of that name
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RandomForestClassifier", "RandomForestRegressor"):
-            patch.setattr(pooled, name, partial(getattr(pooled, name), n_estimators=10))
+        for kind, few in (("RandomForest", "n_estimators"), ("HistGradientBoosting", "max_iter")):
+            for name in (f"{kind}Classifier", f"{kind}Regressor"):
+                patch.setattr(pooled, name, partial(getattr(pooled, name), **{few: 10}))
         yield
 
 

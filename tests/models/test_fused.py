@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
 from gal.models.deep.fused import NormPoolReLU, can_fuse  # noqa: E402
+from tensors import assert_close  # noqa: E402
 
 COMPARISON = """
 import contextlib, torch
@@ -61,7 +62,7 @@ def test_elsewhere_torch_does_it() -> None:
     assert not can_fuse(images, pool=True)
     layer = NormPoolReLU(64, pool=True)
     expected = torch.relu(torch.nn.functional.max_pool2d(torch.nn.BatchNorm2d(64)(images), 2))
-    torch.testing.assert_close(layer(images), expected)
+    assert_close(layer(images), expected)
 
 
 def test_odd_sizes_keep_their_edges() -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from gal.errors import InvalidOptionError
 from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body, wide_cnn_body
 from gal.models.deep.networks import STANDARD, WithHead, count_features, make_body, make_network
+from tensors import assert_close
 
 IMAGES = Inputs("images", (3, 8, 8))
 WIDTHS = (64, 128, 256, 512)
@@ -90,16 +91,16 @@ def test_the_cheaper_order_is_the_same_function(bias: bool, size: tuple[int, int
     images = torch.randn(16, 2, *size, dtype=torch.float64)
     one, other = images.clone().requires_grad_(), images.clone().requires_grad_()
     features, expected = body.train()(one), plain.train()(other)
-    torch.testing.assert_close(features, expected)
+    assert_close(features, expected)
     pull = torch.randn_like(expected)
     (features * pull).sum().backward()
     (expected * pull).sum().backward()
-    torch.testing.assert_close(one.grad, other.grad)
+    assert_close(one.grad, other.grad)
     for kind in (nn.Conv2d, nn.BatchNorm2d):
         for mine, its in zip(layers(body, kind), layers(plain, kind), strict=True):
-            torch.testing.assert_close(mine.weight.grad, its.weight.grad)
+            assert_close(mine.weight.grad, its.weight.grad)
     if not bias:  # running means differ by what a bias adds, which is subtracted again only in the long run
-        torch.testing.assert_close(body.eval()(images), plain.eval()(images))
+        assert_close(body.eval()(images), plain.eval()(images))
 
 
 def test_pixels_at_the_edge_of_odd_images_count() -> None:
@@ -126,7 +127,7 @@ def test_the_wide_cnn_passes_images_around_its_pairs() -> None:
     assert not torch.equal(pair(images), images)
     for norm in layers(pair, nn.BatchNorm2d):
         nn.init.zeros_(norm.weight)
-    torch.testing.assert_close(pair(images), images)
+    assert_close(pair(images), images)
 
 
 # --- the LSTM
@@ -176,7 +177,7 @@ def test_what_lies_beyond_a_rows_end_does_not_matter(beyond: float) -> None:
         body(torch.as_tensor(given), torch.as_tensor(lengths)).square().sum().backward()
         gradients.append([one.grad.clone() for one in body.parameters()])
     for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
+        assert_close(one, other)
 
 
 def test_a_gap_counts_as_zero() -> None:
@@ -208,7 +209,7 @@ def test_the_table_network_standardises_columns_itself() -> None:
     rng = np.random.default_rng(0)
     columns = torch.as_tensor(rng.normal(size=(64, 2)), dtype=torch.float32)
     shifted = columns * torch.tensor([1e4, 1e-1]) + torch.tensor([1e5, -3.0])
-    torch.testing.assert_close(body.train()(columns), body.train()(shifted), rtol=1e-2, atol=1e-2)
+    assert_close(body.train()(columns), body.train()(shifted), rtol=1e-2, atol=1e-2)
 
 
 def test_a_batch_of_one_row_teaches_nothing_of_the_columns() -> None:
@@ -216,7 +217,7 @@ def test_a_batch_of_one_row_teaches_nothing_of_the_columns() -> None:
     before = {name: value.clone() for name, value in body.state_dict().items()}
     assert torch.isfinite(body(torch.tensor([[5.0, -3.0]]))).all()
     for name, value in body.state_dict().items():
-        torch.testing.assert_close(value, before[name])
+        assert_close(value, before[name])
 
 
 def test_rows_of_any_shape_are_flattened() -> None:
@@ -332,7 +333,7 @@ def test_the_output_layer_is_computed_in_float32() -> None:
         said = network(rows)
     assert features.dtype == torch.bfloat16
     assert said.dtype == torch.float32
-    torch.testing.assert_close(said, network.head(features.float()))
+    assert_close(said, network.head(features.float()))
 
 
 @pytest.mark.parametrize("body", [mlp_body, lstm_body])

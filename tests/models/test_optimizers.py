@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
+
+import forked
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gal.models.deep.optimizers import Adam, Momentum
+from tensors import assert_close
 
 
 def parameters() -> list[Tensor]:
@@ -61,7 +65,7 @@ def test_momentum_is_that_of_torch(momentum: float, nesterov: bool, decay: float
         other,
     )
     for one, expected in zip(run(ours.step, mine), run(reference, other), strict=True):
-        torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-7)
+        assert_close(one, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -72,7 +76,7 @@ def test_adam_is_that_of_torch(decay: float) -> None:
     for one, expected in zip(
         run(Adam(mine, decay=decay).step, mine, 3), run(reference, other, 3), strict=True
     ):
-        torch.testing.assert_close(one, expected, rtol=1e-5, atol=1e-6)
+        assert_close(one, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +102,9 @@ def test_a_parameter_without_a_gradient_only_decays() -> None:
 
 
 def test_torchs_compiler_is_not_imported() -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys, numpy as np; from gal.models.deep import TorchModel; X = np.zeros((9, 1, 8, 8)); "
         "TorchModel(epochs=1, device='cpu').fit(X, X[:, 0, 0, 0]); print('torch._dynamo' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found = forked.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "False", "seconds in every process that trains a network"
