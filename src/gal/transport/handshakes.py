@@ -1,8 +1,8 @@
 """How many TLS handshakes an address may begin: some at once, and so many a second from then on.
 
 A handshake costs its server about a millisecond of processor time; who leaves one half done pays a fifth of
-what it costs, and needs no key. Whose address has begun too many waits for its turn; a member's counts as much
-as a stranger's, since nothing tells them apart before it is done.
+what it costs, and needs no key. Whose address has begun too many waits for its turn; a member's counts as
+much as a stranger's, since nothing tells them apart before it is done.
 """
 
 from __future__ import annotations
