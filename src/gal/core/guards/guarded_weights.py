@@ -19,7 +19,7 @@ CANCELS = 3.0
 PROVEN = 2.0
 """Standard errors by which answers must go along with the residual on rows that nobody has fitted."""
 AUDIBLE = 0.1
-"""Where nobody's answers go along with the residual, one that is smaller than this share of the largest is left
+"""Where nobody's answers go along with the residual, those smaller than this share of the largest are left
 out: who says nothing of these rows would seem to harm least, and can say anything of others in prediction.
 """
 
