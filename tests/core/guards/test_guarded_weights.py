@@ -59,6 +59,18 @@ def test_noise_counts_nothing_where_it_has_to_be_proven() -> None:
     assert counted <= 5  # 2.5 % of them go along by chance
 
 
+def test_who_says_nothing_counts_nothing_where_nobody_helps() -> None:
+    """It would seem to harm least, and could say anything in prediction."""
+    residual, fitted = problem()
+    against = [-one for one in fitted]
+    for silent in (np.zeros_like(residual), residual * np.float32(-1e-3)):
+        for guarded in (GUARDED, GuardedWeights(SHRUNK, PROVEN)):
+            weights = guarded(residual, [*against, silent])
+            assert weights[3] == 0
+            assert weights.sum() == 1
+        assert SHRUNK(residual, [*against, silent])[3] > 0.3  # without the guard it would count
+
+
 def test_somebody_always_counts() -> None:
     residual, fitted = problem()
     against = [-one for one in fitted]

@@ -18,6 +18,10 @@ CANCELS = 3.0
 """An answer that moves the output so many times as far as all together is there to be cancelled."""
 PROVEN = 2.0
 """Standard errors by which answers must go along with the residual on rows that nobody has fitted."""
+AUDIBLE = 0.1
+"""Where nobody's answers go along with the residual, those smaller than this share of the largest are left
+out: who says nothing of these rows would seem to harm least, and can say anything of others in prediction.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,17 @@ class GuardedWeights:
             kept = kept[~apart[kept]]
 
     def _along(self, gram: Floats, n_rows: int) -> NDArray[np.intp]:
-        """Whose answers go along with the residual far enough; if nobody's do, a little; else everybody."""
+        """Whose answers go along with the residual far enough; if nobody's do, a little; else
+        everybody's who says something.
+        """
         m = len(gram) - 1
         error = np.sqrt(np.diag(gram)[:m] * gram[m, m] / max(n_rows, 1))
         for least in (self.proven, 0.0):
             found = np.flatnonzero(gram[:m, m] > least * error)
             if len(found):
                 return found
-        return np.arange(m)
+        sizes = np.sqrt(np.diag(gram)[:m])
+        return np.flatnonzero(sizes >= AUDIBLE * sizes.max())
 
     def _among(
         self,
