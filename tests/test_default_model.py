@@ -303,13 +303,18 @@ class TestTrees:
         (fitted,) = TabularModel().fit(x, x[:, 0] * x[:, 1]).trees_
         assert fitted.max_leaf_nodes == leaves
 
-    @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 5)])
-    def test_several_outputs_get_half_as_many_unless_somebody_says(self, outputs: int, trees: int) -> None:
+    @pytest.mark.parametrize(("outputs", "trees", "rate"), [(1, 10, 0.1), (2, 10, 0.1), (3, 2, 0.25)])
+    def test_several_outputs_get_fewer_that_go_further_unless_somebody_says(
+        self, outputs: int, trees: int, rate: float
+    ) -> None:
         X, y = np.random.default_rng(0).normal(size=(2, 600, outputs))
         for given, expected in ((None, trees), (4, 4)):
             model = TabularModel(max_iter=given).fit(X, y)
             assert [one.n_iter_ for one in model.trees_] == [expected] * outputs
+            assert {one.learning_rate for one in model.trees_} == {rate}
             assert model.n_iter_ == 1 + expected
+        given_rate = TabularModel(learning_rate=0.4).fit(X, y)
+        assert {one.learning_rate for one in given_rate.trees_} == {0.4}
 
     def test_none_on_request(self) -> None:
         X, y = mixed_table(50)
