@@ -34,7 +34,7 @@ FEW = 1000
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
     monkeypatch.setattr("gal.engine.task_making.SIGNS", 6)
-    monkeypatch.setattr("gal.engine.crossed.TREES", 12)
+    monkeypatch.setattr("gal.engine.interactions.TREES", 12)
 
 
 def views(parties: int, n: int = 2 * N, seed: int = 0) -> list[Any]:
