@@ -365,7 +365,7 @@ def test_is_a_scikit_learn_estimator(model: TabularModel) -> None:
 def test_a_frame_is_known_without_looking_at_its_types() -> None:
     """Of every view it is asked in every round, and types of many columns take as long as a small fit."""
 
-    class Shy(pd.DataFrame):  # type: ignore[misc]
+    class Shy(pd.DataFrame):
         @property
         def dtypes(self) -> Any:
             raise AssertionError("its types were looked at")

@@ -29,7 +29,7 @@ def remember_lookups() -> None:
     if not hasattr(BaseEstimator._get_param_names, "remembers"):
         BaseEstimator._get_param_names = classmethod(_names_remembered(BaseEstimator._get_param_names))
     remember_what_fits_take()
-    checks = importlib.import_module("sklearn.utils.validation")
+    checks: Any = importlib.import_module("sklearn.utils.validation")
     if not hasattr(checks.check_array, "remembers"):
         checks.check_array = _numbers_of_plain(checks.check_array)
     if is_installed("duckdb"):
@@ -108,7 +108,7 @@ def _numbers_of_plain(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _numbers(frame: pd.DataFrame) -> np.ndarray[Any, Any] | None:
     """What ``numpy.asarray`` makes of the frame, where all its columns are of one kind of number."""
-    blocks = frame._mgr.blocks  # type: ignore[attr-defined]
+    blocks = frame._mgr.blocks
     if len({block.dtype for block in blocks}) != 1 or not isinstance(kind := blocks[0].dtype, np.dtype):
         return None
     if kind.kind not in "fiu":
