@@ -97,7 +97,7 @@ def learn_layers(
     A round is an epoch, and what a layer gained in it is a layer again: the rounds add up. The label
     holder's ``PaperLinear`` sets epochs, rates and batches for all; its local loss is not used.
     """
-    sgd: Any = members[str(task.label_holder)].model
+    sgd: PaperLinear = members[str(task.label_holder)].model
     layers = {name: _Trainee(one, task) for name, one in members.items()}
     rng = np.random.RandomState(task.seed)
     last = {name: np.zeros(layer.parameters.shape) for name, layer in layers.items()}
