@@ -20,7 +20,8 @@ GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 STAMP := $(VENV)/.installed-$(subst $(comma),-,$(GROUPS))
 
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+ASSERT ?= rewrite
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=$(ASSERT)
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
 .PHONY: demo install test test-all test-browser test-database test-cluster test-nvflare test-ray coverage lint lint-deploy site bench wheel clean

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 from threadpoolctl import threadpool_limits
 
-from forked import forking
+from forked import WHERE, forking, nursery
 from gal.errors import MissingExtraError
 from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
@@ -219,3 +219,6 @@ _no_skips = False
 def pytest_configure(config: pytest.Config) -> None:
     global _no_skips
     _no_skips = bool(config.getoption("--no-skips"))
+    hands_out = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if hands_out and all(map(is_installed, EXTRAS["node"])):
+        os.environ[WHERE] = nursery()  # one for all who are handed tests: each of their own imports the same

@@ -190,6 +190,7 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
     return known
 
 
+@pytest.mark.usefixtures("small_forests")
 @pytest.mark.parametrize("name", TABLES)
 def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = 4 if "crossed" in name else 1  # enough to compare, and less time

@@ -36,6 +36,8 @@ FEW = 700
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
     monkeypatch.setattr("gal.engine.task_making.SIGNS", 4)
+    for name in ("TREES", "TREES_OF_TWO"):
+        monkeypatch.setattr(f"gal.engine.stacking.{name}", 10)
 
 
 def regressor(parts: Any, **options: Any) -> GALRegressor:
@@ -241,10 +243,10 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
 @pytest.mark.usefixtures("few_are_many")
 def test_a_model_of_ones_own_closes() -> None:
     X, y = crossed(FEW)
-    model = classifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
+    model = classifier(PARTS, closing=HistGradientBoostingClassifier(max_iter=20), random_state=0).fit(X, y > 0)
     assert isinstance(model.closing_, Closing)
     assert isinstance(model.closing_.model, HistGradientBoostingClassifier)
-    again = classifier(PARTS, closing=HistGradientBoostingClassifier(), random_state=0).fit(X, y > 0)
+    again = classifier(PARTS, closing=HistGradientBoostingClassifier(max_iter=20), random_state=0).fit(X, y > 0)
     assert (model.predict_proba(X) == again.predict_proba(X)).all()
 
 
