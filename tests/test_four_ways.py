@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
 
 import gal
 from gal import GALClassifier, GALRegressor, Organization
@@ -162,11 +163,11 @@ def by_simulation(path: Path, table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
     return model.ensemble_, said
 
 
-def by_nodes(root: Path, table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+def by_nodes(root: Path, table: pd.DataFrame, y: Any, model: str = "tabular") -> tuple[Any, Any]:
     tables = {name: table[[ROW_ID, *columns]] for name, columns in PARTS.items()}
     tables["clinic"] = tables["clinic"].assign(**{LABEL: y})
     tables["lab"] = tables["lab"].sample(frac=1, random_state=1)
-    models = dict.fromkeys(PARTS, 'use = "tabular"')
+    models = dict.fromkeys(PARTS, f'use = "{model}"')
     with running(Network(root, tables, models=models)) as network:
         record = network.invite("task", rounds=ROUNDS, seed=SEED)
         network.wait_until_joined(record)
@@ -212,3 +213,15 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     for way, (found, said) in ways.items():
         assert found.coefficients == ensemble.coefficients, way
         np.testing.assert_array_equal(said, expected, err_msg=way)
+
+
+def test_nodes_fit_ridge_as_one_process_does(tmp_path: Path) -> None:
+    """scikit-learn's Ridge, whose columns are looked through once for all rounds and parts."""
+    table, y = made("numbers, two classes")
+    members = [Organization(name, table[columns], Ridge()) for name, columns in PARTS.items()]
+    ensemble = gal.learn(y, members, rounds=ROUNDS, seed=SEED)
+    expected = BinaryLogLoss().inverse_link(gal.predict(ensemble, members).output)
+    found, said = by_nodes(tmp_path, table, y, "sklearn.linear_model:Ridge")
+    assert ensemble.n_rounds > 0
+    assert found.coefficients == ensemble.coefficients
+    np.testing.assert_array_equal(said, expected)

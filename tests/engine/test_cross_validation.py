@@ -229,3 +229,14 @@ def test_patience_judges_complete_rounds_only() -> None:
     n = patient.n_rounds_
     assert losses(patient)[: n + 3] == pytest.approx(losses(whole)[: n + 3])
     assert len(patient.rounds_) < len(whole.rounds_)
+
+
+def test_where_no_round_validates_it_is_said() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 4)), rng.normal(size=300)
+    model = GALRegressor({"a": [0, 1], "b": [2, 3]}, local_models=Ridge(), random_state=0).fit(X, y)
+    assert model.n_rounds_ == 0
+    assert "no round was better on the rows that validate" in model.ensemble_.stopped
+    learned = GALRegressor({"a": [0, 1], "b": [2, 3]}, local_models=Ridge(), random_state=0).fit(X, X.sum(1))
+    assert learned.n_rounds_ > 0
+    assert "no round was better" not in learned.ensemble_.stopped

@@ -33,6 +33,9 @@ Number = TypeVar("Number", np.float32, np.float64)
 ENDED = "ended on request"
 """How the reason begins when a driver ended the learning."""
 
+NOTHING_HOLDS = "no round was better on the rows that validate, so every prediction is the initial output"
+"""Said where all rounds were for nothing."""
+
 EXACT = 1e-6
 """Rows count as fitted exactly when the residual has shrunk to this fraction of the first."""
 
@@ -309,7 +312,7 @@ def conclude(
         trust=chosen.trust,
         train_loss=train_loss,
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
-        stopped=why,
+        stopped=f"{why}; {NOTHING_HOLDS}" if chosen.kept == 0 < len(reached.rounds) else why,
         shares=share_out(task, helped, own, used=chosen is helped),
         closing=_whole(task, chosen),
         crossing=chosen.crossing,

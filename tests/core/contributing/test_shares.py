@@ -261,6 +261,13 @@ def test_a_word_for_each(one: Earned, said: str) -> None:
     assert shares.verdicts() == {"x": said}
 
 
+def test_where_nothing_is_gained_whose_answers_bring_nothing_is_a_free_rider() -> None:
+    one = Earned(-0.003, -0.01, 0.005)
+    together = Coalition(("x",), one, measured=True)
+    shares = Shares(100, "validation rows", -0.01, True, -0.003, {"x": one}, (together,))
+    assert shares.verdicts() == {"x": "free rider"}
+
+
 def test_who_spoils_what_the_others_bring_hurt() -> None:
     both = Coalition(("x", "y"), Earned(1.0, 0.8, 1.2), measured=True)
     parts = {"x": Earned(1.0, 0.8, 1.2), "y": Earned(0.0, 0.0, 0.1)}

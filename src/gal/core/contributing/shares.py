@@ -41,8 +41,9 @@ class Earned:
             return "helped"
         if self.high < 0 and self.value < -small:
             return "hurt"
-        little = self.value <= max(small, 0.0) and self.high <= AT_MOST * max(small, 0.0)
-        return "free rider" if little else "unclear"
+        if self.value > max(small, 0.0) or (small > 0 and self.high > AT_MOST * small):
+            return "unclear"
+        return "free rider"
 
 
 @dataclass(frozen=True)
