@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from gal import GALClassifier, GALRegressor
 from gal.models import TabularModel, check_local_model, tabular
-from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, is_frame, ridge
+from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
 
 Floats = NDArray[np.float64]
 
@@ -365,16 +365,3 @@ def test_is_a_local_model_by_contract() -> None:
 @pytest.mark.parametrize("model", [TabularModel(), TabularModel(min_rows=10)], ids=["ridge", "with trees"])
 def test_is_a_scikit_learn_estimator(model: TabularModel) -> None:
     check_estimator(model, on_skip=None)
-
-
-def test_a_frame_is_known_without_looking_at_its_types() -> None:
-    """Of every view it is asked in every round, and types of many columns take as long as a small fit."""
-
-    class Shy(pd.DataFrame):
-        @property
-        def dtypes(self) -> Any:
-            raise AssertionError("its types were looked at")
-
-    assert is_frame(Shy({"a": [1.0]}))
-    assert not is_frame(np.zeros((2, 2)))
-    assert not is_frame(pd.Series([1.0]))

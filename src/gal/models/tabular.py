@@ -449,10 +449,8 @@ def as_table(X: Any) -> Table:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether this is a pandas frame, found out without importing pandas, and of its class: a frame that is
-    asked for its types makes a table of them.
-    """
-    return all(hasattr(type(X), name) for name in ("iloc", "columns", "dtypes"))
+    """Whether this is a pandas frame, found out without importing pandas."""
+    return all(hasattr(X, name) for name in ("iloc", "columns", "dtypes"))
 
 
 def default_model() -> TabularModel:
