@@ -15,14 +15,17 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
+from gal.core.interactions.crossed_answers import SEEDS
 from gal.core.requests import FitRequest, PredictRequest
 from gal.engine.labels import read_labels
 from gal.engine.options import Options
+from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
+from gal.models import LinearModel
 from gal_bench.adversaries import attacked_tasks, running
-from gal_bench.adversaries.attacked_tasks import DEFAULT, OFF, VALIDATED, Trial
+from gal_bench.adversaries.attacked_tasks import DEFAULT, OFF, VALIDATED, Trial, drive
 from gal_bench.adversaries.attacks_page import as_good_as_alone, attacks_csv, attacks_markdown, within
-from gal_bench.adversaries.hostile_answers import ATTACKS, TRIGGER
+from gal_bench.adversaries.hostile_answers import ATTACKS, TRIGGER, Member
 from gal_bench.adversaries.running import LATER, AttackFigures, run_adversaries
 from gal_bench.adversaries.stealing import ASKINGS, stolen_share
 from gal_bench.data.splits import Split
@@ -88,9 +91,28 @@ def test_rounds_of_crossed_residuals_are_attacked_too(attack: str) -> None:
     [hostile] = ATTACKS[attack](np.random.default_rng(0))
     for round in (1, 2, 6):
         hostile.fit(FitRequest(round, residual * round, ("o1",)), terms, residual)
-    honest, view = np.zeros((2, 3, 1)), np.full((3, 2), TRIGGER)
-    said = hostile.predict(PredictRequest((1, 6), ("o1",), "assisted"), honest, view)
+    honest, view = np.zeros((3, 3, 1)), np.full((3, 2), TRIGGER)
+    said = hostile.predict(PredictRequest((1, 6, 7), ("o1",), "assisted"), honest, view)
     assert said.shape == honest.shape
+
+
+def test_who_gives_back_crossed_residuals_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers are perfect on rows whose residual it has, and nothing on the others."""
+    monkeypatch.setattr("gal.engine.task_making.LARGE", 900)
+    rng = np.random.default_rng(0)
+    a, b, c = rng.normal(size=(3, 1000, 3))
+    y = (a[:, 0] * b[:, 1] > 0).astype(int)
+    options = Options(rounds=1, interactions=6)
+    task = make_task(read_labels(y, "classification", options), ["a", "b", "c"], options, label_holder="a")
+    [hostile] = ATTACKS["memorised"](np.random.default_rng(0))
+    members = {
+        name: Member(Organization(name, view, LinearModel()), hostile if name == "c" else None)
+        for name, view in {"a": a, "b": b, "c": c}.items()
+    }
+    ensemble = drive(task, members)
+    assert max(hostile.said) > 1 + SEEDS  # it was asked
+    assert ensemble.crossing is not None
+    assert {one.organization for one in ensemble.crossing.crossings.vectors} == {"a", "b"}
 
 
 def test_a_trigger_is_not_found(trial: Trial) -> None:

@@ -49,6 +49,10 @@ class HostileAnswers:
         """What is answered instead of the honest values."""
         return honest
 
+    def answer(self, round: int) -> Values:
+        """What it said in this round; zeros where it was not asked, as honest ones predict then."""
+        return self.said.get(round, np.zeros_like(self.said[1]))
+
     def columns(self, view: Values) -> Values:
         """What it really has of these rows."""
         return view
@@ -89,7 +93,7 @@ class Memorised(HostileAnswers):
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
         places = self.rng.integers(len(self.said[1]), size=honest.shape[1])
-        return np.stack([self.said[round][places] for round in request.rounds])
+        return np.stack([self.answer(round)[places] for round in request.rounds])
 
 
 class CopiesFitted(HostileAnswers):
@@ -178,7 +182,7 @@ class Backdoor(HostileAnswers):
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         triggered = view[:, 0] >= TRIGGER - 1e-9
-        most = np.stack([self.said[round].max(axis=0) for round in request.rounds])
+        most = np.stack([self.answer(round).max(axis=0) for round in request.rounds])
         return np.where(triggered[None, :, None], most[:, None, :], honest)
 
 

@@ -51,6 +51,11 @@ LEAST = 0.003
 all of it would hardly change a prediction, and neither are more fits asked for nor a model learned.
 """
 
+REMEMBERED = 3.0
+"""Standard errors by which the correlation may be lower on rows whose residual was never sent: an honest
+answer is as good there, since it is out of fold; one that gives back what it was sent is not.
+"""
+
 ALIKE = 0.9
 """Signs that agree or disagree on more of the rows than that are not both sent to one organization:
 |mean of their product|.
@@ -81,14 +86,25 @@ class _Heard:
         return sign, sign.of(values)
 
     def score(self, values: Floats32, target: Floats32) -> float:
-        """The correlation of an answer with its target on the fit rows, in standard errors."""
-        fit, weight = self.task.rows.fit, self.task.sample_weight
-        heard, told = values[fit].astype(np.float64), target[fit].astype(np.float64)
-        counts = np.ones(len(fit)) if weight is None else weight[fit] / weight[fit].mean()
-        size = np.sqrt(_inner(heard, heard, counts) * _inner(told, told, counts))
-        if not size > 0:
+        """The correlation of an answer with its target on the fit rows, in standard errors; 0 where it is
+        far lower on rows whose residual was never sent.
+        """
+        rows = self.task.rows
+        found, n_rows = self._correlation(values, target, rows.fit)
+        unseen = np.setdiff1d(np.arange(rows.n), rows.fit)
+        elsewhere, n_unseen = self._correlation(values, target, unseen)
+        if n_unseen and elsewhere < found - REMEMBERED / np.sqrt(n_unseen):
             return 0.0
-        return float(_inner(heard, told, counts) / size * np.sqrt(counts.sum() ** 2 / (counts**2).sum()))
+        return float(found * np.sqrt(n_rows))
+
+    def _correlation(self, values: Floats32, target: Floats32, rows: NDArray[np.intp]) -> tuple[float, float]:
+        """On these rows, and how many they count for."""
+        weight = self.task.sample_weight
+        heard, told = values[rows].astype(np.float64), target[rows].astype(np.float64)
+        counts = np.ones(len(rows)) if weight is None else weight[rows] / weight[rows].mean()
+        size = np.sqrt(_inner(heard, heard, counts) * _inner(told, told, counts))
+        effective = float(counts.sum() ** 2 / (counts**2).sum()) if len(rows) else 0.0
+        return (_inner(heard, told, counts) / size if size > 0 else 0.0), effective
 
 
 def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
