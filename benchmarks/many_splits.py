@@ -17,9 +17,10 @@ with the loss that is measured (absolute error); the others are accuracies in pe
 from __future__ import annotations
 
 import argparse
+import ast
 import csv
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -82,12 +83,14 @@ def best(split: Split, scores: Sequence[float]) -> float:
     return max(scores) if split.classes else min(scores)
 
 
-def ours(split: Split, model: str, loss: str, seed: int, search: str) -> tuple[float, float, float]:
+def ours(
+    split: Split, model: str, loss: str, seed: int, options: Mapping[str, Any]
+) -> tuple[float, float, float]:
     """Our final model, the best of its rounds on the test rows, and its seconds."""
     estimator = GALClassifier if split.classes else GALRegressor
     started = time.process_time()
     learned = estimator(
-        split.organizations, local_models=MODELS[model](), loss=loss, line_search=search, random_state=seed
+        split.organizations, local_models=MODELS[model](), loss=loss, random_state=seed, **options
     )
     learned.fit(split.X_train, split.y_train)
     seconds = time.process_time() - started
@@ -113,13 +116,13 @@ def theirs(split: Split, model: str, seed: int) -> tuple[float, float, float]:
     return best(split, scores), scores[-1], seconds
 
 
-def pairs(name: str, model: str, seed: int, search: str) -> Iterator[Pair]:
+def pairs(name: str, model: str, seed: int, options: Mapping[str, Any]) -> Iterator[Pair]:
     """One split of a data set."""
     data = load(name, None)
     split = per_seed(data, 4 if name == "Iris" else 8, seed)
     chosen, last, their_seconds = theirs(split, model, seed)
     for loss in ["auto"] if data.classes else ["auto", "absolute_error"]:
-        reached, our_best, our_seconds = ours(split, model, loss, seed, search)
+        reached, our_best, our_seconds = ours(split, model, loss, seed, options)
         yield Pair(model, name, loss, seed, reached, our_best, chosen, last, our_seconds, their_seconds)
 
 
@@ -177,6 +180,15 @@ def read(path: Path | None) -> list[Pair]:
         ]
 
 
+def option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE: a number, True or False, or a word."""
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
 def main() -> None:
     """Run what the file lacks, one seed of all sets after another, and print the table."""
     parser = argparse.ArgumentParser(
@@ -185,14 +197,15 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=list(SETS))
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--line-search", default="auto", help="of ours; auto: the default")
+    parser.add_argument("--first", type=int, default=FIRST, help="the first seed")
+    parser.add_argument("--options", nargs="+", type=option, default=[], help="of ours, such as rounds=30")
     parser.add_argument("--out", type=Path, help="a CSV file for every single split; an earlier run goes on")
     given = parser.parse_args()
     found = read(given.out)
     done = {(one.model, one.dataset, one.seed) for one in found}
-    for seed in range(FIRST, FIRST + given.splits):
+    for seed in range(given.first, given.first + given.splits):
         for model, name in product(given.models, given.sets):
-            found += [] if (model, name, seed) in done else pairs(name, model, seed, given.line_search)
+            found += [] if (model, name, seed) in done else pairs(name, model, seed, dict(given.options))
             if given.out is not None:
                 write(found, given.out)
     print("\n".join(table(found)))
