@@ -172,11 +172,13 @@ class TestAll:
     def test_noise_in_answers_keeps_the_contract_but_for_repeating_an_answer(self, model: Any) -> None:
         """A row asked for twice gets two answers: that is the disturbance."""
         not_repeatable = {"permuted_rows_permute_the_predictions", "a_single_row"}
+        if isinstance(model, NoisyAnswers):  # on a view that Ridge knows
+            not_repeatable.add("rows_of_a_view_come_in_the_order_asked_for")
         checks = dict(iter_local_model_checks())
         assert not_repeatable <= set(checks)
         for name, check in checks.items():
             if name in not_repeatable:
-                with pytest.raises(AssertionError, match="the prediction for a row depends"):
+                with pytest.raises(AssertionError, match="the prediction for a row depends|order asked for"):
                     check(model)
             else:
                 check(model)

@@ -68,7 +68,7 @@ def test_the_default_names_are_our_own_models() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("magic", None, "no local model is called 'magic'; choose one of tabular, linear"),
+        ("magic", None, "no local model is called 'magic'. Choose one of tabular, linear"),
         ("no_such_module:Model", None, "cannot make 'no_such_module:Model'"),
         ("sklearn.linear_model:Nothing", None, "Nothing"),
         ("math:pi", None, "it is a float, no class"),

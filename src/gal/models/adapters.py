@@ -21,7 +21,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gal.errors import LocalModelError
-from gal.models.known_columns import KnownColumns, known_columns
+from gal.models.known_columns import KnownColumns, known_columns, solved_here
 
 
 class LocalModel(Protocol):
@@ -214,7 +214,7 @@ def supports_sample_weight(model: Any) -> bool:
 
 def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     """Fit ``model`` with weights, or without if they are None; returns what was fitted."""
-    if isinstance(X, KnownColumns) and not isinstance(model, PerOutput | AllOutputs):
+    if isinstance(X, KnownColumns) and solved_here(model):  # a model around one hands them on
         return X.fit(model, y, sample_weight)
     if sample_weight is None:
         model.fit(X, y)
@@ -285,7 +285,7 @@ class AllOutputs(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: igno
 
 
 def _said(fitted: Any, X: Any) -> Any:
-    return X.predict(fitted) if isinstance(X, KnownColumns) else fitted.predict(X)
+    return X.predict(fitted) if isinstance(X, KnownColumns) and solved_here(fitted) else fitted.predict(X)
 
 
 def _as_columns(fitted: Any, n_outputs: int, model: Any, organization: str) -> NDArray[Any]:

@@ -110,7 +110,7 @@ def _usable(weight: Floats | None, n_rows: int) -> bool:
 
 def known_columns(model: Any, view: Any) -> Any:
     """The view as known columns, where this model can use them; else the view as it is."""
-    if isinstance(view, KnownColumns) or not _solved_here(model):
+    if isinstance(view, KnownColumns) or not solved_here(model):
         return view
     if not hasattr(view, "iloc"):
         plain = type(view) is np.ndarray and view.ndim == 2 and view.dtype == np.float64
@@ -126,7 +126,7 @@ def known_columns(model: Any, view: Any) -> Any:
     return KnownColumns(view, np.ascontiguousarray(numbers), names)
 
 
-def _solved_here(model: Any) -> bool:
+def solved_here(model: Any) -> bool:
     """Whether this is scikit-learn's own Ridge, with a closed form; asked without importing it."""
     kind = type(model)
     return (

@@ -168,6 +168,10 @@ class NoiseColumns(_Random):
         self.model = model
         self.random_state = random_state
 
+    def prepare(self, view: Any) -> Any:
+        """As it is: nothing of its columns is used."""
+        return view
+
     def _columns(self, X: Any) -> Any:
         noise = self.generator_.standard_normal(np.shape(X))
         return type(X)(noise, X.index, X.columns) if is_frame(X) else noise
