@@ -15,6 +15,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.append(str(Path(__file__).parent / "support"))  # as pytest has it
+
 from typer.testing import CliRunner
 
 from gal.cli.app import app

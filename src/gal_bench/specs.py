@@ -152,6 +152,8 @@ class TableSpec(BaseModel):
     """How many seeds a set gets where it is not four, or one in deep tables."""
     most_seeds: int | None = None
     """A limit on those of all rows and sets."""
+    first_seed: int = 0
+    """Where they begin: other seeds judge the same figures anew."""
     layout: Literal["scores", "facts"] = "scores"
     facts: list[str] = []
     """In the layout "facts": what is told of every run, see ``cells.Outcome``."""
@@ -253,7 +255,7 @@ class TableSpec(BaseModel):
                 delta=row.delta,
                 leak=row.leak,
             )
-            for seed in range(self.seeds_at(row, dataset, organizations))
+            for seed in range(self.first_seed, self.first_seed + self.seeds_at(row, dataset, organizations))
         ]
 
     def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:

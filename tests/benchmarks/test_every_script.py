@@ -98,6 +98,7 @@ def test_every_script_is_here() -> None:
         ("nodes", r"from an organization +\d"),
         ("private_training", r"\| Diabetes \| 200 \|"),
         ("privacy", r"Wine: 26 canaries over 1 seeds"),
+        ("sum_weights", r"\| Wine \| ridge \| 1 \|"),
         ("sums", r"100 rows +3 organizations +bytes back \d"),
         ("sources", r"folder +beginning +\d+\.\d CPU-s"),
     ],

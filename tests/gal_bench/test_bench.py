@@ -539,6 +539,15 @@ def test_a_part_of_a_table_has_a_name_of_its_own() -> None:
     assert iris.sets == ["Iris"]
 
 
+def test_other_seeds_are_other_runs() -> None:
+    part = narrow(TABLES["images"], sets=["MNIST"], organizations=[8], seeds=2, first_seed=10)
+    assert part is not None
+    assert part.file_name == "images-8-MNIST-2-seeds-from-seed-10"
+    seeds = {row.label: [cell.seed for cell in part.cells(row)] for row in part.rows}
+    assert seeds["GAL"] == [10, 11]
+    assert seeds["Late"] == [10]
+
+
 def test_sets_without_a_way_to_go_are_left_out_of_the_mean_and_named() -> None:
     part = narrow(
         TABLES["uci"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1

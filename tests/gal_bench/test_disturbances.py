@@ -178,7 +178,7 @@ class TestAll:
         assert not_repeatable <= set(checks)
         for name, check in checks.items():
             if name in not_repeatable:
-                with pytest.raises(AssertionError, match="the prediction for a row depends|order asked for"):
+                with pytest.raises(AssertionError, match=r"the prediction for a row depends|order asked for"):
                     check(model)
             else:
                 check(model)

@@ -22,6 +22,7 @@ def narrow(
     protocols: Sequence[str] = (),
     sets: Sequence[str] = (),
     seeds: int | None = None,
+    first_seed: int = 0,
 ) -> TableSpec | None:
     """A part of a table, under a name that says so; None where nothing of it is left."""
     kept_sets = [name for name in table.sets if not sets or name in sets]
@@ -37,18 +38,26 @@ def narrow(
             "protocols": [name for name in table.protocols if not protocols or name in protocols],
             "organizations": kept_organizations,
             "most_seeds": seeds,
-            "part": _words(table.part, organizations, protocols, sets, seeds),
+            "first_seed": first_seed,
+            "part": _words(table.part, organizations, protocols, sets, seeds, first_seed),
         }
     )
     return part if any(True for row in part.rows for _ in part.cells(row)) else None
 
 
 def _words(
-    part: str, organizations: Sequence[int], protocols: Sequence[str], sets: Sequence[str], seeds: int | None
+    part: str,
+    organizations: Sequence[int],
+    protocols: Sequence[str],
+    sets: Sequence[str],
+    seeds: int | None,
+    first_seed: int,
 ) -> str:
     chosen = [*([part] if part else []), *map(str, organizations), *protocols, *sets]
     if seeds is not None and seeds < 4:
         chosen.append(f"{seeds} seeds")
+    if first_seed:
+        chosen.append(f"from seed {first_seed}")
     return "-".join(word.replace(" ", "-") for word in chosen)
 
 

@@ -64,6 +64,9 @@ class TablePart:
     seeds: Annotated[
         int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
     ] = None
+    first_seed: Annotated[
+        int, typer.Option(help="Begin with this seed: other ones judge the same figures anew.", min=0)
+    ] = 0
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,7 @@ def _narrowed(
             protocols=protocols,
             sets=sets,
             seeds=part.seeds,
+            first_seed=part.first_seed,
         )
         for table in chosen
     ]
