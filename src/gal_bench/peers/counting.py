@@ -31,9 +31,15 @@ class CountingRelay:
                 client, _ = self._listening.accept()
             except OSError:  # closed
                 return
-            server = self._connect()
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+            threading.Thread(target=self._carry, args=(client, self._connect()), daemon=True).start()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        """Both ways, until both have ended."""
+        with client, server:
+            back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
+            back.start()
+            self._pass(client, server)
+            back.join()
 
     def _connect(self) -> socket.socket:
         until = time.monotonic() + WAIT
