@@ -9,6 +9,7 @@ import os
 import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when cores are oversubscribed
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # LightGBM has threads all the same
 
 from collections.abc import Iterator
 from functools import partial

@@ -242,15 +242,11 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_a_model_of_ones_own_closes() -> None:
-    X, y = crossed(FEW)
-    model = classifier(PARTS, closing=HistGradientBoostingClassifier(max_iter=20), random_state=0).fit(
-        X, y > 0
-    )
+    (X, y), own = crossed(FEW), HistGradientBoostingClassifier(max_iter=20)
+    model = classifier(PARTS, closing=own, random_state=0).fit(X, y > 0)
     assert isinstance(model.closing_, Closing)
     assert isinstance(model.closing_.model, HistGradientBoostingClassifier)
-    again = classifier(PARTS, closing=HistGradientBoostingClassifier(max_iter=20), random_state=0).fit(
-        X, y > 0
-    )
+    again = classifier(PARTS, closing=own, random_state=0).fit(X, y > 0)
     assert (model.predict_proba(X) == again.predict_proba(X)).all()
 
 
