@@ -90,6 +90,8 @@ class RowSpec(BaseModel):
     metered: bool = False
     organizations: list[int] = []
     """Run with these numbers of organizations only; those of the table, unless given."""
+    sets: list[str] = []
+    """Run on these data sets only; those of the table, unless given."""
     seeds: BySize = {}
     """How many, where it is not the table's number."""
     priority: BySize = {}
@@ -177,6 +179,7 @@ class TableSpec(BaseModel):
         if strangers and self.rows:
             raise ValueError(f"glance names {', '.join(strangers)}, which are no rows")
         for row in self.rows:
+            _check(f"data set (row {row.name!r})", row.sets, known_sets)
             strangers = sorted(set(row.choose_among) - names)
             if strangers:
                 raise ValueError(f"row {row.name!r} chooses among {', '.join(strangers)}, which are no rows")
@@ -208,7 +211,8 @@ class TableSpec(BaseModel):
                 if row.organizations and organizations not in row.organizations:
                     continue
                 for dataset in self.sets:
-                    if self._possible(dataset, organizations, protocol):
+                    asked = not row.sets or dataset in row.sets
+                    if asked and self._possible(dataset, organizations, protocol):
                         yield dataset, organizations, protocol
 
     def _possible(self, dataset: str, organizations: int | str, protocol: str) -> bool:

@@ -233,13 +233,18 @@ class _Run:
         )
         if self.cell.method == "assisted_learning":
             ensemble, _ = learn_assisted(
-                task, members, order=list(self.views.train), driver=driver, traffic=traffic
+                task,
+                members,
+                order=list(self.views.train),
+                rate=self.cell.options.get("rate", 1.0),
+                driver=driver,
+                traffic=traffic,
             )
             return ensemble, labels
         return drive_learning(task, members, driver, traffic=traffic), labels
 
     def _options(self) -> dict[str, Any]:
-        options = dict(self.cell.options)
+        options = {name: value for name, value in self.cell.options.items() if name != "rate"}  # AL's alone
         if options.get("preset") != "paper" and len(self.views.y_train) >= LARGE:
             options.setdefault("fitted", "held-out")
             options.setdefault("held_out_fraction", HELD_OUT)

@@ -44,13 +44,18 @@ def make_deep_model(name: str, dataset: str, *, paper: bool) -> Any:
         return TorchModel(network, **how)
     if name == "Residual network":
         return TorchModel("residual_cnn", **(how | RESIDUAL))
-    # A mirrored digit is another digit, one that is moved a little is not.
-    changes = ShiftAndFlip(pixels=1, flip=False) if dataset == "MNIST" else ShiftAndFlip(pixels=0, flip=True)
     if name == "Augmented network":
-        return TorchModel(network, **how, augment=changes)
+        return TorchModel(network, **how, augment=changes(dataset))
     if name == "Wide network":
-        return TorchModel("wide_cnn", **how, augment=changes)
+        return TorchModel("wide_cnn", **how, augment=changes(dataset))
     raise InvalidOptionError(f"no deep local model {name!r}; there are {', '.join(DEEP_MODELS)}")
+
+
+def changes(dataset: str) -> ShiftAndFlip:
+    """What images of this data set go through in training: a mirrored digit is another digit, one that is
+    moved a little is not.
+    """
+    return ShiftAndFlip(pixels=1, flip=False) if dataset == "MNIST" else ShiftAndFlip(pixels=0, flip=True)
 
 
 def models_by_organization(
@@ -80,6 +85,8 @@ def fusion_training(cell: Cell, epochs: int) -> Training:
     78.4 % without. The mean of features is better off with it, except on MNIST: each baseline gets
     what favours it on the test rows.
     """
-    favoured = cell.method == "intermediate" and cell.models[0] == "Network" and cell.dataset != "MNIST"
+    name = cell.models[0]
+    favoured = cell.method == "intermediate" and name != "Residual network" and cell.dataset != "MNIST"
     decay = {} if favoured or cell.dataset not in (*IMAGE_SETS, *SHAPE_SETS) else {"weight_decay": 5e-4}
-    return Training(**(settings(cell.dataset, paper=False) | decay), epochs=epochs)
+    augment = changes(cell.dataset) if name == "Augmented network" else None
+    return Training(**(settings(cell.dataset, paper=False) | decay), epochs=epochs, augment=augment)
