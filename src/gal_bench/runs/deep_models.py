@@ -85,8 +85,7 @@ def fusion_training(cell: Cell, epochs: int) -> Training:
     78.4 % without. The mean of features is better off with it, except on MNIST: each baseline gets
     what favours it on the test rows.
     """
-    name = cell.models[0]
-    favoured = cell.method == "intermediate" and name != "Residual network" and cell.dataset != "MNIST"
+    favoured = cell.method == "intermediate" and cell.dataset != "MNIST"
     decay = {} if favoured or cell.dataset not in (*IMAGE_SETS, *SHAPE_SETS) else {"weight_decay": 5e-4}
-    augment = changes(cell.dataset) if name == "Augmented network" else None
+    augment = changes(cell.dataset) if cell.models[0] == "Augmented network" else None
     return Training(**(settings(cell.dataset, paper=False) | decay), epochs=epochs, augment=augment)
