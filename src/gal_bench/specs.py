@@ -93,7 +93,7 @@ class RowSpec(BaseModel):
     sets: list[str] = []
     """Run on these data sets only; those of the table, unless given."""
     seeds: BySize = {}
-    """How many, where it is not the table's number."""
+    """How many, where it is not the table's number; "8 MNIST" goes before "8"."""
     priority: BySize = {}
     """Of deep runs: the lower, the earlier they are run."""
     choose_among: list[str] = []
@@ -265,7 +265,8 @@ class TableSpec(BaseModel):
     def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
         """How many runs are behind one figure."""
         of_table = self.seeds.get(dataset, 1 if self.deep else 4)
-        wanted = _by_size(row.seeds, self.how_many(dataset, organizations), of_table)
+        size = self.how_many(dataset, organizations)
+        wanted = _by_size(row.seeds, f"{size} {dataset}", _by_size(row.seeds, size, of_table))
         return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from gal.cli.app import app
@@ -143,6 +144,17 @@ def test_gal_has_four_seeds_and_most_other_rows_one() -> None:
     part = narrow(table, seeds=2)
     assert part is not None
     assert part.seeds_at(rows["gal"], "MNIST", 8) == 2
+    assert [table.seeds_at(rows["gal-half"], one, 8) for one in ("MNIST", "CIFAR10")] == [8, 4]
+
+
+def test_a_row_may_be_of_some_data_sets_only() -> None:
+    table = TABLES["images"]
+    asked = table.row("joint-half")
+    assert {cell.dataset for cell in table.cells(asked)} == {"MNIST"}
+    assert {cell.dataset for cell in table.cells(table.row("joint"))} == {"MNIST", "CIFAR10"}
+    unknown = asked.model_copy(update={"sets": ["Nowhere"]})
+    with pytest.raises(ValidationError, match=r"no data set \(row 'joint-half'\) 'Nowhere'; there are"):
+        TableSpec.model_validate({**table.model_dump(exclude={"rows"}), "rows": [unknown]} | {"glance": []})
 
 
 def test_tables_share_their_runs() -> None:

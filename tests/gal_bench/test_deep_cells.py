@@ -420,3 +420,7 @@ def test_how_the_networks_of_each_set_are_trained() -> None:
     assert fusion_training(late, 7).weight_decay == fusion_training(features, 7).weight_decay == 5e-4
     assert fusion_training(replace(late, dataset="CIFAR10"), 7).weight_decay == 5e-4
     assert fusion_training(replace(features, dataset="CIFAR10"), 7).weight_decay == 5e-3
+    assert fusion_training(late, 7).augment is None
+    moved = replace(late, models=("Augmented network",))
+    local = make_deep_model("Augmented network", "MNIST", paper=False)
+    assert fusion_training(moved, 7).augment == local.augment
