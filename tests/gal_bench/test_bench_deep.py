@@ -162,8 +162,10 @@ def test_tables_share_their_runs() -> None:
     cells = [cell for table in TABLES.values() for row in table.rows for cell in table.cells(row)]
     assert len(in_order(TABLES.values())) == len({repr(cell) for cell in cells}) < len(cells)
     joint = [cell for cell in in_order([TABLES["images"]]) if cell.method == "joint"]
-    assert [(cell.dataset, cell.organizations) for cell in joint] == 2 * [("MNIST", 1), ("CIFAR10", 1)]
-    assert {cell.models[0] for cell in joint} == {"Network", "Residual network"}
+    assert sorted((cell.models[0], cell.dataset, cell.organizations) for cell in joint) == [
+        ("Augmented network", "MNIST", 1),
+        *((network, one, 1) for network in ("Network", "Residual network") for one in ("CIFAR10", "MNIST")),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ def test_blank_cells_say_so_beside_the_papers_figure() -> None:
 def test_blank_cells_are_empty_in_csv() -> None:
     run = some_of_images()
     lines = lines_of(run)
-    assert len(lines) == len(every_figure(run)) == 78
+    assert len(lines) == len(every_figure(run)) == 106
     done = [line for line in lines if line["seeds"] != "0"]
     assert {(line["row"], line["organizations"], line["seeds"]) for line in done} == {
         ("GAL", "8", "2"),
@@ -348,12 +350,12 @@ def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest
     assert seen == []
     assert figures_of(blank) == []
     [full] = run_tables([small()], cache, Sources(), deep_sets=["MNIST"])
-    assert len(seen) == len(figures_of(full)) == 17
+    assert len(seen) == len(figures_of(full)) == 23
     assert seen[0].method == "gal"
     counts: list[tuple[int, int]] = []
     run_tables([small()], cache, Sources(), on_run=lambda done, total, _: counts.append((done, total)))
-    assert counts == [(17, 17)]
-    assert len(seen) == 17
+    assert counts == [(23, 23)]
+    assert len(seen) == 23
 
 
 def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +372,7 @@ def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_is_left_to_run(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     left = left_to_run([small(), read_tables()["scale"]], cache, DEEP_SETS)
-    assert len(left) == 17
+    assert len(left) == 23
     cache.put(left[0], made_up(left[0]))
     assert left_to_run([small()], cache, DEEP_SETS) == left[1:]
     assert left_to_run([small()], cache, ["CIFAR10"]) == []
@@ -417,9 +419,9 @@ def test_a_blank_table_from_the_command(tmp_path: Path) -> None:
     assert "Nothing here was run yet" in " ".join(result.output.split())
     assert "not run" in (tmp_path / "images.md").read_text(encoding="utf-8")
     [facts] = json.loads(bench("images", "--results", str(tmp_path), "--json").stdout)
-    assert len(facts["figures"]) == 78
+    assert len(facts["figures"]) == 106
     assert all(one["final"] == [] and one["verdict"] == "" for one in facts["figures"])
-    assert {one["seeds"] for one in facts["figures"]} == {1, 4}
+    assert {one["seeds"] for one in facts["figures"]} == {1, 2, 4, 8}
 
 
 # --- pictures
@@ -574,5 +576,5 @@ def test_a_glance_names_rows_of_its_table() -> None:
 
 def test_a_row_may_keep_to_some_numbers_of_organizations() -> None:
     table = TABLES["images"]
-    assert {place[1] for place in table.places(table.row("late-residual"))} == {8}
+    assert {place[1] for place in table.places(table.row("late-augmented"))} == {8}
     assert {place[1] for place in table.places(table.row("late"))} == {2, 4, 8}

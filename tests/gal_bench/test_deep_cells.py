@@ -418,8 +418,12 @@ def test_how_the_networks_of_each_set_are_trained() -> None:
     late, features = cell("MNIST", method="late"), cell("MNIST", method="intermediate")
     assert fusion_training(late, 7).epochs == 7
     assert fusion_training(late, 7).weight_decay == fusion_training(features, 7).weight_decay == 5e-4
-    assert fusion_training(replace(late, dataset="CIFAR10"), 7).weight_decay == 5e-4
+    assert fusion_training(replace(late, dataset="CIFAR10", organizations=8), 7).weight_decay == 5e-4
     assert fusion_training(replace(features, dataset="CIFAR10"), 7).weight_decay == 5e-3
+    few = replace(late, dataset="CIFAR10", organizations=4, models=("Network",))
+    assert fusion_training(few, 7).weight_decay == 5e-3
+    assert fusion_training(replace(few, organizations=8), 7).weight_decay == 5e-4
+    assert fusion_training(replace(few, models=("Residual network",)), 7).weight_decay == 5e-4
     assert fusion_training(late, 7).augment is None
     moved = replace(late, models=("Augmented network",))
     local = make_deep_model("Augmented network", "MNIST", paper=False)
