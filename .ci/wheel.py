@@ -1,6 +1,7 @@
 """Build the wheel, install it into an empty environment, and see that it does what the README promises of it.
 
 Only what a user has: the wheel, pip and Python. No extras, no sources, no tests. ``make wheel`` runs this.
+With ``UV`` a path of uv, that takes pip's place, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ WANTED = (
 PARTS = '[organizations]\nclinic = ["age", "sex", "bp"]\nlab = ["s1", "s2", "s5"]\n'
 KEEPING = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """What is imported is compiled once, and kept for the next process."""
+UV = os.environ.get("UV", "")
 TABLE = """
 from sklearn.datasets import load_diabetes
 load_diabetes(as_frame=True).frame.to_csv("t.csv", index=False)
@@ -56,14 +58,21 @@ def main() -> None:
 
 def build(folder: Path) -> Path:
     """The wheel, from the sources here."""
+    if UV:
+        run(UV, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT)
+        return next(folder.glob("*.whl"))
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     return next(folder.glob("*.whl"))
 
 
 def install(wheel: Path, environment: Path) -> Path:
     """The python of an environment that has the wheel and what it needs, and nothing else."""
+    python, constraints = environment / "bin" / "python", ROOT / "constraints.txt"
+    if UV:
+        run(UV, "venv", "--quiet", "--python", sys.executable, environment)
+        run(UV, "pip", "install", "--quiet", "--python", python, "-c", constraints, wheel)
+        return python
     venv.create(environment, with_pip=True)
-    python = environment / "bin" / "python"
     run(
         python,
         "-m",
@@ -73,7 +82,7 @@ def install(wheel: Path, environment: Path) -> Path:
         "--disable-pip-version-check",
         "--no-compile",  # most of it is never imported here
         "-c",
-        ROOT / "constraints.txt",
+        constraints,
         wheel,
     )
     return python
