@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from forked import Forked
 from gal.errors import AuditError, NodeError
 from gal.node.store.audit import CUT, AuditEntry, AuditLog, Total
-from gal.node.store.audit_head import FIRST
+from gal.node.store.audit_head import FIRST, Head, HeadFile
 from patience import patient
 
 
@@ -242,6 +244,26 @@ def test_a_crash_before_the_first_head_file_is_fine(log: AuditLog, path: Path) -
     assert log.verify().cuts == ()
 
 
+def test_who_reads_while_the_head_file_is_made_finds_none_or_a_whole_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes of a node may begin its log at once: an empty file would be taken for an altered one."""
+    file, seen = HeadFile(path.with_name("audit.head")), list[Head | None]()
+    write = os.pwrite
+
+    def watched(*what: Any) -> int:
+        seen.append(file.read())
+        return write(*what)
+
+    monkeypatch.setattr(os, "pwrite", watched)
+    heads = [Head(1, "sha256:" + "1" * 64), Head(2, "sha256:" + "2" * 64)]
+    for head in heads:
+        file.write(head)
+    assert seen == [None, heads[0]]
+    assert file.read() == heads[1]
+    assert [one.name for one in path.parent.iterdir()] == ["audit.head"]
+
+
 def test_a_log_rewritten_as_a_whole_does_not_have_the_noted_head(tmp_path: Path) -> None:
     heads = []
     for peer in ("bank", "insurer"):
@@ -297,6 +319,7 @@ def test_threads_append_to_one_chain(log: AuditLog) -> None:
 APPEND = """
 import sys
 from pathlib import Path
+from typing import Any
 from gal.node.store.audit import AuditLog
 with AuditLog(Path(sys.argv[1])) as log:
     for _ in range(100):
