@@ -156,17 +156,19 @@ def row_keys(ids: Iterable[Any]) -> Integers:
     >>> bool((row_keys(["ann", "bob"]) == row_keys(np.array(["ann", "bob"]))).all())
     True
     """
+    alike = isinstance(ids, np.ndarray) and ids.dtype.kind in "iuU"
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    return np.fromiter((_row_key(one) for one in values), dtype=np.int64)
+    texts = map(str, values if alike else map(_checked_id, values))
+    hashed = b"".join([blake2b(one.encode(errors="surrogatepass"), digest_size=8).digest() for one in texts])
+    return (np.frombuffer(hashed, dtype=">u8") >> np.uint64(1)).astype(np.int64)
 
 
-def _row_key(row_id: Any) -> int:
+def _checked_id(row_id: Any) -> Any:
     if not isinstance(row_id, str | int | np.integer) or isinstance(row_id, bool):
         raise InvalidInputError(
             f"row ids are whole numbers or text, got {row_id!r:.80} of type {type(row_id).__name__}"
         )
-    hashed = blake2b(str(row_id).encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(hashed, "big") >> 1
+    return row_id
 
 
 class Ledger:
