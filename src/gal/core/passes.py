@@ -2,14 +2,21 @@
 
 Blocks may run in threads (numpy lets go of the interpreter lock); their results are always taken
 in the order of the blocks, so sums do not depend on how many threads there are.
+
+BLAS has threads of its own. A block is too short for them: they wait for work in a loop, which took half of a
+label holder's processor time, and how many there are decides in which order they add up. So the label
+holder's work is done without them (``without_blas_threads``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 BLOCK_ENTRIES = 1 << 16
 """Entries of one array handled at a time."""
@@ -18,6 +25,8 @@ THREADED_BLOCKS = 16
 """From this many blocks on threads are worth starting."""
 
 T = TypeVar("T")
+Asked = TypeVar("Asked")
+Reply = TypeVar("Reply")
 
 
 def blocks(n_rows: int, n_outputs: int = 1) -> Iterator[slice]:
@@ -34,3 +43,33 @@ def over_blocks(work: Callable[[slice], T], n_rows: int, n_outputs: int = 1) -> 
         return [work(part) for part in parts]
     with ThreadPoolExecutor(min(cores, 8)) as pool:
         return list(pool.map(work, parts))
+
+
+def without_blas_threads(steps: Generator[Asked, Reply, T]) -> Generator[Asked, Reply, T]:
+    """The same generator, each of whose steps is done without BLAS's own threads.
+
+    Between its steps, where local models are fitted, there are as many as before.
+    """
+    move: Callable[[], Asked] = partial(next, steps)
+    while True:
+        try:
+            with _blas().limit(limits=1):
+                asked = move()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            reply = yield asked
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:
+            move = partial(steps.throw, error)
+        else:
+            move = partial(steps.send, reply)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Its libraries that are loaded; looking for them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")

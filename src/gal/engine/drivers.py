@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, learn, predict
 from gal.core.guards.plausible import Outside, screen
+from gal.core.passes import without_blas_threads
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
@@ -205,7 +206,7 @@ def _drive(
         if on_round is not None:
             on_round(now)
 
-    steps = learn(task, progress=progress, on_round=note)
+    steps = without_blas_threads(learn(task, progress=progress, on_round=note))
     try:
         requests = next(steps)
         while True:
@@ -220,7 +221,8 @@ def _drive(
                 requests = steps.send(replies)
             except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
                 unclosed = task.closing is not None or task.crossing is not None
-                steps = learn(replace(task, closing=None, crossing=None), progress=reached)
+                unfinished = replace(task, closing=None, crossing=None)
+                steps = without_blas_threads(learn(unfinished, progress=reached))
                 next(steps)
                 requests = steps.throw(EndLearning())
     except StopIteration as end:
@@ -289,6 +291,7 @@ def drive_own(
 ) -> Result:
     """Run what asks the label holder's own organization only: no traffic, and nobody is told."""
     try:
+        steps = without_blas_threads(steps)
         requests = next(steps)
         while True:
             requests = steps.send(ask(task, organizations, driver, requests))
