@@ -31,7 +31,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import AssistedVersion
+from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.learned_rows import KEPT_FILES
 from gal.node.work.pipe import PredictedRows, unpack
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 BESIDE = frozenset({"predict", "blind", "total", "keys", "share", "sum", "open"})
 """Requests that do not wait for a fit: they change nothing that it needs."""
+
+PREDICTING: tuple[Status, ...] = ("begun", "finished")
+"""What a version may be whose models predict."""
 
 
 class _DataChanges:
@@ -143,8 +146,8 @@ class Service:
             keys=self.guard.noise_on(asked) is not None,
         )
         begun = restore(answer)
-        columns = {"kinds": result["kinds"], "keys": result["keys"]}
-        version = agreed_version(asked, begun.message, begun=self._now(), **columns)
+        since, columns = self._clock(), {"kinds": result["kinds"], "keys": result["keys"]}
+        version = agreed_version(asked, begun.message, begun=since.isoformat(timespec="seconds"), **columns)
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, version)
         self._checks.begun(asked)
@@ -180,9 +183,6 @@ class Service:
         self._checks.exchanged(asked)
         return answer
 
-    def _now(self) -> str:
-        return self._clock().isoformat(timespec="seconds")
-
     # Rounds
 
     def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
@@ -217,9 +217,9 @@ class Service:
     # Prediction and end
 
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        version = self._checks.version(asked, task, "begun", "finished")
+        version = self._checks.version(asked, task, *PREDICTING)
         if self.guard.noise_on(asked) is None:
-            said = _said_of(asked, self._predicted(asked, task, version))
+            said = prepare(_said_of(asked, self._predicted(asked, task, version)))
             self._checks.predicted(asked, said.message)
             return said
         folder = self.state.folder(task.id, asked.message.version)
@@ -228,10 +228,16 @@ class Service:
             if kept is not None:
                 return kept
             found = self._predicted(asked, task, version)
-            said = _said_of(asked, found)
+            said = prepare(_said_of(asked, found))
             self._checks.predicted(asked, said.message)
             self.guard.charge(asked.peer, task, keys_of(found.keys), len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, bytes(said.data))
+
+    def predict_own(self, asked: IncomingRequest) -> Message:
+        """The answer to a request of this node to itself: it does not leave, so it is not made ready."""
+        assert asked.own, asked.peer
+        task = self._checks.task(asked)
+        return _said_of(asked, self._predicted(asked, task, self._checks.version(asked, task, *PREDICTING)))
 
     def _total(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """Which rows are known; their values wait for a sum."""
@@ -311,11 +317,11 @@ class Service:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _said_of(asked: IncomingRequest, found: PredictedRows) -> Encoded:
+def _said_of(asked: IncomingRequest, found: PredictedRows) -> Message:
     """What was computed for a request, as the message that answers it."""
     fields: dict[str, Any] = {"answers": asked.digest, "rows": found.order}
     if found.changed:  # nothing else is told
         fields["changed"] = True
     arrays: dict[str, NDArray[Any]] = {"known": found.known, "values": found.values}
     request = asked.message
-    return prepare(Message("predicted", request.task, request.version, request.request, fields, arrays))
+    return Message("predicted", request.task, request.version, request.request, fields, arrays)
