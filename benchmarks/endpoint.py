@@ -3,6 +3,7 @@ fails.
 
     python benchmarks/endpoint.py                  # 20,000 rows, 50 clients
     python benchmarks/endpoint.py --model tabular --clients 200
+    python benchmarks/endpoint.py --beside ../before    # in turns with the code of another checkout
 
 Four organizations on this machine over mutual TLS, all of them real processes: three run ``gal serve``, the
 label holder runs ``gal predict TASK --listen``. This process only asks, over plain sockets, so that what it
@@ -30,11 +31,13 @@ from typing import Any
 
 import numpy as np
 
+import gal
 from gal.node.web.token import FILE as TOKEN_FILE
 from nodes import OTHERS, OWN, TASK, Network, Scene, serving, table
 
 TICKS = os.sysconf("SC_CLK_TCK")
 STARTING = 120.0
+SOURCES = Path(gal.__file__).parent.parent
 
 
 @contextmanager
@@ -156,6 +159,7 @@ def measured(
         f"{who}: rows a second": clients * each / seconds,
         f"{who}: p50, ms": float(np.percentile(took, 50)),
         f"{who}: p95, ms": float(np.percentile(took, 95)),
+        f"{who}: p99, ms": float(np.percentile(took, 99)),
         f"{who}: degraded rows": sum(one.degraded for one in crowd),
         f"{who}: CPU ms a row": sum(after[role] - before[role] for role in after) * 1e3 / (clients * each),
     } | {
@@ -164,28 +168,71 @@ def measured(
     }
 
 
-def report(scene: Scene, clients: int, single: int, each: int, folder: Path | None) -> dict[str, Any]:
-    """Learn, start the endpoint, and ask it: alone, and in a crowd."""
-    with ExitStack() as stack:
-        made = None if folder else stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-endpoint-"))
-        root = folder or Path(made or "")
+@dataclass
+class Serving:
+    """Four nodes that run, one of them with an endpoint."""
+
+    port: int
+    token: str
+    processes: dict[str, int]
+
+    @classmethod
+    def started(cls, scene: Scene, root: Path, sources: Path, stack: ExitStack) -> Serving:
+        """Nodes that run the code in ``sources`` until the stack ends; what
+        ``root`` has not learned yet is learned first.
+        """
         if not (root / OWN).exists():
             root.mkdir(exist_ok=True)
             with ExitStack() as learning:
                 Network(scene, root, learning).learn()
-        started = {name: stack.enter_context(serving(root / name)) for name in OTHERS}
+        os.environ["PYTHONPATH"] = str(sources)
+        others = {name: stack.enter_context(serving(root / name)) for name in OTHERS}
         own, port = stack.enter_context(endpoint(root / OWN))
         token = (root / OWN / TOKEN_FILE).read_text(encoding="utf-8").strip()
         wait_for_all(port, token, own, root / OWN / "log")
-        processes = {name: one.pid for name, one in (started | {OWN: own}).items()}
-        measured(port, token, scene.rows, 1, 100, processes)  # warm
-        measured(port, token, scene.rows, clients, 2, processes)
+        made = cls(port, token, {name: one.pid for name, one in (others | {OWN: own}).items()})
+        made.measured(scene.rows, 1, 100)  # warm
+        made.measured(scene.rows, 50, 2)
+        return made
+
+    def measured(self, n_rows: int, clients: int, each: int) -> dict[str, Any]:
+        """See `measured`."""
+        return measured(self.port, self.token, n_rows, clients, each, self.processes)
+
+
+def report(scene: Scene, clients: int, single: int, each: int, folder: Path | None) -> dict[str, Any]:
+    """Learn, start the endpoint, and ask it: alone, and in a crowd."""
+    with ExitStack() as stack:
+        made = None if folder else stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-endpoint-"))
+        nodes = Serving.started(scene, folder or Path(made or ""), SOURCES, stack)
         load = os.getloadavg()[0]
         return (
             {"model": scene.model["use"], "rows": scene.rows, "load of the machine": load}
-            | measured(port, token, scene.rows, 1, single, processes)
-            | measured(port, token, scene.rows, clients, each, processes)
+            | nodes.measured(scene.rows, 1, single)
+            | nodes.measured(scene.rows, clients, each)
         )
+
+
+def compare(scene: Scene, clients: int, single: int, each: int, beside: Path, turns: int) -> dict[str, Any]:
+    """The same for this code and that of another checkout, in turns: medians over these turns."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-endpoint-")))
+        versions = {"this": SOURCES, "beside": beside / "src"}
+        nodes = {
+            name: Serving.started(scene, root / name, sources, stack) for name, sources in versions.items()
+        }
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in nodes}
+        for turn in range(turns):
+            for name in sorted(nodes, reverse=turn % 2 == 1):
+                alone = nodes[name].measured(scene.rows, 1, max(1, single // turns))
+                crowd = nodes[name].measured(scene.rows, clients, max(1, each // turns))
+                found[name].append(alone | crowd)
+        load = os.getloadavg()[0]
+    return {"model": scene.model["use"], "rows": scene.rows, "load of the machine": load} | {
+        f"{name}, {what}": float(np.median([one[what] for one in found[name]]))
+        for what in found["this"][0]
+        for name in found
+    }
 
 
 def wait_for_all(port: int, token: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -215,9 +262,15 @@ def main() -> None:
     parser.add_argument("--single", type=int, default=500, help="requests of the client that asks alone")
     parser.add_argument("--each", type=int, default=60, help="requests of each of many clients")
     parser.add_argument("--folder", type=Path, help="with the homes of an earlier run; made, and kept")
+    parser.add_argument("--beside", type=Path, help="another checkout, asked in turns with this one")
+    parser.add_argument("--turns", type=int, default=10, help="in which requests are shared out, beside")
     arguments = parser.parse_args()
     scene = Scene(arguments.rows, model={"use": arguments.model}, rounds=10)
-    print(table(report(scene, arguments.clients, arguments.single, arguments.each, arguments.folder)))
+    asked = (scene, arguments.clients, arguments.single, arguments.each)
+    if arguments.beside is None:
+        print(table(report(*asked, arguments.folder)))
+    else:
+        print(table(compare(*asked, arguments.beside, arguments.turns)))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from gal.transport import (
     read_card,
     replaced_by,
 )
+from gal.transport.cards import LOOK
 
 
 def test_a_card_is_toml_and_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -284,6 +285,38 @@ def test_a_key_is_known_under_its_own_name_only(tmp_path: Path) -> None:
     assert not blocked.is_known("bank", bank.fingerprint)  # a file where the folder should be
     assert len(warnings) == 1
     assert "cannot be read" in warnings[0]
+
+
+def test_a_stream_looks_at_its_own_card_each_time_and_at_all_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, now, scandir = [0], [100.0], os.scandir
+
+    def counted(folder: Path) -> object:
+        looks[0] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    monkeypatch.setattr("gal.transport.cards.time.monotonic", lambda: now[0])
+    cards = CardFolder(tmp_path)
+    bank, shop = card_of(make_identity("bank")), card_of(make_identity("shop"))
+    cards.add(bank)
+    looks[0] = 0
+    assert all(cards.is_known("bank", bank.fingerprint) for _ in range(5))
+    assert looks == [0]
+    file = tmp_path / "bank.card"
+    text = file.read_text()
+    file.write_text(card_text(shop))
+    assert not cards.is_known("bank", bank.fingerprint)  # replaced
+    file.write_text(text)
+    assert cards.is_known("bank", bank.fingerprint)
+    file.unlink()
+    assert not cards.is_known("bank", bank.fingerprint)  # removed
+    file.write_text(text)
+    assert cards.is_known("bank", bank.fingerprint)
+    (tmp_path / "other.card").write_text(text)
+    now[0] += 2 * LOOK
+    assert not cards.is_known("bank", bank.fingerprint)  # two files of one key
 
 
 def test_who_listens_to_no_warnings_gets_none(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import os
 import re
 import threading
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -31,6 +33,8 @@ FORMAT = 1
 SUFFIX = ".card"
 LARGEST = 64 * 1024
 """Bytes of a card; with a long chain one needs about a tenth of it."""
+LOOK = 0.1
+"""Seconds in which a stream's frames look at the card of its peer alone."""
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 KEYS = {"format", "name", "fingerprint", "address", "certificate", "roots", "replaces"}
@@ -159,6 +163,7 @@ class CardFolder:
         self._on_warning = on_warning
         self._lock = threading.RLock()
         self._seen: object = None
+        self._looked = -math.inf
         self._cards: dict[str, Card] = {}
         self._names: dict[str, str] = {}
         self._read: dict[str, tuple[object, Card | str]] = {}
@@ -184,7 +189,13 @@ class CardFolder:
     def is_known(self, name: str, fingerprint: str) -> bool:
         """Whether this key is, at this moment, that of the card of this name; no
         where the folder cannot be read.
+
+        Every frame of a stream asks. Whether the card itself was removed or replaced is looked at each time;
+        whether another file has the same key, not within `LOOK` of the last look at all of them.
         """
+        with self._lock:
+            if time.monotonic() - self._looked < LOOK and self._is_as_read(name + SUFFIX):
+                return self._names.get(fingerprint) == name
         try:
             known = self.by_fingerprint(fingerprint)
         except IdentityError as error:
@@ -248,7 +259,7 @@ class CardFolder:
 
     def _refresh(self) -> None:
         """Reads what changed since the last look; one look costs a few microseconds per card."""
-        marks = self._marks()
+        marks, self._looked = self._marks(), time.monotonic()
         if marks == self._seen:
             return
         for name in set(self._read) - set(marks):
@@ -258,6 +269,13 @@ class CardFolder:
                 self._read[name] = (mark, self._try(name))
         self._sort_out()
         self._seen = marks
+
+    def _is_as_read(self, file: str) -> bool:
+        """Whether a card is there as it was when it was read."""
+        try:
+            return file in self._read and self._read[file][0] == _marked(os.stat(f"{self.folder}/{file}"))
+        except OSError:
+            return False
 
     def _marks(self) -> dict[str, object]:
         """What tells that a file changed, by file name."""
@@ -315,9 +333,12 @@ def _is_card(file: str) -> bool:
 
 def _mark(entry: os.DirEntry[str]) -> object:
     try:
-        facts = entry.stat()
+        return _marked(entry.stat())
     except FileNotFoundError:
         return None
+
+
+def _marked(facts: os.stat_result) -> object:
     # A file that was replaced within one tick of the clock has the same time, and often the same size.
     return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino
 

@@ -282,6 +282,22 @@ def test_a_private_set_intersection_was_not_agreed(lab: Lab) -> None:
 # Prediction and end
 
 
+def test_an_own_prediction_is_the_same_without_being_made_ready_to_be_sent(lab: Lab) -> None:
+    own = "c" * 32
+    lab.state.add_task(TaskRecord(own, "mine", "label holder", "lab", TERMS))
+    rows = lab.ask(replace(begin(), task=own), "lab", own=True).fields["rows"]
+    lab.ask(replace(fit(rows), task=own), "lab", own=True)
+    asked = prepare(replace(predict([3, 999, 1], 1), task=own))
+    sent = lab.service.answer(IncomingRequest.to_oneself("lab", asked)).message
+    kept = lab.service.predict_own(IncomingRequest.to_oneself("lab", asked))
+    assert (kept.kind, kept.task, kept.request, kept.fields) == ("predicted", own, sent.request, sent.fields)
+    for name, array in sent.arrays.items():
+        np.testing.assert_array_equal(kept.arrays[name], array, strict=True)
+    stranger = IncomingRequest("clinic", asked.message, asked.data, asked.digest)
+    with pytest.raises(AssertionError, match="clinic"):  # what others ask for is checked, counted and charged
+        lab.service.predict_own(stranger)
+
+
 def test_all_rounds_in_one_answer(lab: Lab) -> None:
     rows = lab.ask(begin()).fields["rows"]
     for round in (1, 2):

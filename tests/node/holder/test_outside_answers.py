@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from gal.node.work.local_work import LocalWork
+from gal.node.work.pipe import PredictedRows
 from patience import LONGEST, patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -30,25 +31,17 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 @pytest.fixture
 def ward_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Have the ward multiply what it answers in prediction."""
-    honest = LocalWork._predictions
+    honest = LocalWork.predict
 
     def make(factor: float) -> None:
-        def turned(
-            self: LocalWork,
-            data: Any,
-            message: Any,
-            order: Any,
-            known: Any,
-            values: Any,
-            *more: Any,
-            **how: Any,
-        ) -> Any:
-            ward = self.configuration.name == "ward"
+        def turned(self: LocalWork, *asked: Any, **how: Any) -> PredictedRows:
+            found = honest(self, *asked, **how)
+            if self.configuration.name != "ward":
+                return found
             with np.errstate(over="ignore"):
-                said = np.float32(factor) * values if ward else values
-            return honest(self, data, message, order, known, said, *more, **how)
+                return found._replace(values=np.float32(factor) * found.values)
 
-        monkeypatch.setattr(LocalWork, "_predictions", turned)
+        monkeypatch.setattr(LocalWork, "predict", turned)
 
     return make
 

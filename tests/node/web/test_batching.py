@@ -17,6 +17,7 @@ from gal.errors import TaskError
 from gal.node.holder.predicting import NodePrediction
 from gal.node.web import batching
 from gal.node.web.batching import SharedExchanges, merged
+from live_nodes import eventually
 from patience import patient
 
 
@@ -50,6 +51,22 @@ def test_what_comes_while_others_are_under_way_goes_together() -> None:
     assert [one.output[:, 0].tolist() for one in found] == [[20, 50], [50, 30]]
     assert [one.unknown for one in found] == [{"lab": 1}, {"lab": 2}]
     assert asked == [[1], [2, 5, 3]]
+    exchanges.close()
+
+
+def test_a_row_that_comes_alone_wakes_one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanges, woken = SharedExchanges(predicted), list[str]()
+    notify = exchanges._changed.notify
+
+    def counted(n: int = 1) -> None:
+        woken.append(threading.current_thread().name)
+        notify(n)
+
+    monkeypatch.setattr(exchanges._changed, "notify", counted)
+    for _ in range(3):
+        assert exchanges.ask(of(1)).result(patient(30)).output[:, 0].tolist() == [10]
+        eventually(lambda: exchanges._n_under_way == 0, "the exchange has ended")
+    assert woken == [threading.current_thread().name] * 3
     exchanges.close()
 
 

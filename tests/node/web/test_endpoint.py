@@ -18,6 +18,7 @@ from gal.errors import ConfigurationError, InvalidInputError, TaskError
 from gal.node.web import app as module
 from gal.node.web.endpoint import Endpoint
 from gal.node.web.token import ensure_token
+from live_nodes import eventually
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -287,6 +288,21 @@ def test_what_cannot_be_served(network: Network) -> None:
         pytest.raises(InvalidInputError, match="in use"),
     ):
         Endpoint(network.holder, "risk", f"127.0.0.1:{serving.port}")
+
+
+def test_not_ready_while_nobody_else_is_there(network: Network, served: Endpoint) -> None:
+    nobody = {"X": "none"}
+    eventually(lambda: ask(served, {}, "/readyz", "GET", nobody)[0] == 200, "all are there")
+    for name in ("lab", "ward"):
+        network.stop(name)
+    eventually(lambda: ask(served, {}, "/readyz", "GET", nobody)[0] == 503, "they are gone")
+    problems = ask(served, {}, "/readyz", "GET")[1]["problems"]
+    assert problems == {"quorum": "risk: 1 of 3 organizations are there"}
+    assert ask(served, {}, "/livez", "GET", nobody)[0] == 200
+    for name in ("lab", "ward"):
+        network.start(name)
+    network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
+    assert ask(served, {}, "/readyz", "GET", nobody)[0] == 200
 
 
 def test_what_changes_while_it_runs(network: Network, served: Endpoint) -> None:

@@ -29,3 +29,6 @@ class Answering(Protocol):
 
     def answer(self, asked: IncomingRequest) -> Encoded:
         """The answer, ready to be sent; RefusedError or WorkFailedError where there is none."""
+
+    def predict_own(self, asked: IncomingRequest) -> Message:
+        """The answer to a request of the node to itself, about rows to predict."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
@@ -29,10 +31,11 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import AssistedVersion
+from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.learned_rows import KEPT_FILES
-from gal.node.work.worker import Result, Worker
+from gal.node.work.pipe import PredictedRows, unpack
+from gal.node.work.worker import Worker
 from gal.protocol import Encoded, Message, prepare, restore
 
 if TYPE_CHECKING:
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 
 BESIDE = frozenset({"predict", "blind", "total", "keys", "share", "sum", "open"})
 """Requests that do not wait for a fit: they change nothing that it needs."""
+
+PREDICTING: tuple[Status, ...] = ("begun", "finished")
+"""What a version may be whose models predict."""
 
 
 class _DataChanges:
@@ -49,9 +55,9 @@ class _DataChanges:
         self._log, self._metrics = log, metrics
         self._known: dict[tuple[str, int], str] = {}
 
-    def note(self, asked: IncomingRequest, task: TaskRecord, result: Mapping[str, Any]) -> None:
+    def note(self, asked: IncomingRequest, task: TaskRecord, found: PredictedRows) -> None:
         """The operator hears how they differ, once for each way in which they do."""
-        key, said = (task.id, asked.message.version), result["changes"] if result["changed"] else ""
+        key, said = (task.id, asked.message.version), found.changes if found.changed else ""
         self._metrics.changed(task.name, bool(said))
         if self._known.get(key, "") != said:
             self._known[key] = said
@@ -140,8 +146,8 @@ class Service:
             keys=self.guard.noise_on(asked) is not None,
         )
         begun = restore(answer)
-        columns = {"kinds": result["kinds"], "keys": result["keys"]}
-        version = agreed_version(asked, begun.message, begun=self._now(), **columns)
+        since, columns = self._clock(), {"kinds": result["kinds"], "keys": result["keys"]}
+        version = agreed_version(asked, begun.message, begun=since.isoformat(timespec="seconds"), **columns)
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, version)
         self._checks.begun(asked)
@@ -177,9 +183,6 @@ class Service:
         self._checks.exchanged(asked)
         return answer
 
-    def _now(self) -> str:
-        return self._clock().isoformat(timespec="seconds")
-
     # Rounds
 
     def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
@@ -214,9 +217,9 @@ class Service:
     # Prediction and end
 
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        version = self._checks.version(asked, task, "begun", "finished")
+        version = self._checks.version(asked, task, *PREDICTING)
         if self.guard.noise_on(asked) is None:
-            said = restore(self._predicted(asked, task, version)[1])
+            said = prepare(_said_of(asked, self._predicted(asked, task, version)))
             self._checks.predicted(asked, said.message)
             return said
         folder = self.state.folder(task.id, asked.message.version)
@@ -224,24 +227,30 @@ class Service:
             kept = self.guard.kept(folder, asked.digest)
             if kept is not None:
                 return kept
-            result, content = self._predicted(asked, task, version)
-            rows, answer = keys_of(content[: result["keys"]]), content[result["keys"] :]
-            self._checks.predicted(asked, restore(answer).message)
-            self.guard.charge(asked.peer, task, rows, len(asked.message.fields["rounds"]))
-            return self.guard.keep(folder, asked.digest, answer)
+            found = self._predicted(asked, task, version)
+            said = prepare(_said_of(asked, found))
+            self._checks.predicted(asked, said.message)
+            self.guard.charge(asked.peer, task, keys_of(found.keys), len(asked.message.fields["rounds"]))
+            return self.guard.keep(folder, asked.digest, bytes(said.data))
+
+    def predict_own(self, asked: IncomingRequest) -> Message:
+        """The answer to a request of this node to itself: it does not leave, so it is not made ready."""
+        assert asked.own, asked.peer
+        task = self._checks.task(asked)
+        return _said_of(asked, self._predicted(asked, task, self._checks.version(asked, task, *PREDICTING)))
 
     def _total(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """Which rows are known; their values wait for a sum."""
         self._sums.check_total(asked)
         return self._sums.keep_prediction(asked, task, self._predict(asked, task).message)
 
-    def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> Result:
+    def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> PredictedRows:
         """What the models say, with noise on what is for others; not yet charged to the ledger."""
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
         self._checks.current(asked, task)
         self._checks.rounds(asked, task, version)
         self._checks.predicted_rows(asked, task, n_rows)
-        found = self.worker(
+        result, content = self.worker(
             "predict",
             asked.data,
             folder=self.state.folder(task.id, asked.message.version),
@@ -256,7 +265,8 @@ class Service:
         )
         if not asked.own:
             self.metrics.predicted(asked.peer, n_rows)
-        self._changes.note(asked, task, found[0])
+        found = unpack(result, content)
+        self._changes.note(asked, task, found)
         return found
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
@@ -305,3 +315,13 @@ class Service:
             folder = self.state.home / "tasks" / task
             self.worker.forget(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _said_of(asked: IncomingRequest, found: PredictedRows) -> Message:
+    """What was computed for a request, as the message that answers it."""
+    fields: dict[str, Any] = {"answers": asked.digest, "rows": found.order}
+    if found.changed:  # nothing else is told
+        fields["changed"] = True
+    arrays: dict[str, NDArray[Any]] = {"known": found.known, "values": found.values}
+    request = asked.message
+    return Message("predicted", request.task, request.version, request.request, fields, arrays)

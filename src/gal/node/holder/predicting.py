@@ -352,7 +352,7 @@ class Predictor:
         try:
             with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:
                 request = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
-                message = self._node.service.answer(request).message
+                message = self._node.service.predict_own(request)
         except WorkFailedError as error:
             return LocalModelError(error.failure.inside)
         except Exception as error:

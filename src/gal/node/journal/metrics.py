@@ -49,6 +49,8 @@ class Metrics:
         ends = ("direction", "peer", "kind")
         self._messages = Counter("gal_messages", "Messages.", ends, registry=self.registry)
         self._bytes = Counter("gal_message_bytes", "Bytes of messages.", ends, registry=self.registry)
+        self._counters: dict[tuple[str, str, str], tuple[Counter, Counter]] = {}
+        """Of messages and bytes, by direction, peer and kind."""
         self._rounds = Counter("gal_rounds_answered", "Rounds answered.", ("peer",), registry=self.registry)
         self._fits = Histogram(
             "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
@@ -86,8 +88,12 @@ class Metrics:
         labels = ("in" if direction == "in" else "out", known, self._kinds.value(kind))
         if direction == "in" and known != UNKNOWN:
             self.activity.seen(known)
-        self._messages.labels(*labels).inc()
-        self._bytes.labels(*labels).inc(n_bytes)
+        counters = self._counters.get(labels)
+        if counters is None:  # as few as there are labels; to find them takes longer than to count
+            counters = self._messages.labels(*labels), self._bytes.labels(*labels)
+            self._counters[labels] = counters
+        counters[0].inc()
+        counters[1].inc(n_bytes)
 
     def answered(self, peer: str) -> None:
         """A round of this label holder was answered."""

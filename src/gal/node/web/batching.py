@@ -72,7 +72,7 @@ class SharedExchanges:
             _answer(self._exchange, together)
             with self._changed:
                 self._n_under_way, self._last_took = self._n_under_way - 1, time.monotonic() - begun
-                self._changed.notify()
+                self._wake_another()
 
     def _collected(self) -> list[_Waiting]:
         """What waits when the next exchange may begin; nothing where this lane is to end."""
@@ -87,8 +87,13 @@ class SharedExchanges:
                 together.append(self._waiting.popleft())
                 rows += len(together[-1].ids)
             self._n_under_way, self._last_begun = self._n_under_way + 1, time.monotonic()
-            self._changed.notify()  # what is left, or comes next, is looked after by another lane
+            self._wake_another()
             return together
+
+    def _wake_another(self) -> None:
+        """What is left is looked after by another lane; what comes next wakes one itself. Holds the lock."""
+        if self._waiting:  # to wake one for nothing takes from the exchange that has just begun
+            self._changed.notify()
 
     def _pause(self) -> float:
         """Seconds until the next exchange may begin. Holds the lock."""

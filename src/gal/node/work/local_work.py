@@ -38,6 +38,7 @@ from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
 from gal.node.work.found_rows import found_rows
 from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
+from gal.node.work.pipe import PredictedRows
 from gal.node.work.stored_models import StoredModels
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
@@ -71,18 +72,6 @@ class FittedFile(NamedTuple):
     moving: bool
     seconds: float
     """Of the local fit alone: neither messages nor files."""
-
-
-class PredictedRows(NamedTuple):
-    """Values of rows, as they will be sent."""
-
-    answer: bytes
-    rows: bytes = b""
-    """The ledger's keys of the rows that are known, as a file; empty where there is
-    no noise, and nothing to charge.
-    """
-    changes: Changes = Changes()
-    """How the rows of today differ from those that were learned from."""
 
 
 class LocalWork:
@@ -284,8 +273,8 @@ class LocalWork:
                 organization, view, self._models.read(folder, models), request, n_outputs
             )
         order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
-        answer = self._predictions(data, message, order, known, values, noise, changed=bool(changes))
-        return PredictedRows(answer, keys, changes)
+        sent = self._for_others(values, noise)
+        return PredictedRows(sent, known.astype(np.uint8), order, keys, bool(changes), changes.said())
 
     def revisit(
         self,
@@ -300,30 +289,13 @@ class LocalWork:
         organization.models.clear()
         organization.models.update(self._models.read(folder, models))
         values = organization.revisit(predict_request(message, organization.name), terms)
-        known = np.ones(values.shape[1], dtype=np.bool_)
-        return self._predictions(data, message, message.fields["rows"], known, values, noise)
-
-    def _predictions(
-        self,
-        data: bytes,
-        message: Message,
-        order: str,
-        known: Bools,
-        values: NDArray[np.float32],
-        noise: Mapping[str, Any] | None,
-        *,
-        changed: bool = False,
-    ) -> bytes:
         arrays: dict[str, NDArray[Any]] = {
-            "known": known.astype(np.uint8),
+            "known": np.ones(values.shape[1], dtype=np.uint8),
             "values": self._for_others(values, noise),
         }
-        fields: dict[str, Any] = {"answers": digest(data), "rows": order}
-        if changed:  # nothing else is told
-            fields["changed"] = True
-        return bytes(
-            encode(Message("predicted", message.task, message.version, message.request, fields, arrays))
-        )
+        fields = {"answers": digest(data), "rows": message.fields["rows"]}
+        answer = Message("predicted", message.task, message.version, message.request, fields, arrays)
+        return bytes(encode(answer))
 
     def forget(self, folder: Path) -> None:
         """Let go of everything of a task (its folder) that is still in memory."""

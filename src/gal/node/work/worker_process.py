@@ -28,7 +28,7 @@ from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.exchanged_rows import ExchangedRows
 from gal.node.work.local_work import LocalWork, OwnTable
-from gal.node.work.pipe import receive_piece, send_piece
+from gal.node.work.pipe import pack, receive_piece, send_piece
 from gal.protocol import decode
 
 if TYPE_CHECKING:
@@ -102,10 +102,7 @@ class Commands:
                 own_rows = self._spoken_of(own_rows, Path(command["folder"]))
         how |= {"message": message, "own_rows": own_rows}
         with self._limited(command):
-            found = self.work.predict(data, Path(command["folder"]), models, **how)
-        changes = found.changes
-        facts = {"keys": len(found.rows), "changed": bool(changes), "changes": changes.said()}
-        return facts, found.rows + found.answer if found.rows else found.answer
+            return pack(self.work.predict(data, Path(command["folder"]), models, **how))
 
     def _spoken_of(self, own_rows: OwnTable, folder: Path) -> OwnTable:
         """The same rows, but for those that no exchange has named: they are as if nobody knew them here."""
