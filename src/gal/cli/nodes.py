@@ -188,7 +188,8 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
         out = Screen()
         marks = {True: "[green]ok  [/]", False: "[red]bad [/]", None: "[yellow]note[/]"}
         for finding in findings:
-            out.print(f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}")
+            said = f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}"
+            out.print_item(said, len("note  "))
             if finding.fix and finding.ok is not True:
                 out.print(f"      [bold]to do:[/] {escape(finding.fix)}")
     if any(finding.ok is False for finding in findings):

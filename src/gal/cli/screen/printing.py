@@ -41,21 +41,30 @@ class Screen(Console):
         for line in sentence_lines(Text.from_markup(objects[0]), self):
             super().print(line)
 
+    def print_item(self, said: str, indent: int) -> None:
+        """A sentence after a mark: in a terminal its later lines are so far in."""
+        for line in sentence_lines(Text.from_markup(said), self, indent) if self.is_terminal else [said]:
+            super().print(line)
 
-def sentence_lines(said: Text, out: Console) -> list[Text]:
-    """The lines of a sentence in a terminal; commands, and bold words that fit into one, are whole."""
+
+def sentence_lines(said: Text, out: Console, hanging: int | None = None) -> list[Text]:
+    """The lines of a sentence in a terminal; commands, and bold words that fit into one, are whole.
+
+    Later lines are as far in as the first, or as ``hanging`` says.
+    """
     letters = list(said.plain)
     whole = [found.span() for found in COMMAND.finditer(said.plain)]
     whole += [(span.start, span.end) for span in said.spans if _is_whole(span, out)]
     for start, end in whole:
         letters[start:end] = [GLUE if letter == " " else letter for letter in letters[start:end]]
     glued = "".join(letters)
-    indent = len(glued) - len(glued.lstrip(" "))
+    first_in = len(glued) - len(glued.lstrip(" "))
+    indent = first_in if hanging is None else hanging
     starts: list[int] = []
     begun = 0
     for word in re.finditer(r"[^ \n]+", glued):
         room = out.width - (indent if starts else 0)
-        if word.start() > (begun if starts else indent) and (
+        if word.start() > (begun if starts else first_in) and (
             cell_len(glued[begun : word.end()]) > room or "\n" in glued[begun : word.start()]
         ):
             begun = word.start()
