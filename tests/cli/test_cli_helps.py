@@ -177,6 +177,25 @@ def test_the_audit_log_says_in_words_who_sent_what(two: Path) -> None:
 # Refused
 
 
+def test_a_head_with_a_slip_is_no_altered_log(two: Path) -> None:
+    with pytest.raises(InvalidInputError, match="'nonsense' is no head: one is sha256: and 64 digits"):
+        gal("audit", "--home", "clinic", "--head", "nonsense")
+
+
+def test_more_rounds_than_an_invitation_can_say(two: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"rounds 99999999999 cannot be in an invitation: .*1000000"):
+        gal("invite", "risk", "lab", "--home", "clinic", "--rounds", 99999999999)
+
+
+def test_what_is_no_invitation_says_what_one_is(two: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"is a folder: name the file TASK\.invitation in it"):
+        gal("join", ".", "--home", "lab")
+    with pytest.raises(
+        InvalidInputError, match=r"is not an invitation .*: one is a file that gal invite wrote"
+    ):
+        gal("join", "patients.csv", "--home", "lab")
+
+
 def test_ones_own_card_is_not_added(two: Path) -> None:
     with pytest.raises(InvalidInputError, match="the card of lab itself: hand it to the others"):
         gal("cards", "add", two / "lab" / "lab.card", "--home", "lab")
