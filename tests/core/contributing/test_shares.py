@@ -119,7 +119,7 @@ def test_who_was_never_there_earns_exactly_nothing_and_is_no_free_rider(
     """Also where estimates and what was measured differ: that difference is for who was there."""
     parts = PARTS | {"chancer": [3], "away": [4]}
 
-    class Away(LinearRegression):
+    class Away(LinearRegression):  # type: ignore[misc]
         def fit(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("never there")
 
