@@ -236,6 +236,17 @@ def test_more_rounds_than_an_invitation_can_say(two: Path) -> None:
         gal("invite", "risk", "lab", "--home", "clinic", "--rounds", 99999999999)
 
 
+def test_a_secret_that_is_missing_is_said_before_the_first_learning(two: Path) -> None:
+    said = gal("invite", "risk", "lab", "--home", "clinic", "--align", "hashed").output
+    assert "this node has no secret for them yet" in said
+    assert "data.secret_file" in gal("join", "risk.invitation", "--home", "lab", "--yes").output
+    assert "no secret" not in gal("invite", "plain", "lab", "--home", "clinic").output
+    Path("alignment.secret").write_text("0" * 64)
+    toml = two / "clinic" / "node.toml"
+    toml.write_text(toml.read_text().replace("[data]", '[data]\nsecret_file = "../alignment.secret"', 1))
+    assert "no secret" not in gal("invite", "other", "lab", "--home", "clinic", "--align", "hashed").output
+
+
 def test_what_is_no_invitation_says_what_one_is(two: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"is a folder: name the file TASK\.invitation in it"):
         gal("join", ".", "--home", "lab")

@@ -177,7 +177,8 @@ def simulate(
     started, say = time.perf_counter(), on_step or _say_nothing
     asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
     X, y, chosen, setting = _question(*asked)
-    _refuse_rare(as_frame(table).rename(columns=str)[target].to_numpy(), chosen, target)
+    frame = as_frame(table).rename(columns=str)
+    _refuse_rare(frame[target].to_numpy(), chosen, target)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
@@ -199,9 +200,7 @@ def simulate(
         pooled_model=picked,
         rounds_used=joining.rounds,
         assistance_used=joining.used,
-        profile=profile_of(
-            as_frame(table).rename(columns=str), target, setting["organizations"], classes=chosen.classes
-        ),
+        profile=profile_of(frame, target, setting["organizations"], classes=chosen.classes),
         worth_per_point=worth_per_point,
         setting={"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
         **facts,

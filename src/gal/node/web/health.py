@@ -103,7 +103,7 @@ class Health:
 
     def _disk(self) -> Check:
         free = free_disk(self._node.configuration.home)
-        said = f"{size(free)} are free"
+        said = f"{disk_room(free)} are free"
         return Check("disk", free >= LEAST_DISK, said if free >= LEAST_DISK else f"{said}: make room")
 
     def _certificate(self) -> Check:
@@ -120,10 +120,10 @@ def free_disk(home: Path) -> int:
     return shutil.disk_usage(home).free
 
 
-def size(n_bytes: int) -> str:
+def disk_room(n_bytes: int) -> str:
     """In a unit that shows something: 79.8 GB, 0.9 MB.
 
-    >>> size(79_800_000_000), size(936 << 10), size(0)
+    >>> disk_room(79_800_000_000), disk_room(936 << 10), disk_room(0)
     ('79.8 GB', '1.0 MB', '0.0 MB')
     """
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
