@@ -64,10 +64,20 @@ def test_the_passphrase_is_no_argument_and_is_not_made_up(home: Path, tmp_path: 
     assert not (tmp_path / "lab.backup").exists()
 
 
-def test_what_is_not_said(home: Path, tmp_path: Path) -> None:
+def test_what_is_not_said(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAL_BACKUP_PASSPHRASE", WORDS)
     with pytest.raises(InvalidInputError, match="say where the node is to live"):
         gal("restore", tmp_path / "lab.backup")
     with pytest.raises(InvalidInputError, match="give the backup"):
         gal("restore", "--home", home)
     with pytest.raises(InvalidInputError, match="nothing to settle"):
+        gal("restore", "--head", "sha256:" + "1" * 64, "--home", home)
+    with pytest.raises(InvalidInputError, match="'sha256:1' is no head: one is sha256: and 64 digits"):
         gal("restore", "--head", "sha256:1", "--home", home)
+    with pytest.raises(InvalidInputError, match="'nonsense' is no head"):
+        gal("restore", tmp_path / "lab.backup", "--head", "nonsense", "--home", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(
+        InvalidInputError, match=r"gone\.backup cannot be restored: No such file or directory\."
+    ):
+        gal("restore", tmp_path / "gone.backup", "--home", tmp_path / "new")

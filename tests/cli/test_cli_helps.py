@@ -153,6 +153,55 @@ def test_a_table_never_cuts_a_word(terminal: bool, width: int) -> None:
         assert len(said.splitlines()) == 6, "a pipe has as much room as it needs"
 
 
+@pytest.mark.parametrize("width", [70, 72, 74, 80, 100, 200])
+def test_words_are_whole_with_and_without_lines_between_columns(width: int) -> None:
+    """The longest words need 74 columns side by side, with lines between them 82; else there are blocks."""
+    heads = ("table", "what", "in the paper", "rows", "sets", "organizations", "runs")
+    rows = [
+        (
+            "images-ablations",
+            "Computation and communication",
+            "Tables 1, 10 and 11",
+            "12",
+            "7",
+            "most",
+            "1520",
+        ),
+        ("uci", "Model autonomy", "-", "3", "7", "2, 4, 8", "72"),
+    ]
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    out = Screen()
+    out.file, out._force_terminal, out.width = io.StringIO(), True, width
+    print_table(table, out)
+    said = re.sub(r"\x1b\[[\d;]*m", "", out.file.getvalue())
+    assert max(map(len, said.splitlines())) <= width
+    assert ("│" in said) == (width >= 82)
+    found = set(re.sub("[│┃]", " ", said).split())
+    assert {word for row in (heads, *rows) for cell in row for word in cell.split()} <= found
+
+
+def test_rows_are_as_low_as_there_is_room_for() -> None:
+    """The first column is not whole at the price of the last one in four lines."""
+    table = Table("who guesses", "R2 with messages", "without")
+    for _ in range(5):
+        table.add_row("the label holder", "0.68 (0.52 to 0.78)", "0.53 (0.31 to 0.66)")
+    out = Screen()
+    out.file, out._force_terminal, out.width = io.StringIO(), True, 44
+    print_table(table, out)
+    said = re.sub(r"\x1b\[[\d;]*m", "", out.file.getvalue())
+    assert len(said.splitlines()) == 3 + 2 + 2 * 5
+    assert "label" in said
+
+
+def test_the_audit_log_leaves_out_columns_in_which_nothing_stands(two: Path) -> None:
+    gal("invite", "risk", "lab", "--home", "clinic")
+    said = gal("audit", "--home", "clinic").output
+    assert "note" in said
+    assert "round" not in said
+
+
 def test_a_title_and_a_verdict_break_between_words() -> None:
     title = "the gain of 0.0330 by organization, on 442 rows that were not fitted"
     for terminal, width, lines in ((True, 40, 2), (False, 40, 1)):
@@ -175,6 +224,36 @@ def test_the_audit_log_says_in_words_who_sent_what(two: Path) -> None:
 
 
 # Refused
+
+
+def test_a_head_with_a_slip_is_no_altered_log(two: Path) -> None:
+    with pytest.raises(InvalidInputError, match="'nonsense' is no head: one is sha256: and 64 digits"):
+        gal("audit", "--home", "clinic", "--head", "nonsense")
+
+
+def test_more_rounds_than_an_invitation_can_say(two: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"rounds 99999999999 cannot be in an invitation: .*1000000"):
+        gal("invite", "risk", "lab", "--home", "clinic", "--rounds", 99999999999)
+
+
+def test_a_secret_that_is_missing_is_said_before_the_first_learning(two: Path) -> None:
+    said = gal("invite", "risk", "lab", "--home", "clinic", "--align", "hashed").output
+    assert "this node has no secret for them yet" in said
+    assert "data.secret_file" in gal("join", "risk.invitation", "--home", "lab", "--yes").output
+    assert "no secret" not in gal("invite", "plain", "lab", "--home", "clinic").output
+    Path("alignment.secret").write_text("0" * 64)
+    toml = two / "clinic" / "node.toml"
+    toml.write_text(toml.read_text().replace("[data]", '[data]\nsecret_file = "../alignment.secret"', 1))
+    assert "no secret" not in gal("invite", "other", "lab", "--home", "clinic", "--align", "hashed").output
+
+
+def test_what_is_no_invitation_says_what_one_is(two: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"is a folder: name the file TASK\.invitation in it"):
+        gal("join", ".", "--home", "lab")
+    with pytest.raises(
+        InvalidInputError, match=r"is not an invitation .*: one is a file that gal invite wrote"
+    ):
+        gal("join", "patients.csv", "--home", "lab")
 
 
 def test_ones_own_card_is_not_added(two: Path) -> None:

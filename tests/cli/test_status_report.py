@@ -14,9 +14,10 @@ from rich.text import Text
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
-from gal.cli.screen.printing import sentence_lines
-from gal.cli.screen.status_report import doing_now, watch_status
+from gal.cli.screen.printing import Screen, sentence_lines
+from gal.cli.screen.status_report import doing_now, print_status, watch_status
 from gal.errors import NodeError
+from gal.node.holder.doing import AWAY, CONNECTED, NOT_JOINED
 
 LAB = {"organization": "lab", "what": "fit", "round": 3, "connected": False}
 
@@ -62,6 +63,33 @@ def test_what_goes_on_is_said_in_sentences() -> None:
         "computes for bank: churn (fit of round 1)",
     ]
     assert list(doing_now({})) == []
+
+
+def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task = {"name": "risk", "role": "label holder", "label_holder": "clinic", "active": 1, "state": "open"}
+    facts = running() | {"tasks": [task | {"members": {"lab": CONNECTED, "ward": AWAY, "shop": NOT_JOINED}}]}
+    print_status(facts, Screen(), Path("clinic"))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()[-4:]]
+    assert lines[0] == "risk with lab: joined, connected"
+    assert lines[1] == "risk with ward: not connected"
+    assert lines[2] == "risk with shop: connected, has not joined (gal join)"
+    assert lines[3] == "Who is not connected has not joined yet (gal join), or does not run (gal serve)."
+    facts["tasks"][0]["members"] = {"lab": CONNECTED}
+    print_status(facts, Screen(), Path("clinic"))
+    assert "Who is not connected" not in capsys.readouterr().out
+
+
+def test_an_item_hangs_from_its_mark() -> None:
+    said = Text("ok    sandbox  the local model runs shut in: it reads this folder, the data and Python")
+    console = Console(width=40)
+    lines = [line.plain for line in sentence_lines(said, console, 6)]
+    assert lines[0].startswith("ok    sandbox")
+    assert len(lines) > 2
+    assert all(line.startswith("      ") and line[6] != " " for line in lines[1:])
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == said.plain
 
 
 def test_a_pipe_hears_of_changes_only(capsys: pytest.CaptureFixture[str]) -> None:

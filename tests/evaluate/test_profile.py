@@ -71,6 +71,14 @@ def test_classes_with_few_rows() -> None:
     assert found(y=np.linspace(0.1, 9.7, N)) == {}  # numbers have no classes
 
 
+def test_numbers_that_are_learned_as_numbers_have_no_rare_class() -> None:
+    frame = pd.DataFrame({"a": [0.1, 0.7, 0.3, 0.2, 0.9], "y": [151, 75, 141, 206, 135]})
+    assert [one.kind for one in profile_of(frame, "y", {"bank": ["a"]})] == ["rare classes"]
+    assert profile_of(frame, "y", {"bank": ["a"]}, classes=False) == []
+    frame = pd.DataFrame({"a": range(0, 80, 2), "y": [float(one) / 7 for one in range(40)]})
+    assert profile_of(frame, "y", {"bank": ["a"]}) == []
+
+
 def test_columns_that_nobody_holds() -> None:
     (one,) = profile_of(sound(), "y", {"bank": ["age", "income"]})
     assert (one.kind, one.columns) == ("not used", ("city",))

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, get_scorer, r2_score, roc_auc_score
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate import simulate
 from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
-from gal.evaluate.metrics import METRICS, metric_for
+from gal.evaluate.metrics import METRICS, metric_for, metric_named
 from small_tables import Counter, Raising
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -162,6 +162,13 @@ def test_a_simulation_with_a_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.alone.low <= found.alone.value <= found.alone.high
 
 
+def test_worse_than_the_mean_is_no_negative_share() -> None:
+    r2 = metric_named("r2")
+    assert r2.said(0.178) == "explains 17.8% of the differences between rows"
+    assert r2.said(-7.9) == "explains nothing of the differences between rows (the mean of all is nearer)"
+    assert metric_named("accuracy").said(0.5) == "is right for 50.0% of the rows"
+
+
 def test_rare_classes_lead_into_no_dead_end() -> None:
     frame = table(40)
     frame["y"] = ["common"] * 37 + ["rare"] * 3
@@ -172,8 +179,12 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     assert "part 3 of 3, pooled" in steps, "as many parts as the rarest class has rows"
     assert "part 1 of 3, assisted, round 1 of at most 2" in steps
     frame["y"] = ["common"] * 39 + ["once"]
-    with pytest.raises(InvalidLabelsError, match="'once' of 'y': there in one row only"):
+    with pytest.raises(InvalidLabelsError, match=r"'once' of 'y': there in one row only.*together\.$"):
         simulate(frame, "y", {"one": ["a"]}, folds=1)
+    with pytest.raises(InvalidLabelsError, match="Are these numbers"):
+        simulate(frame.assign(y=[1] * 38 + [2, 3]), "y", {"one": ["a"]})
+    with pytest.raises(InvalidInputError, match="the table has 2 rows: comparing models needs more"):
+        simulate(frame.head(2).assign(y=[1.5, 2.5]), "y", {"one": ["a"]}, metric="r2")
     frame["y"] = "ok"
     with pytest.raises(InvalidLabelsError, match="all 40 values of 'y' are 'ok'"):
         simulate(frame, "y", {"one": ["a"]})

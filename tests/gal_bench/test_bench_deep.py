@@ -385,7 +385,7 @@ def bench(*words: str) -> Any:
 def test_the_list_says_which_tables_are_deep() -> None:
     facts = {one["name"]: one["deep"] for one in json.loads(bench("--list", "--json").output)}
     assert {name for name, deep in facts.items() if deep} == set(TABLES)
-    assert " deep " in bench("--list").output
+    assert "Image patches (deep)" in bench("--list").output
 
 
 def test_without_torch_deep_runs_are_refused_with_a_hint(

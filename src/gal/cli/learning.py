@@ -192,7 +192,8 @@ def describe_event(event: Mapping[str, Any]) -> str:
     if kind == "narrowed":
         return f"{event['n_rows']:,} of {event['of']:,} rows are known to all, and are learned from"
     if kind == "absent":
-        return f"[yellow]not there, joins when it comes: {escape(', '.join(event['organizations']))}[/]"
+        away = escape(", ".join(event["organizations"]))
+        return f"[yellow]not there, joins when it comes: {away}[/] (gal join and gal serve, there)"
     if kind == "refused":
         return f"[yellow]{escape(event['organization'])} does not take part: {escape(event['why'])}[/]"
     if kind == "privacy":

@@ -188,7 +188,8 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
         out = Screen()
         marks = {True: "[green]ok  [/]", False: "[red]bad [/]", None: "[yellow]note[/]"}
         for finding in findings:
-            out.print(f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}")
+            said = f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}"
+            out.print_item(said, len("note  "))
             if finding.fix and finding.ok is not True:
                 out.print(f"      [bold]to do:[/] {escape(finding.fix)}")
     if any(finding.ok is False for finding in findings):
@@ -342,19 +343,22 @@ def _audit_summary(facts: Mapping[str, Any]) -> Table:
 
 
 def _audit_entries(facts: Mapping[str, Any]) -> Table:
-    table = Table("time (UTC)", "what", "peer", "kind", "round", "shape", "bytes", "digest", "note")
-    for one in facts["entries"]:
-        table.add_row(
-            one["time"][:23].replace("T", " "),
-            DIRECTIONS[one["direction"]],
-            escape(one["peer"]),
-            escape(one["kind"]),
-            str(one["round"] or ""),
-            escape(one["shape"]),
-            f"{one['n_bytes']:,}" if one["n_bytes"] else "",
-            one["digest"][7:19],
-            escape(one["note"]),
-        )
+    """One line for each; a column in which nothing stands is left out."""
+    columns = {
+        "time (UTC)": [one["time"][:23].replace("T", " ") for one in facts["entries"]],
+        "what": [DIRECTIONS[one["direction"]] for one in facts["entries"]],
+        "peer": [escape(one["peer"]) for one in facts["entries"]],
+        "kind": [escape(one["kind"]) for one in facts["entries"]],
+        "round": [str(one["round"] or "") for one in facts["entries"]],
+        "shape": [escape(one["shape"]) for one in facts["entries"]],
+        "bytes": [f"{one['n_bytes']:,}" if one["n_bytes"] else "" for one in facts["entries"]],
+        "digest": [one["digest"][7:19] for one in facts["entries"]],
+        "note": [escape(one["note"]) for one in facts["entries"]],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    table = Table(*shown)
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     return table
 
 

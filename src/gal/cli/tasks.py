@@ -168,6 +168,19 @@ def invite_command(
         "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: "
         f"[bold]{escape(command_line('gal', 'learn', task, home=home_of(home)))}[/]"
     )
+    _print_missing_secret(home_of(home), written.alignment, screen)
+
+
+def _print_missing_secret(home: Path, align: str, screen: Screen) -> None:
+    """Said when the task is opened or joined, not in the middle of its first learning."""
+    from gal.node.config.configuration import read_configuration
+
+    data = read_configuration(home).data
+    if align == "hashed" and (data is None or data.secret_file is None):
+        screen.print(
+            "[yellow]Rows are matched by keyed hashes, and this node has no secret for them yet:[/] put the "
+            "one that all parties share into a file, and name it in node.toml, data.secret_file."
+        )
 
 
 def _print_protection(privacy: Mapping[str, Any], secrecy: str, screen: Screen) -> None:
@@ -322,6 +335,7 @@ def join_command(
         f"Joined [bold]{escape(terms.name)}[/] of {escape(peer)}. A running node takes part at once; "
         f"otherwise: [bold]{serve}[/]"
     )
+    _print_missing_secret(folder, terms.alignment, screen)
 
 
 def _measured(home: Path, terms: TaskTerms, screen: Console) -> ToldByAnswers | None:

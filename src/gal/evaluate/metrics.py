@@ -29,6 +29,12 @@ class Metric:
     needs: str = "predictions"
     """Of a model: its predictions, the positive class's probability, or all probabilities."""
 
+    def said(self, score: float) -> str:
+        """What the model does, for people: "explains 17.8% of the differences between rows"."""
+        if self.name == "r2" and score < 0:
+            return "explains nothing of the differences between rows (the mean of all is nearer)"
+        return self.words.format(score)
+
     def output(self, model: Any, X: Any) -> NDArray[Any]:
         """What the score needs of a fitted model."""
         return self.from_said(np.asarray(model.predict_proba(X) if self.classes else model.predict(X)))

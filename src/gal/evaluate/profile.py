@@ -46,8 +46,16 @@ class Remark:
     """What it is, and what to do."""
 
 
-def profile_of(table: pd.DataFrame, target: str, organizations: Mapping[str, Sequence[str]]) -> list[Remark]:
+def profile_of(
+    table: pd.DataFrame,
+    target: str,
+    organizations: Mapping[str, Sequence[str]],
+    *,
+    classes: bool | None = None,
+) -> list[Remark]:
     """Constant, empty, id-like and date-like columns, duplicated ids, rare classes; empty if all is well.
+
+    ``classes``: whether the target is learned as classes; None: as its values say.
 
     >>> table = pd.DataFrame({"id": range(40), "a": 1, "b": [0.5, 0.1] * 20, "y": [0] * 38 + [1, 1]})
     >>> [one.kind for one in profile_of(table, "y", {"bank": ["id", "a", "b"]})]
@@ -60,8 +68,10 @@ def profile_of(table: pd.DataFrame, target: str, organizations: Mapping[str, Seq
         if kind is not None:
             found.setdefault(kind, []).append(name)
     rest = [name for name in table.columns if name not in used and name != target]
+    y = table[target]
+    rare = _rare(y, target) if (are_classes(y.to_numpy()) if classes is None else classes) else []
     findings = [Remark(kind, tuple(found[kind]), words) for kind, words in WORDS.items() if kind in found]
-    return [*findings, *_duplicates(table, used, rest), *_rare(table[target], target), *_unused(rest)]
+    return [*findings, *_duplicates(table, used, rest), *rare, *_unused(rest)]
 
 
 WORDS: Mapping[Kind, str] = {
@@ -118,8 +128,6 @@ def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -
 
 
 def _rare(y: pd.Series[Any], target: str) -> list[Remark]:
-    if not are_classes(y.to_numpy()):
-        return []
     counts = y.value_counts()
     rare = counts[counts < RARE]
     if rare.empty:

@@ -177,7 +177,8 @@ def simulate(
     started, say = time.perf_counter(), on_step or _say_nothing
     asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
     X, y, chosen, setting = _question(*asked)
-    _refuse_rare(as_frame(table).rename(columns=str)[target].to_numpy(), chosen, target)
+    frame = as_frame(table).rename(columns=str)
+    _refuse_rare(frame[target].to_numpy(), chosen, target)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
@@ -199,7 +200,7 @@ def simulate(
         pooled_model=picked,
         rounds_used=joining.rounds,
         assistance_used=joining.used,
-        profile=profile_of(as_frame(table).rename(columns=str), target, setting["organizations"]),
+        profile=profile_of(frame, target, setting["organizations"], classes=chosen.classes),
         worth_per_point=worth_per_point,
         setting={"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
         **facts,
@@ -364,7 +365,7 @@ def _read(
     table: Any, target: str, organizations: Mapping[str, list[str]]
 ) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
     frame = as_frame(table).rename(columns=str)
-    if len(frame) < 2:
+    if len(frame) < 3:
         raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
     if not frame.columns.is_unique:
         twice = sorted(set(frame.columns[frame.columns.duplicated()]))
@@ -444,9 +445,11 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
     rare = classes[counts < 2].tolist()
     if rare:
         named = ", ".join(map(repr, rare[:5])) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
+        numbers = np.issubdtype(np.asarray(rare).dtype, np.number)
         raise InvalidLabelsError(
             f"{named} of {target!r}: there in one row only. A model cannot learn it and be tried on it. "
-            "Leave these rows out, or put rare classes together. (Are these numbers? Then --metric r2)"
+            "Leave these rows out, or put rare classes together."
+            + (" (Are these numbers? Then --metric r2)" if numbers else "")
         )
 
 

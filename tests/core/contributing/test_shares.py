@@ -20,6 +20,7 @@ from gal.core.state import Ensemble, ensemble_of, plain
 from gal.engine.organization import Organization
 from gal.privacy import RandomisedResponse
 from gal.privacy.noise import SeededNoise
+from gal.warnings import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("small_forests")
 
@@ -107,6 +108,30 @@ def test_who_changed_nothing_earns_nothing() -> None:
     assert model.shares_.verdicts() == {"chancer": "free rider"}
     assert model.contributions_["chancer"] == 0
     assert model.contributions_["bank"] > 0
+
+
+@pytest.mark.parametrize(
+    ("n", "options"), [(300, {}), (600, {"validation_fraction": 0.3}), (2100, {"closing": True})]
+)
+def test_who_was_never_there_earns_exactly_nothing_and_is_no_free_rider(
+    n: int, options: dict[str, Any]
+) -> None:
+    """Also where estimates and what was measured differ: that difference is for who was there."""
+    parts = PARTS | {"chancer": [3], "away": [4]}
+
+    class Away(LinearRegression):  # type: ignore[misc]
+        def fit(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("never there")
+
+    models = dict.fromkeys(PARTS, LinearRegression()) | {"away": Away()}
+    with pytest.warns(LeftOutWarning, match="away"):
+        shares, ensemble = shares_of_fit(n, parts=parts, local_models=models, **options)
+    check_adds_up(shares, ensemble)
+    assert shares.by_organization["away"] == Earned(0.0, 0.0, 0.0)
+    assert shares.verdicts()["away"] == "not used"
+    assert shares.verdicts()["chancer"] == "free rider"
+    gains = {frozenset(one.organizations): one.gain.value for one in shares.coalitions}
+    assert gains[frozenset({"shop", "away"})] == gains[frozenset({"shop"})]
 
 
 def test_a_copy_gets_as_much_as_the_original() -> None:

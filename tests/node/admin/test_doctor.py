@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,6 +226,8 @@ def test_an_open_folder_and_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPa
     assert any("mode 0755" in one for one in said)
     monkeypatch.setattr(doctor, "LITTLE", 10**30)
     assert by_what(home)["folder"].ok is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=900_000))
+    assert "0.9 MB are free" in by_what(home)["folder"].said
 
 
 def test_a_clock_that_stands_in_the_past(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

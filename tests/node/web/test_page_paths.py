@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from gal.node.web.arrow_rows import ARROW
 from gal.node.web.token import ensure_token
 from gal.privacy.ledger import Budget
 from live_nodes import eventually
-from patience import patient
+from patience import LONGEST, patient
 from small_network import ROW_ID, Network, numbers, running
 
 OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.25}
@@ -319,6 +320,23 @@ def test_alive_started_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(said["problems"]) == {"disk"}
 
 
+def test_a_source_that_is_being_read_is_waited_for(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, begun, done = network.nodes["clinic"], threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> None:
+        begun.set()
+        done.wait(LONGEST)
+
+    monkeypatch.setattr(type(node.worker), "__call__", slow)
+    checks = health.Health(node, dict)
+    assert begun.wait(LONGEST)
+    (source,) = [one for one in checks.checks() if one.name == "source"]
+    assert (source.ok, source.said) == (False, "the source is being read for the first time: wait")
+    done.set()
+    eventually(checks.has_started, "the start")
+    assert all(one.ok for one in checks.checks() if one.name == "source")
+
+
 def test_not_ready_without_a_source_or_a_quorum(network: Network, sites: dict[str, Site]) -> None:
     site, source = sites["clinic"], network.root / "clinic" / "rows.csv"
     hidden = source.with_suffix(".hidden")
@@ -335,7 +353,7 @@ def test_not_ready_without_a_source_or_a_quorum(network: Network, sites: dict[st
     network.nodes["clinic"].assistants._streams["lab"] = here
     network.start("ward")
     assert status == 503
-    assert "1 of 3 organizations are there" in said["problems"]["quorum"]
+    assert "1 of 3 organizations are there, not lab, ward" in said["problems"]["quorum"]
 
 
 def test_metrics_that_one_alerts_on(network: Network, site: Site) -> None:

@@ -41,13 +41,13 @@ def print_tables(known: dict[str, TableSpec], as_json: bool) -> None:
         typer.echo(json.dumps(facts, indent=2))
         return
     shown = Table()
-    for heading in ("table", "what", "in the paper", "deep", "rows", "sets", "organizations", "runs"):
+    for heading in ("table", "what", "in the paper", "rows", "sets", "organizations", "runs"):
         shown.add_column(heading, justify="right" if heading in {"rows", "sets", "runs"} else "left")
     for one in facts:
         counts = [str(len(one["rows"])), str(len(one["sets"]))]
         who = ", ".join(map(str, one["organizations"]))
-        deep = "deep" if one["deep"] else ""
-        shown.add_row(one["name"], one["title"], one["paper"] or "-", deep, *counts, who, str(one["runs"]))
+        what = one["title"] + (" (deep)" if one["deep"] else "")
+        shown.add_row(one["name"], what, one["paper"] or "-", *counts, who, str(one["runs"]))
     print_table(shown, Console())
 
 

@@ -60,10 +60,10 @@ def print_profile(findings: Sequence[Remark], out: Console) -> None:
 
 
 def _answer(found: Simulation) -> str:
-    words = metric_named(found.metric).words
+    metric = metric_named(found.metric)
     said = (
-        f"Alone, the model of {escape(found.label_holder)} {words.format(found.alone.value)}. "
-        f"With assistance it {words.format(found.assisted.value)}. "
+        f"Alone, the model of {escape(found.label_holder)} {metric.said(found.alone.value)}. "
+        f"With assistance it {metric.said(found.assisted.value)}. "
     )
     if found.gain.low > 0:
         said += "[bold green]Assistance helps[/]"

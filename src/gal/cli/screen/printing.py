@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +41,30 @@ class Screen(Console):
         for line in sentence_lines(Text.from_markup(objects[0]), self):
             super().print(line)
 
+    def print_item(self, said: str, indent: int) -> None:
+        """A sentence after a mark: in a terminal its later lines are so far in."""
+        for line in sentence_lines(Text.from_markup(said), self, indent) if self.is_terminal else [said]:
+            super().print(line)
 
-def sentence_lines(said: Text, out: Console) -> list[Text]:
-    """The lines of a sentence in a terminal; commands, and bold words that fit into one, are whole."""
+
+def sentence_lines(said: Text, out: Console, hanging: int | None = None) -> list[Text]:
+    """The lines of a sentence in a terminal; commands, and bold words that fit into one, are whole.
+
+    Later lines are as far in as the first, or as ``hanging`` says.
+    """
     letters = list(said.plain)
     whole = [found.span() for found in COMMAND.finditer(said.plain)]
     whole += [(span.start, span.end) for span in said.spans if _is_whole(span, out)]
     for start, end in whole:
         letters[start:end] = [GLUE if letter == " " else letter for letter in letters[start:end]]
     glued = "".join(letters)
-    indent = len(glued) - len(glued.lstrip(" "))
+    first_in = len(glued) - len(glued.lstrip(" "))
+    indent = first_in if hanging is None else hanging
     starts: list[int] = []
     begun = 0
     for word in re.finditer(r"[^ \n]+", glued):
         room = out.width - (indent if starts else 0)
-        if word.start() > (begun if starts else indent) and (
+        if word.start() > (begun if starts else first_in) and (
             cell_len(glued[begun : word.end()]) > room or "\n" in glued[begun : word.start()]
         ):
             begun = word.start()
@@ -72,8 +81,8 @@ def _is_whole(span: Span, out: Console) -> bool:
 
 
 def print_table(table: Table, out: Console) -> None:
-    """Print a table whose words are whole: lines break between words, and where even
-    that needs more room than there is, every row becomes a block of lines.
+    """Print a table whose words are whole: lines break between words. Where even that needs more room than
+    there is, the lines between columns go; where it still does, every row becomes a block of lines.
 
     A pipe or a file has as much room as it needs. The title is a sentence above it, as wide as the window and
     not as the table.
@@ -88,19 +97,61 @@ def print_table(table: Table, out: Console) -> None:
         for column, word, most in zip(table.columns, words, longest, strict=True)
     ]
     borders = 3 * len(longest) + 1
+    if out.is_terminal and sum(shortest) > out.width - borders:
+        borders, table.box, table.padding = 2 * len(longest), None, (0, 2, 0, 0)
+        table.header_style = "bold underline"
     room = out.width - borders if out.is_terminal else sum(longest)
     if sum(shortest) > room:
         _print_blocks(table, out)
         return
-    left = room - sum(shortest)
-    for column, least, most in zip(table.columns, shortest, longest, strict=True):
-        more = min(most - least, left)
-        left -= more
-        column.width, column.overflow = least + more, "fold"
+    cells = [[cell.plain for cell in column] for column in _columns(table)]
+    for column, width in zip(table.columns, _widths(cells, shortest, longest, room), strict=True):
+        column.width, column.overflow = width, "fold"
     before = out.width
     out.width = max(before, sum(longest) + borders) if not out.is_terminal else before
     out.print(table)
     out.width = before
+
+
+def _widths(cells: Sequence[Sequence[str]], least: list[int], most: list[int], room: int) -> list[int]:
+    """How wide columns are: rows are as low as there is room for; what is left goes to the first columns."""
+    pairs = zip(cells, least, strict=True)
+    highest = max(_n_lines(cell, width) for column, width in pairs for cell in column)
+    for height in range(1, highest):
+        widths = [
+            next(
+                width for width in range(few, many + 1) if _is_within(column, width, height) or width == many
+            )
+            for column, few, many in zip(cells, least, most, strict=True)
+        ]
+        if sum(widths) <= room:
+            break
+    else:
+        widths = list(least)
+    for at, full in enumerate(most):
+        widths[at] += min(full - widths[at], room - sum(widths))
+    return widths
+
+
+def _is_within(column: Sequence[str], width: int, height: int) -> bool:
+    """Whether no cell of a column needs more lines."""
+    return all(_n_lines(cell, width) <= height for cell in column)
+
+
+def _n_lines(text: str, width: int) -> int:
+    """How many lines a cell needs."""
+    return sum(_words_in_lines(line, width) for line in text.splitlines()) or 1
+
+
+def _words_in_lines(line: str, width: int) -> int:
+    n, used = 1, 0
+    for word in line.split():
+        wide = cell_len(word)
+        if used and used + 1 + wide > width:
+            n, used = n + 1, wide
+        else:
+            used += wide + (1 if used else 0)
+    return n
 
 
 def _columns(table: Table) -> Iterator[list[Text]]:

@@ -57,8 +57,10 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
     print_table(table, out)
     for task in facts["tasks"]:
         if live and task["members"]:
-            members = "; ".join(f"{escape(name)}: {escape(does)}" for name, does in task["members"].items())
-            out.print(f"  {escape(task['name'])}: {members}")
+            for name, does in task["members"].items():
+                out.print(f"  {escape(task['name'])} with {escape(name)}: {escape(does)}")
+    if live and any(does == "not connected" for task in facts["tasks"] for does in task["members"].values()):
+        out.print("  Who is not connected has not joined yet (gal join), or does not run (gal serve).")
 
 
 def doing_now(live: Facts) -> Iterator[str]:

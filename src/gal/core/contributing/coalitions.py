@@ -38,6 +38,14 @@ class Spoken:
     """What the whole model says."""
     closed: Callable[[Sequence[frozenset[str]]], list[Floats]] | None = None
     """What her own models add where some do not answer for the row, for each set of those who do not."""
+    heard: frozenset[str] | None = None
+    """Who ever answered; None: everybody did."""
+
+    def unheard(self, players: Sequence[str]) -> frozenset[str]:
+        """Which of them never answered; nobody, where nobody did."""
+        everybody = frozenset(players)
+        heard = everybody if self.heard is None else everybody & self.heard
+        return everybody - heard if heard else frozenset()
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,9 @@ def spoken(
         for name, count in counts.items():
             parts[name] += count * values[name].astype(np.float64)
     output = first + sum(parts.values(), np.zeros_like(first))
+    heard = answering(replies)
     if own.none:
-        return Spoken(first, parts, output)
+        return Spoken(first, parts, output, heard=heard)
     used = [
         {name: values[name] for name in counts} for counts, values in zip(coefficients, replies, strict=False)
     ]
@@ -96,7 +105,13 @@ def spoken(
         )
         return np.split(said - moved, len(absent))  # asked once: every call costs
 
-    return Spoken(first, parts, output + closed([frozenset()])[0], closed)
+    heard |= {key[1] for key, values in own.crossed.items() if values.any()}
+    return Spoken(first, parts, output + closed([frozenset()])[0], closed, heard)
+
+
+def answering(replies: Sequence[Mapping[str, Floats32]]) -> frozenset[str]:
+    """Who said anything but nothing in some round."""
+    return frozenset(name for said in replies for name, values in said.items() if values.any())
 
 
 def _without(
@@ -110,7 +125,10 @@ def _without(
 
 
 def outputs_by_coalition(said: Spoken, alone: Floats | None, holder: str | None, game: Game) -> list[Floats]:
-    """The estimated output (n, K) of each coalition of others; of all of them it is the final one itself."""
+    """The estimated output (n, K) of each coalition of others; of all of them it is the final one itself.
+
+    So it is of all who were heard: with who was not, a coalition is the same as without.
+    """
     target, centre = _centred(said.final)
     fixed = {"": alone - said.first} if alone is not None else {}
     fixed |= {holder: said.parts[holder]} if holder is not None and holder in said.parts else {}
@@ -121,12 +139,15 @@ def outputs_by_coalition(said: Spoken, alone: Floats | None, holder: str | None,
     closed: Sequence[Floats] = ()
     if said.closed is not None:
         closed = said.closed([everybody - some for some in game.coalitions[:-1]])
-    outputs = []
+    unheard = said.unheard(game.players)
+    outputs = {everybody - unheard: said.final}
     for at, some in enumerate(game.coalitions[:-1]):
-        kept = [place for place, name in enumerate(names) if name in fixed or name in some]
+        if (there := some - unheard) in outputs:
+            continue
+        kept = [place for place, name in enumerate(names) if name in fixed or name in there]
         more = _centred(closed[at])[0].ravel() if closed else None
-        outputs.append(centre + known.projected(kept, more).reshape(target.shape))
-    return [*outputs, said.final]
+        outputs[there] = centre + known.projected(kept, more).reshape(target.shape)
+    return [outputs[some - unheard] for some in game.coalitions]
 
 
 class _Columns:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
-from gal.core.contributing.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
+from gal.core.contributing.coalitions import OwnModels, Spoken, answering, outputs_by_coalition, spoken
 from gal.core.contributing.games import Game, earned, earned_by, game_of, resampled_means
 from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.cross_validation import Judgement
@@ -100,26 +100,31 @@ def share_out(task: Task, helped: Concluded, own: Concluded | None, *, used: boo
     base = float(means[0]) if own is None else own.validated
     gain = (base - helped.validated) if used else 0.0
     draws = resampled_means(losses, weight, task.seed)
+    unheard = said.unheard(others) if used else frozenset(others)
     return Shares(
         rows=len(rows),
         judged_by="validation rows" if helped.judged is None else "cross-validation",
         own=helped.losses[0] - base,
         own_measured=own is not None,
         gain=gain,
-        by_organization=ByName(_by_organization(game, means, draws, gain, used=used)),
+        by_organization=ByName(_by_organization(game, means, draws, gain, unheard)),
         coalitions=_coalitions(game, means, draws, gain),
     )
 
 
 def _by_organization(
-    game: Game, means: Floats, draws: Floats, gain: float, *, used: bool
+    game: Game, means: Floats, draws: Floats, gain: float, unheard: frozenset[str]
 ) -> dict[str, Earned]:
-    """Shapley's shares of the estimates, moved by their sizes to add up to what was measured."""
-    if not used:
-        return dict.fromkeys(game.players, Earned(0.0, 0.0, 0.0))
+    """Shapley's shares of the estimates, moved by their sizes to add up to what was measured.
+
+    Who was not heard gets exactly nothing.
+    """
+    nothing = {name: Earned(0.0, 0.0, 0.0) for name in game.players if name in unheard}
+    if len(nothing) == len(game.players):
+        return nothing
     values, many = means[0] - means[:-1], draws[0] - draws[:-1]
     here, totals = float(means[-1] - means[-2]), draws[-1] - draws[-2]
-    return earned_by(game, values, many, gain=gain, here=here, totals=totals)
+    return earned_by(game, values, many, gain=gain, here=here, totals=totals) | nothing
 
 
 def _coalitions(game: Game, means: Floats, draws: Floats, gain: float) -> tuple[Coalition, ...]:
@@ -178,6 +183,7 @@ def _left_out(task: Task, one: Concluded, judged: Judgement, rows: NDArray[np.in
     """What was said of each row by the learning that did not see it."""
     first, last = judged.stages[0], judged.stages[one.kept]
     parts = {name: np.zeros_like(first) for name in task.organizations}
+    heard: frozenset[str] = frozenset()
     for part, reached in enumerate(judged.reached):
         kept = 0 if reached is None else min(one.kept, len(reached.rounds))
         if reached is None or kept == 0:
@@ -186,8 +192,9 @@ def _left_out(task: Task, one: Concluded, judged: Judgement, rows: NDArray[np.in
         kept_replies = reached.heard or [
             {name: values[own] for name, values in said.items()} for said in reached.fitted[:kept]
         ]
+        heard |= answering(kept_replies[:kept])
         for counts, values in zip(reached.history[kept - 1], kept_replies, strict=False):
             for name, count in counts.items():
                 parts[name][own] += one.trust * count * values[name].astype(np.float64)
     here = {name: values[rows] for name, values in parts.items()}
-    return Spoken(first[rows], here, (first + one.trust * (last - first))[rows])
+    return Spoken(first[rows], here, (first + one.trust * (last - first))[rows], heard=heard)

@@ -177,7 +177,10 @@ def _table(facts: ReportFacts) -> list[str]:
         parts.append(f'<h3>Look at this first</h3><ul class="remarks">{items}</ul>')
     elif facts.remarked:
         parts.append(
-            _p("Nothing stands out: no constant, empty, id-like or date-like column, no rare class.")
+            _p(
+                "Nothing stands out: no constant, empty or id-like column, no dates that cannot be read, no "
+                "rare class."
+            )
         )
     return parts
 

@@ -69,10 +69,10 @@ def _answer(found: Simulation, measure: str) -> str:
 
 
 def _more(found: Simulation) -> list[str]:
-    words = metric_named(found.metric).words
+    metric = metric_named(found.metric)
     said = [
-        f"Alone, the model of {found.label_holder} {words.format(found.alone.value)}. "
-        f"With assistance it {words.format(found.assisted.value)}."
+        f"Alone, the model of {found.label_holder} {metric.said(found.alone.value)}. "
+        f"With assistance it {metric.said(found.assisted.value)}."
     ]
     if found.covered is not None and found.gain.value > 0:
         said.append(

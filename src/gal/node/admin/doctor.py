@@ -29,6 +29,7 @@ import numpy as np
 from gal.errors import GALError, LinkLostError, MissingExtraError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
+from gal.node.web.health import disk_room
 from gal.node.work.sandbox import landlock_version
 from gal.protocol.addresses import parse_address
 
@@ -136,7 +137,7 @@ def _folder(home: Path) -> Iterator[Finding]:
         yield Finding("folder", False, said, "let the user that runs the node write there")
         return
     free = shutil.disk_usage(home).free
-    said = f"{str(home)!r} is writable, {free / 1e9:.1f} GB are free"
+    said = f"{str(home)!r} is writable, {disk_room(free)} are free"
     if free < LITTLE:
         yield Finding("folder", None, said, "make room: every round stores a model and an answer")
     else:

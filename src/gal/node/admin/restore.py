@@ -25,6 +25,7 @@ from gal.node.config.configuration import FILE, read_configuration
 from gal.node.runtime.currency import follow, what_witness_misses
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
+from gal.node.store.audit_head import check_head
 from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State
 from gal.node.store.witness import Witness
@@ -42,6 +43,7 @@ def bring_back(
 ) -> dict[str, Any]:
     """Bring a node back into an empty folder; what was found, and whether it is known to be current."""
     home = home.absolute()
+    check_head(head)
     _check_empty(home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.chmod(0o700)
@@ -60,6 +62,7 @@ def bring_back(
 
 def prove(home: Path, head: str) -> dict[str, Any]:
     """Show later, by a head, that a node which was brought back is current."""
+    check_head(head)
     with opened(home) as records:
         found = records.state.restores.unproven()
         if found is None:
@@ -110,7 +113,8 @@ def _unpack(backup: Path, staging: Path, passphrase: str) -> tuple[BackupFacts, 
     except (OSError, tarfile.TarError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, GALError):
             raise
-        raise InvalidInputError(f"{backup} cannot be restored: {error}. No node was made") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInputError(f"{backup} cannot be restored: {why}. No node was made") from error
     (staging / FACTS).unlink()
     return found, n_files
 

@@ -18,6 +18,7 @@ from gal.node.journal.retention import trim_audit
 from gal.node.runtime.control import ask_node, running_node, starting_process
 from gal.node.store.audit import AuditLog
 from gal.node.store.audit_archive import read_audit_archives
+from gal.node.store.audit_head import check_head
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.answer_noise import answer_noise, noise_facts
 from gal.transport import load_identity
@@ -110,6 +111,7 @@ def audit_facts(
     chain, with what was cut off in ``archives``.
     """
     read_configuration(home)
+    check_head(head)
     state = State(home)
     try:
         known = None if task is None else state.find_task(task).id if task not in _ids(state) else task

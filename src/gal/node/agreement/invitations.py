@@ -284,6 +284,8 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
         )
     except FileNotFoundError as error:
         raise InvalidInputError(f"there is no file {str(path)!r}") from error
+    except IsADirectoryError as error:
+        raise InvalidInputError(f"{str(path)!r} is a folder: name the file TASK.invitation in it") from error
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -291,4 +293,7 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
             f"{str(path)!r} is no invitation that this version understands: {place}: {first['msg']}"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
-        raise InvalidInputError(f"{str(path)!r} is not an invitation: {error}") from error
+        raise InvalidInputError(
+            f"{str(path)!r} is not an invitation ({error}): one is a file that gal invite wrote, and that "
+            "the label holder sent you"
+        ) from error

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from gal.errors import InvalidInputError
+
 FIRST = "sha256:" + "0" * 64
 """What the first entry of a log has for the hash before it."""
+
+
+def check_head(head: str | None) -> None:
+    """InvalidInputError where a head that was noted cannot be one: a slip of the pen proves nothing."""
+    if head is not None and re.fullmatch(r"sha256:[0-9a-f]{64}", head) is None:
+        raise InvalidInputError(
+            f"{head!r:.100} is no head: one is sha256: and 64 digits of 0 to 9 and a to f, as the last line "
+            "of gal audit says it"
+        )
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Health:
     def __init__(self, node: HolderNode, links: Callable[[], Mapping[str, str]]) -> None:
         self._node, self._links = node, links
         self._started = threading.Event()
-        self._problem = "the source is being read"
+        self._problem = ""
         threading.Thread(target=self._start, name="first look at the source", daemon=True).start()
 
     def _start(self) -> None:
@@ -46,7 +46,6 @@ class Health:
         try:
             if self._node.configuration.data is not None:
                 self._node.worker("rows")
-            self._problem = ""
         except GALError as error:
             self._problem = str(error)
         finally:
@@ -75,6 +74,8 @@ class Health:
         if data is None:
             return Check("source", True, "this node has no data of its own")
         file = data.path or data.database
+        if not self.has_started():
+            return Check("source", False, "the source is being read for the first time: wait")
         if self._problem:
             return Check("source", False, f"{self._problem}: gal doctor says what to do")
         if file is not None and not os.access(file, os.R_OK):
@@ -89,10 +90,11 @@ class Health:
             if not task.active:
                 continue
             invited = [name for name, status in state.members(task.id).items() if status == "invited"]
-            here = len(set(assistants.present(task.id)) & set(invited)) + 1
-            needed = Patience().enough(len(invited) + 1)
-            if here < needed:
-                short.append(f"{task.name}: {here} of {len(invited) + 1} organizations are there")
+            away = sorted(set(invited) - set(assistants.present(task.id)))
+            here = len(invited) + 1 - len(away)
+            if here < Patience().enough(len(invited) + 1):
+                there = f"{here} of {len(invited) + 1} organizations are there"
+                short.append(f"{task.name}: {there}, not {', '.join(away)}")
         said = "; ".join(short) or "every task that predicts has its quorum"
         yield Check("quorum", not short, said)
         lost = {peer: why for peer, why in self._links().items() if why}
@@ -101,7 +103,7 @@ class Health:
 
     def _disk(self) -> Check:
         free = free_disk(self._node.configuration.home)
-        said = f"{free / 1e9:.1f} GB are free"
+        said = f"{disk_room(free)} are free"
         return Check("disk", free >= LEAST_DISK, said if free >= LEAST_DISK else f"{said}: make room")
 
     def _certificate(self) -> Check:
@@ -116,6 +118,15 @@ class Health:
 def free_disk(home: Path) -> int:
     """Bytes that are free where a node lives."""
     return shutil.disk_usage(home).free
+
+
+def disk_room(n_bytes: int) -> str:
+    """In a unit that shows something: 79.8 GB, 0.9 MB.
+
+    >>> disk_room(79_800_000_000), disk_room(936 << 10), disk_room(0)
+    ('79.8 GB', '1.0 MB', '0.0 MB')
+    """
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
 
 
 def certificate_end(pem: bytes) -> datetime:

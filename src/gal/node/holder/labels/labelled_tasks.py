@@ -12,6 +12,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from gal.alignment import RowIds
 from gal.core.rows import Rows
@@ -114,7 +115,7 @@ def new_task(
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
-    terms = TaskTerms(
+    terms = _terms(
         task=uuid4().hex,
         name=name,
         label_holder=configuration.name,
@@ -122,14 +123,25 @@ def new_task(
         purpose=purpose,
         organizations=everybody,
         **_asked_of_all(task),
-        alignment=alignment,  # type: ignore[arg-type]
+        alignment=alignment,
         privacy=privacy.promised,
-        secrecy=secrecy,  # type: ignore[arg-type]
+        secrecy=secrecy,
         drop_outs=drop_outs,
         made=made,
     )
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
+
+
+def _terms(**said: Any) -> TaskTerms:
+    try:
+        return TaskTerms(**said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidOptionError(
+            f"{place} {first['input']!r:.80} cannot be in an invitation: {first['msg']}"
+        ) from None
 
 
 def _asked_of_all(task: Task) -> dict[str, Any]:

@@ -207,7 +207,7 @@ function showPartners() {
     : make("span", { class: "warn" }, one.problem ? `no stream: ${one.problem}` : "not connected");
   put("partners", table({ none: "Nobody is known here yet: gal cards add FILE." }, [
     ["organization", (one) => one.name], ["stream", link], ["takes part in", (one) => one.tasks_joined.join(", ")],
-    ["not there for", (one) => one.tasks_not_joined.join(", ")],
+    ["absent from", (one) => one.tasks_not_joined.join(", ")],
     ["last seen", (one) => ago(one.seen)], ["last answer", (one) => ago(one.answered)],
     ["missed rounds", (one) => one.missed, "number"], ["rows out of range", (one) => number(one.outside), "number"],
     ["drift", (one) => one.drift ? one.drift.toFixed(2) : "0", "number"]], facts.partners));
