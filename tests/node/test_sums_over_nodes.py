@@ -18,7 +18,7 @@ from gal.errors import LearningInterruptedError, TaskError
 from gal.node.journal.records import Records
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
-from gal.secrecy.ring import to_bytes, to_ring
+from gal.secrecy.ring import ring_bytes, to_ring
 from gal.secrecy.terms import SUM
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
@@ -89,7 +89,7 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     assert len(searched.answers) == 3 * 3 + 3, "three rounds, and one prediction for all of them"
     for values, unit in zip(searched.answers, searched.units, strict=True):
         encoded = to_ring(values, unit, 3)
-        for form in (values.astype(np.float32), values.astype(np.float64), encoded, to_bytes(encoded)):
+        for form in (values.astype(np.float32), values.astype(np.float64), encoded, ring_bytes(encoded)):
             assert searched.places_of(form) == []
     kinds = {name.split()[-1] for name in searched.blobs if name.startswith("message")}
     assert "masked" in kinds

@@ -15,7 +15,7 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal.errors import InvalidMessageError, InvalidReplyError
 from gal.secrecy.masks import agreed, derived, mask, public_key, seal, unseal
 from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
-from gal.secrecy.ring import RING_BYTES, from_bytes, from_ring, to_bytes, to_ring, unit_of
+from gal.secrecy.ring import RING_BYTES, from_ring, ring_bytes, ring_of, to_ring, unit_of
 from gal.secrecy.shamir import PRIME, SHARE_BYTES, join_shares, split_secret
 
 
@@ -40,9 +40,9 @@ def test_sums_on_the_ring_are_sums(values: list[float], power: int, members: int
 def test_the_bits_that_travel_give_the_same_sum(values: list[float], masks: list[int]) -> None:
     said = to_ring(np.array(values), 1.0, 2)
     hides = np.array(masks[: len(values)], dtype=np.uint64)
-    sent = [to_bytes(said + hides), to_bytes(said - hides)]
+    sent = [ring_bytes(said + hides), ring_bytes(said - hides)]
     assert {one.shape for one in sent} == {(len(values), RING_BYTES)}
-    total = from_bytes(sent[0]) + from_bytes(sent[1])
+    total = ring_of(sent[0]) + ring_of(sent[1])
     np.testing.assert_array_equal(from_ring(total, 1.0), from_ring(said + said, 1.0))
 
 

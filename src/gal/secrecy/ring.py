@@ -49,12 +49,12 @@ def from_ring(total: Ring, unit: float) -> Floats:
     return signed.astype(np.float64) * (unit / 2.0**FRACTION)
 
 
-def to_bytes(values: Ring) -> NDArray[np.uint8]:
+def ring_bytes(values: Ring) -> NDArray[np.uint8]:
     """The bits that travel, of every number so many bytes: shape (..., 7)."""
     return np.ascontiguousarray(values.astype("<u8")[..., None].view(np.uint8)[..., :RING_BYTES])
 
 
-def from_bytes(data: NDArray[np.uint8]) -> Ring:
+def ring_of(data: NDArray[np.uint8]) -> Ring:
     """Numbers whose bits above those are 0."""
     whole = np.zeros((*data.shape[:-1], 8), dtype=np.uint8)
     whole[..., :RING_BYTES] = data
