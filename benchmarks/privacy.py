@@ -2,7 +2,7 @@
 cost beside the paper's mechanism?
 
     GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve
-    | sums] [--seeds 20]
+    | sums | meter] [--seeds 20]
     [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
@@ -46,6 +46,13 @@ tries it; median and best of six columns.
 *sums*: the same from the sum of the answers of several organizations (``secrecy="sums"``), of Diabetes' ten
 columns, drawn by seed: four of one organization, beside two with three each; and beside seven that hold the
 same four in chance order. Means over --seeds of the median column and of the best.
+
+*meter*: the whole leak meter (``gal leakage``) on any tables (--sets), --rows of them at most: three
+organizations, ten rounds, without a mechanism and with noisy labels at epsilon 1. How often the strongest
+attack guesses a canary, and what is allowed; mean R2 of the label holder's columns from residuals, of third
+parties' from the same, of the others' from answers, each with what the attacker has anyway in brackets; from
+predictions, how well rows that were learned from are told from others (AUC) and R2 of the column that they
+tell most of; and how many signs crossed residuals told, with R2 of the column that these tell most of.
 """
 
 from __future__ import annotations
@@ -69,12 +76,13 @@ from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError, BinaryLogLoss, SquaredError
 from gal.engine.organization import Organization
 from gal.errors import MissingDataError
-from gal.evaluate.rehearsal import canary_leak
+from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse_all
 from gal.models.registry import make_model
 from gal.privacy import GaussianResiduals, LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
 from gal.privacy.accounting.costs import LARGEST_EPSILON
 from gal.privacy.leakage import (
     LeakReport,
+    Reconstruction,
     Share,
     Transcript,
     added_reports,
@@ -90,7 +98,9 @@ from gal_bench.data.splits import Split, per_seed
 JUDGED = ("BreastCancer", "Wine", "digits")
 PAPER_SETS = ("Diabetes", "BostonHousing", "Blob", "Iris", "Wine", "BreastCancer", "QSAR")
 STACKED = ("QSAR", "CreditDefault", "Adult")
-PARTS, LATER = ("canaries", "paper"), ("stack", "alone", "columns", "answers", "curve", "sums")
+PARTS = ("canaries", "paper")
+LATER = ("stack", "alone", "columns", "answers", "curve", "sums", "meter")
+METERED = ("digits", "Wine", "Adult", "CreditDefault", "Covertype", "houses")
 MODELS: dict[str, Any] = {
     "default": None,
     "ridge": Ridge(),
@@ -104,14 +114,41 @@ mechanism, whose leakage does (chance labels make residuals larger)."""
 ROUNDS = 10
 
 
-MADE_UP = ("friedman", "needles", "five classes", "chance")
+MADE_UP = ("friedman", "needles", "five classes", "chance", "houses")
 """Tables on which nothing here was chosen: curved numbers, two columns of twelve that count, five classes,
-and labels that no column tells anything of.
+labels that no column tells anything of, and prices of houses, with skewed columns that hang together.
 """
 
 
+def made_up_houses() -> Dataset:
+    """3,000 districts, somewhat like California's: incomes, ages, rooms, people, and where they are."""
+    rng = np.random.default_rng(6)
+    n = 3000
+    east, north, wealth = rng.normal(size=n), rng.normal(size=n), rng.normal(size=n)
+    age = rng.integers(1, 53, n).astype(np.float64)
+    people = np.exp(7 + 0.7 * rng.normal(size=n))
+    rooms = np.exp(1.6 + 0.25 * wealth + 0.15 * rng.normal(size=n))
+    frame = pd.DataFrame(
+        {
+            "income": np.exp(1.2 + 0.45 * wealth),
+            "age": age,
+            "rooms": rooms,
+            "bedrooms": 0.2 * rooms * np.exp(0.1 * rng.normal(size=n)),
+            "people": people,
+            "per_household": np.exp(1 + 0.2 * rng.normal(size=n) - 0.1 * wealth),
+            "latitude": 36 + 2 * north,
+            "longitude": -119 + 2 * east - 1.5 * north,
+        }
+    )
+    coast = np.exp(-np.square(east + 0.7 * north))
+    price = np.exp(0.5 * wealth + 0.8 * coast + 0.004 * age + 0.25 * rng.normal(size=n))
+    return Dataset("houses", frame, np.minimum(price, 5.0), False)
+
+
 def made_up(name: str) -> Dataset:
-    """A table of 800 rows that comes from nowhere."""
+    """A table that comes from nowhere, of 800 rows; more for houses."""
+    if name == "houses":
+        return made_up_houses()
     rng = np.random.default_rng(len(name))
     if name == "friedman":
         X, y = make_friedman1(800, 10, noise=1.0, random_state=0)
@@ -663,6 +700,64 @@ def judge_sums(chosen: argparse.Namespace, run: Parallel) -> None:
             print(f"| {model} | {beside} | {' | '.join(cells)} |", flush=True)
 
 
+def metered(name: str, model: str, rows: int, seed: int) -> list[str]:
+    """The meter on one table, without and with noisy labels: one line of cells each."""
+    data = find(name)
+    chosen = np.random.default_rng([seed, 12]).permutation(len(data.y))[:rows]
+    X, y = data.X.iloc[chosen], data.y[chosen]
+    classes = np.unique(y).tolist() if data.classes else None
+    noisy: Any = LaplaceLabels(1.0, *bounds_of(data)) if classes is None else RandomisedResponse(1.0, classes)
+    found = rehearse_all(
+        X,
+        y,
+        per_seed(data, 3, seed).organizations,
+        mechanisms={"none": None, "epsilon 1": noisy},
+        local_models=MODELS[model],
+        rounds=ROUNDS,
+        seeds=(seed,),
+    )
+    return [" | ".join(_metered_cells(one)) for one in found]
+
+
+def _metered_cells(one: Rehearsal) -> list[str]:
+    leak, told = one.leak, one.predictions
+    hers = [each for each in leak.received if each.organization == one.label_holder]
+    third = [each for each in leak.received if each.organization != one.label_holder]
+    guessed, bound = leak.worst.canaries, leak.bound
+    most = max((each.with_messages.value for each in told.columns), default=0.0)
+    signs = max(leak.signs, key=lambda each: max(each.columns), default=None)
+    return [
+        one.name,
+        f"{guessed.value:.0%} of {guessed.of}" + ("" if bound is None else f" ({bound:.0%} allowed)"),
+        *(_with_without(each) for each in (hers, third, leak.reconstructions)),
+        str(told.membership),
+        f"{max(most, 0):.2f}",
+        "none" if signs is None else f"{signs.vectors}, {max(signs.columns):.2f}",
+    ]
+
+
+def _with_without(found: Sequence[Reconstruction]) -> str:
+    if not found:
+        return "-"
+    means = [np.mean([max(0.0, one.value) for one in ones]) for ones in _with_and_without(found)]
+    return f"{means[0]:.2f} ({means[1]:.2f})"
+
+
+def judge_meter(chosen: argparse.Namespace, run: Parallel) -> None:
+    """Two lines for each table and local model, as they are found."""
+    print(
+        "| table | local model | labels | canaries guessed | her columns, residuals | third parties' | "
+        "the others', answers | membership, AUC | most of a column, predictions | signs, most of a column |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name in chosen.sets or METERED:
+        numeric = all(kind.kind in "iufb" for kind in find(name).X.dtypes)
+        for model in chosen.models if numeric else ["default"]:  # the others take numbers only
+            [lines] = run([delayed(metered)(name, model, min(chosen.rows, 3000), 0)])
+            for line in lines:
+                print(f"| {name} | {model} | {line} |", flush=True)
+
+
 def _score(scores: Sequence[float]) -> str:
     return f"{np.mean(scores):.2f}({np.std(scores):.2f})"
 
@@ -679,6 +774,8 @@ def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
         judge_columns(chosen, run)
     elif chosen.part == "sums":
         judge_sums(chosen, run)
+    elif chosen.part == "meter":
+        judge_meter(chosen, run)
     else:
         judge_answers(run)
 
@@ -698,7 +795,9 @@ def main() -> None:
     parser.add_argument(
         "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack"
     )
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve and columns")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve, columns and meter"
+    )
     parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
     parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack")
     parser.add_argument("--json", action="store_true")

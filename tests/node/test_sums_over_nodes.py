@@ -18,7 +18,7 @@ from gal.errors import LearningInterruptedError, TaskError
 from gal.node.journal.records import Records
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
-from gal.secrecy.ring import to_ring
+from gal.secrecy.ring import ring_bytes, to_ring
 from gal.secrecy.terms import SUM
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
@@ -88,7 +88,8 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     assert (found["degraded"], found["missing"], found["unknown"]) == (0, {}, {})
     assert len(searched.answers) == 3 * 3 + 3, "three rounds, and one prediction for all of them"
     for values, unit in zip(searched.answers, searched.units, strict=True):
-        for form in (values.astype(np.float32), values.astype(np.float64), to_ring(values, unit, 3)):
+        encoded = to_ring(values, unit, 3)
+        for form in (values.astype(np.float32), values.astype(np.float64), encoded, ring_bytes(encoded)):
             assert searched.places_of(form) == []
     kinds = {name.split()[-1] for name in searched.blobs if name.startswith("message")}
     assert "masked" in kinds
@@ -254,12 +255,18 @@ def test_who_is_removed_ends_a_task_in_which_nobody_may_drop_out(network: Networ
         network.learn("risk")
 
 
-@pytest.mark.parametrize("garbage", ["shares", "openings"])
+@pytest.mark.parametrize(("garbage", "drop_outs"), [("shares", 1), ("openings", 1), ("openings", 0)])
 def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
-    network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str, drop_outs: int
 ) -> None:
+    """Where nobody may drop out there are no shares."""
+    with running(Network(tmp_path, numbers(120, organizations=(*NAMES, "shop")))) as network:
+        sends_garbage(network, monkeypatch, garbage, drop_outs)
+
+
+def sends_garbage(network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str, drop_outs: int) -> None:
     share, help_to_open = CircleMember.share, CircleMember.open
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    record = network.invite("risk", secrecy="sums", drop_outs=drop_outs, **OPTIONS)
 
     def wrong_shares(member: CircleMember, number: int, offers: Any) -> Any:
         made = share(member, number, offers)
@@ -280,7 +287,8 @@ def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
         with pytest.raises(TaskError, match=f"the sum of the others' answers cannot be opened.*{what}"):
             network.learn("risk")
     network.learn("risk", resume=True)
-    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+    made = network.in_process(secrecy=Sums(drop_outs), **OPTIONS)[0]
+    assert exact(network.ensemble(record)) == exact(made)
 
 
 def test_sums_of_the_same_terms_are_agreed_before_anybody_joins(network: Network) -> None:

@@ -15,8 +15,10 @@ from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
+from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.privacy import LaplaceResiduals, RandomisedResponse, SeededNoise
 from gal.privacy.refit import PrivateRefit
+from gal.privacy.stack import _own_spread
 
 OWN, BOTH = {"bank": [0, 1]}, {"bank": [0, 1], "shop": [2, 3]}
 
@@ -96,6 +98,34 @@ def test_models_that_memorise_noisy_labels_do_not_mislead(epsilon: float) -> Non
     assert loss(stacked, *test) < alone + 0.02
     assert loss(before, *test) > alone + 0.05  # what the refit of values that saw the label made of it
     assert part(stacked).stacked_loss == pytest.approx(loss(stacked, *test), abs=0.08)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_public_class_that_no_row_has_does_not_mislead(seed: int) -> None:
+    """Her model's output for it says nothing but which learning it comes from, and the last has more rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1000, 4))
+    y = np.digitize(X @ np.array([1.0, -1.0, 1.5, 1.5]) + rng.logistic(size=1000), [-2.0, 2.0])
+    train, test = (X[:250], y[:250]), (X[250:], y[250:])
+    privacy = RandomisedResponse(1.0, [0, 1, 2, 3], SeededNoise(seed))
+    options: dict[str, Any] = {"local_models": Ridge(), "rounds": 5, "random_state": 0}
+    model = GALClassifier(BOTH, privacy=privacy, **options).fit(*train)
+    alone = GALClassifier(OWN, **options).fit(*train)
+    probability = model.predict_proba(test[0])
+    stacked = float(log_loss(test[1], probability[:, :3] / probability[:, :3].sum(axis=1, keepdims=True)))
+    assert part(model).used
+    assert stacked < loss(alone, *test)
+    np.testing.assert_array_equal(part(model).matrix[3, :3], 0.0)  # it counts for nobody else
+
+
+def test_outputs_of_classes_have_one_spread_and_those_of_numbers_their_own() -> None:
+    own = np.array([[0.0, 0.0, 0.0], [2.0, 0.1, 0.2]])
+    both = np.array([[0.0], [1.0]])
+    spread = _own_spread(own, both, MultinomialLogLoss(3))
+    assert spread[0] == spread[1] == pytest.approx(np.sqrt((1.0 + 0.05**2) / 2))
+    assert spread[2] == 0.0
+    np.testing.assert_allclose(_own_spread(own, own, SquaredError(3)), [1.0, 0.05, 0.1])
+    np.testing.assert_allclose(_own_spread(own[:, 1:2], both, BinaryLogLoss()), [0.05])
 
 
 def test_what_is_sent_does_not_show_which_one_predicts() -> None:

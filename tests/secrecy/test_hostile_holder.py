@@ -118,6 +118,36 @@ def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
     assert (left != bare).all()
 
 
+def test_where_nobody_may_drop_out_seeds_of_all_but_one_open_nothing() -> None:
+    """She has everybody's answer and every seed but the shop's, and colludes with two of the four: between
+    the other two there is a mask of which the key never left either of them.
+    """
+    one, said = started(drop_outs=0).keys(), answers()
+    asked = one.collector.ask("a residual", (20, 2), 1.0)
+    masked = {
+        name: one.members[name].answer(asked, {}, said[name], content="a residual", unit=1.0)
+        for name in NAMES
+    }
+    with pytest.raises(RefusedError, match="a sum needs 4 of the 4 members"):
+        one.members["lab"].open(1, NAMES[:3])
+    seed = one.members["lab"].open(1, NAMES).seeds["lab"]
+    words = b"pair " + asked.digest.encode()
+    left = masked["lab"].values - mask(derived(seed, b"own " + asked.digest.encode()), asked.shape)
+    offers = {offer.name: offer for offer in one.collector.offers()}
+    for name in ("bank", "insurer"):  # who show her everything
+        key = one.members[name]._pending[1].secrets.mask_key
+        left = add_pair(left, name, "lab", mask(agreed(key, offers["lab"].mask_key, words), asked.shape))
+    bare = to_ring(said["lab"], 1.0, 4)
+    assert (left != bare).all()
+    key = one.members["shop"]._pending[1].secrets.mask_key
+    pair = mask(agreed(key, offers["lab"].mask_key, words), asked.shape)
+    assert (add_pair(left, "shop", "lab", pair) == bare).all(), "the test takes away all masks that it can"
+    for name in NAMES:
+        one.collector.take_masked(masked[name])
+    with pytest.raises(RefusedError, match="3 members have helped to open it, 4 are needed"):
+        one.open(NAMES[:3])
+
+
 def test_who_dropped_out_is_not_in_a_later_sum() -> None:
     """Otherwise two sums of about the same residual would differ in its answer, as often as she likes."""
     one, said = started().keys(), answers()

@@ -269,13 +269,13 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    """Twice the bytes of float32 come back, and keys beside them."""
+    """Seven bytes come back for four of float32, and keys beside them."""
     X, y = table(2000)
     options: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "fitted": "in-sample"}
     plain, sums = Traffic(), Traffic()
     learn(y, organizations(X), traffic=plain, **PLAIN, **options)
     learn(y, organizations(X), traffic=sums, secrecy="sums", **options)
     assert sums.trips == plain.trips == 2
-    keys = sums.received - 2 * plain.received
-    assert 0 < keys < 2 * 4 * 3000
-    assert size(("ab", b"c", 1, {"d": np.zeros(2)})) == 2 + 1 + 8 + 1 + 16
+    keys = sums.received - 7 * plain.received // 4
+    assert 2 * 4 * (3 * 32 + 64) < keys < 2 * 4 * (3 * 32 + 72 + 3 * 8)  # of two rounds and four members
+    assert size(("ab", b"c", 1, {"d": np.zeros(2)})) == 2 + 1 + 8 + 16

@@ -155,9 +155,8 @@ class ByHand:
         """A member's keys."""
         message = self._ask(name, "keys", number, {"numbers": [number]})
         arrays = message.arrays
-        [offer] = read_offers(
-            name, [number], identity(name).certificate, arrays["keys"], arrays["signatures"]
-        )
+        certificate = identity(name).certificate
+        [offer] = read_offers(self.circle, name, [number], certificate, arrays["keys"], arrays["signatures"])
         return offer
 
     def share(self, name: str, number: int, offers: Sequence[Offer]) -> SealedShares:
@@ -166,7 +165,7 @@ class ByHand:
         made = [offer_arrays([offer]) for offer in offers]
         arrays = {key: np.stack([one[key] for one in made]) for key in ("keys", "signatures")}
         message = self._ask(name, "share", number, {"numbers": [number], "members": members}, **arrays)
-        [shares] = read_boxes(name, [number], members, message.arrays["boxes"])
+        [shares] = read_boxes(self.circle, name, [number], members, message.arrays["boxes"])
         return shares
 
     def ready(self, number: int, names: Sequence[str] | None = None) -> Collector:
@@ -199,7 +198,7 @@ class ByHand:
             "unit": ask.unit,
             "shape": list(ask.shape),
         }
-        arrays = {"boxes": boxes_for_one(collector.boxes_for(name), ask.members)}
+        arrays = {"boxes": boxes_for_one(self.circle, collector.boxes_for(name), ask.members)}
         arrays |= {} if rows is None else {"rows": np.asarray(rows, dtype=np.uint8)}
         message = self._ask(name, "sum", ask.number, fields | other, **arrays)
         return read_masked(name, ask.number, message)
@@ -207,7 +206,7 @@ class ByHand:
     def open(self, name: str, number: int, there: Sequence[str], dropped: Sequence[str] = ()) -> Opening:
         """A member's help to open the sum of those that are there."""
         message = self._ask(name, "open", number, {"number": number, "members": list(there)})
-        return read_opening(name, number, there, dropped, message)
+        return read_opening(self.circle, name, number, there, dropped, message)
 
     def fitted(self, name: str, round: int = 1) -> NDArray[Any]:
         """What a member has computed, and nobody but it knows."""

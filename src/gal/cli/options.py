@@ -30,6 +30,14 @@ Scheduler = Annotated[
 ]
 
 
+def check_secrecy(word: str) -> None:
+    """An error where ``--secrecy`` is neither none nor sums."""
+    from gal.errors import InvalidInputError
+
+    if word not in {"none", "sums"}:
+        raise InvalidInputError(f"--secrecy must be none or sums, got {word!r}")
+
+
 def known_tasks(incomplete: str) -> list[str]:
     """Tasks of the node that is found here, for a shell that completes; none where there is no node."""
     from contextlib import closing

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.options import AsJson, Home, TaskName, check_secrecy
 from gal.cli.screen.printing import Screen, command_line, print_table
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
@@ -131,8 +131,7 @@ def invite_command(
 
     if terms.align not in {"plain", "hashed", "psi"}:
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {terms.align!r}")
-    if terms.secrecy not in {"none", "sums"}:
-        raise InvalidInputError(f"--secrecy must be none or sums, got {terms.secrecy!r}")
+    check_secrecy(terms.secrecy)
     _refuse_other_terms(
         home_of(home),
         task,

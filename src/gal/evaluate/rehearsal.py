@@ -22,6 +22,7 @@ from gal.engine.labels import are_classes, plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
+from gal.evaluate.sum_columns import ToldInSum, check_summed, columns_in_sum
 from gal.models.tabular import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.leakage.from_predictions import (
@@ -31,6 +32,7 @@ from gal.privacy.leakage.from_predictions import (
 )
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
+from gal.secrecy.terms import SUM
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,10 @@ class Rehearsal:
     rounds: int
     rows: int
     seconds: float
+    sums: tuple[ToldInSum, ...] | None = None
+    """Of a task from sums: what a label holder finds in them of everybody's columns, with the first seed, and
+    what she would find in single answers. None: everybody answers by itself.
+    """
 
     @property
     def score(self) -> float:
@@ -103,6 +109,7 @@ class Rehearsal:
             "seconds": self.seconds,
             "leak": self.leak.to_json(),
             "predictions": self.predictions.to_json(),
+            "sums": None if self.sums is None else [one.to_json() for one in self.sums],
         }
 
 
@@ -123,6 +130,8 @@ class Stage:
     known: float
     test_share: float
     repeatable: bool
+    secrecy: Any = None
+    """``"sums"``: the others' answers come as one sum."""
 
     @property
     def own(self) -> Sequence[str]:
@@ -163,6 +172,7 @@ def rehearse_all(
     classes: Sequence[Any] | None = None,
     bounds: tuple[float, float] | None = None,
     repeatable: bool = True,
+    secrecy: Any = None,
     on_step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> list[Rehearsal]:
@@ -170,17 +180,16 @@ def rehearse_all(
 
     Parameters
     ----------
-    X, y: the table (n, d) and its labels (n,); ``gal.engine.labels.are_classes``
-        says whether they are classes.
+    X, y: the table (n, d) and labels (n,), which are classes or not (``gal.engine.labels.are_classes``).
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism.
-    canaries: share of the learned rows whose labels are drawn by chance.
-    known: share whose labels attackers know.
+    canaries, known: share of the learned rows whose labels are drawn by chance, and which attackers know.
     classes: the public classes, if some do not occur in ``y``.
     bounds: of numbers, between which canaries are drawn; default those of the mechanism, or the smallest and
         largest label.
-    repeatable: noise from the seeds; otherwise, where a mechanism has no source of its
-        own, from the operating system.
+    repeatable: noise from the seeds; otherwise, where a mechanism has no source, from the operating system.
+    secrecy: "sums", where the others' answers come as one sum (no mechanism then); what learning without sums
+        gives is in ``unprotected``.
     options: of the estimator, such as ``cross_validation=0``.
     """
     started = time.perf_counter()
@@ -188,24 +197,36 @@ def rehearse_all(
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
     stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)
-    unprotected, alone = [], []
-    for seed in seeds:
-        say(f"without a mechanism, and alone (seed {seed})")
-        unprotected.append(_learned(stage, None, seed))
-        alone.append(_learned(replace(stage, organizations={stage.label_holder: stage.own}), None, seed))
+    check_summed(secrecy, len(stage.others), list(mechanisms.values()), stage.options)
+    unprotected, alone = _compared_with(stage, seeds, say)
+    stage = replace(stage, secrecy=secrecy)
     found = []
     for name, privacy in mechanisms.items():
         utility, reports = [], []
         for place, seed in enumerate(seeds):
             say(f"{name or 'learning'} (seed {seed})")
-            utility.append(unprotected[place] if privacy is None else _learned(stage, privacy, seed))
+            plain = privacy is None and secrecy is None
+            utility.append(unprotected[place] if plain else _learned(stage, privacy, seed))
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
         told = added_reports(reports), _told_by(stage, utility, seeds[0])
         models = (utility, unprotected, alone)
-        found.append(_rehearsal(stage, name, models, told, time.perf_counter() - started))
+        sums = _told_in_sum(stage, seeds[0], say)
+        found.append(_rehearsal(stage, name, models, told, sums, time.perf_counter() - started))
         started = time.perf_counter()
     return found
+
+
+def _compared_with(
+    stage: Stage, seeds: Sequence[int], say: Callable[[str], None]
+) -> tuple[list[LearnedModel], list[LearnedModel]]:
+    """What is learned from everybody without any protection, and by the label holder alone."""
+    unprotected, alone = [], []
+    for seed in seeds:
+        say(f"without a mechanism, and alone (seed {seed})")
+        unprotected.append(_learned(stage, None, seed))
+        alone.append(_learned(replace(stage, organizations={stage.label_holder: stage.own}), None, seed))
+    return unprotected, alone
 
 
 def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> PredictionsTell:
@@ -217,11 +238,25 @@ def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> Predict
     return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
 
 
+def _told_in_sum(stage: Stage, seed: int, say: Callable[[str], None]) -> tuple[ToldInSum, ...] | None:
+    """What sums tell of columns, on rows that are learned with this seed; None without sums."""
+    if stage.secrecy is None:
+        return None
+    say("taking sums apart")
+    train, _ = _rows(stage, seed)
+    views = {name: stage.X.iloc[train][list(own)] for name, own in stage.others.items()}
+    outputs = 1 if stage.y.ndim == 1 else stage.y.shape[1]
+    if stage.classes is not None and len(stage.classes) > 2:
+        outputs = len(stage.classes)
+    return columns_in_sum(views, outputs, stage.options, seed=seed)
+
+
 def _rehearsal(
     stage: Stage,
     name: str,
     models: tuple[Sequence[LearnedModel], ...],
     told: tuple[LeakReport, PredictionsTell],
+    sums: tuple[ToldInSum, ...] | None,
     seconds: float,
 ) -> Rehearsal:
     utility, unprotected, alone = (tuple(one.score for one in each) for each in models)
@@ -239,6 +274,7 @@ def _rehearsal(
         rounds=int(stage.options["rounds"]),
         rows=len(stage.y),
         seconds=seconds,
+        sums=sums,
     )
 
 
@@ -255,6 +291,7 @@ def canary_leak(
     known: float = 0.1,
     features: bool = True,
     loss: Any = None,
+    secrecy: Any = None,
     seed: int = 0,
     **options: Any,
 ) -> LeakReport:
@@ -271,13 +308,13 @@ def canary_leak(
         occurring = set(labels.tolist())  # nothing else tells the estimator of a class that was not drawn
         classes = [one for one in classes if one in occurring]
     transcript = Transcript()
-    make = gal_estimator(classes is not None)
     columns = {name: [str(column) for column in own] for name, own in organizations.items()}
     holder = check_label_holder(columns, label_holder)
-    model = make(
+    model = gal_estimator(classes is not None)(
         columns,
         label_holder=holder,
         privacy=privacy,
+        secrecy=secrecy,
         random_state=seed,
         on_message=transcript,
         on_round=transcript.note,
@@ -298,6 +335,7 @@ def canary_leak(
         known=known,
         loss=loss,
         task_rounds=int(model.rounds),
+        sum_name=None if secrecy is None else SUM,
         seed=seed,
     )
 
@@ -315,6 +353,7 @@ def _leak(stage: Stage, privacy: Any, seed: int) -> LeakReport:
         bounds=_bounds(stage, privacy),
         canaries=stage.canaries,
         known=stage.known,
+        secrecy=stage.secrecy,
         seed=seed,
         **stage.options,
     )
@@ -345,6 +384,7 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
         stage.organizations,
         label_holder=stage.label_holder,
         privacy=_with_source(stage, privacy, [seed, 3]),
+        secrecy=stage.secrecy,
         random_state=seed,
         **options,
     ).fit(stage.X.iloc[train], stage.y[train])

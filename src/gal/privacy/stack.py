@@ -102,15 +102,29 @@ class _Scaled:
     own_scale: Floats
 
     @classmethod
-    def of(cls, table: Floats, own: Floats) -> _Scaled:
+    def of(cls, table: Floats, own: Floats, y: Floats, loss: Loss) -> _Scaled:
         middle, scale = middle_and_scale(table)
-        spread = own.std(axis=0)
+        spread = _own_spread(own, y, loss)
         own_scale = np.where(spread > 0, spread, np.inf) / FREE
         return cls(middle, scale, directions((table - middle) / scale), own.mean(axis=0), own_scale)
 
     def inputs(self, table: Floats, own: Floats) -> Floats:
         others = (table - self.middle) / self.scale @ self.axes
         return np.hstack([others, (own - self.own_middle) / self.own_scale])
+
+
+def _own_spread(own: Floats, y: Floats, loss: Loss) -> Floats:
+    """How far her own model's outputs (n, K) vary, (K,); 0 where they tell nothing.
+
+    Outputs of classes have one unit, and so one spread. That of a rare class varies little, and by which
+    learning a row was left out of as much as by what the row is: by its own spread it would count for as
+    much as the others. That of a public class that no row has says only which learning it comes from.
+    """
+    spread = own.std(axis=0)
+    if loss.n_outputs == 1 or not isinstance(loss, CLASSES):
+        return np.asarray(spread)
+    rows = np.bincount(y[:, 0].astype(np.intp), minlength=loss.n_outputs)
+    return np.where(rows > 0, np.sqrt(np.mean(spread[rows > 0] ** 2)), 0.0)
 
 
 Stack = tuple[Judged, PrivateRefit]
@@ -182,7 +196,7 @@ def _honest(
 ) -> Stack | None:
     """Fitted to values of learnings that did not see the row: for models that memorise labels."""
     table = reading.table(judged, here.parts, here.rows, here.loss.n_outputs)
-    scaled = _Scaled.of(table, here.own)
+    scaled = _Scaled.of(table, here.own, here.y, here.loss)
     found = judged_fit(here.y, here.loss, scaled.inputs(table, here.own), here.own, rng, here.parts)
     return None if found is None else (found, _as_numbers(found, scaled, reading, own, rounds))
 
@@ -197,7 +211,10 @@ def _in_sample(
     tables = [reading.of_one(index, one, here) for index, one in enumerate(learnings)]
     *left, last = tables
     masks = [here.parts == part for part in range(len(left))]
-    scaled = [_Scaled.of(table[~mask], here.own[~mask]) for table, mask in zip(left, masks, strict=True)]
+    scaled = [
+        _Scaled.of(table[~mask], here.own[~mask], here.y[~mask], here.loss)
+        for table, mask in zip(left, masks, strict=True)
+    ]
     inputs = [one.inputs(table, here.own) for one, table in zip(scaled, left, strict=True)]
 
     def left_out(penalty: float) -> Floats:
@@ -208,7 +225,7 @@ def _in_sample(
         return outputs
 
     penalty, judgement = best_penalty(here.y, here.loss, here.own, left_out)
-    whole = _Scaled.of(last, here.own)
+    whole = _Scaled.of(last, here.own, here.y, here.loss)
     model = fit_linear(here.y, here.loss, whole.inputs(last, here.own), penalty)
     found = Judged(model, *judgement)
     return found, _as_numbers(found, whole, reading, own, rounds)

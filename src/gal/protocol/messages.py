@@ -293,7 +293,7 @@ KINDS: Mapping[str, Kind] = {
     "sum": Kind(
         SumAsked, {"boxes": ArrayRule(("uint8",), 2), "rows": ArrayRule(("uint8",), 1, optional=True)}
     ),
-    "masked": Kind(Done, {"values": ArrayRule(("int64",), 2)}),
+    "masked": Kind(Done, {"values": ArrayRule(("uint8",), 3)}),
     "open": Kind(Open),
     "opened": Kind(Done, {"seeds": ArrayRule(("uint8",), 2), "keys": ArrayRule(("uint8",), 2)}),
     "total": Kind(TotalAsked, IDS),

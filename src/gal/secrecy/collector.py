@@ -63,7 +63,9 @@ class Collector:
         return self._ask
 
     def boxes_for(self, name: str) -> dict[str, bytes]:
-        """The others' shares for a member."""
+        """The others' shares for a member; none where nobody may drop out."""
+        if not self.circle.shares:
+            return {}
         return {one: shares.boxes[name] for one, shares in self._shares.items() if one != name}
 
     def take_masked(self, masked: Masked) -> None:
@@ -95,7 +97,8 @@ class Collector:
     def take_opening(self, opening: Opening) -> None:
         """A member's help."""
         expected = set(self.survivors())
-        fits = set(opening.seeds) == expected and set(opening.keys) == set(self.dropped())
+        seeds = expected if self.circle.shares else {opening.name}
+        fits = set(opening.seeds) == seeds and set(opening.keys) == set(self.dropped())
         if opening.number != self.number or opening.name not in expected or not fits:
             raise InvalidReplyError(f"{opening.name} opened something else than sum {self.number}")
         self._openings[opening.name] = opening
@@ -111,7 +114,7 @@ class Collector:
             )
         words, total = ask.digest.encode(), self._total.copy()
         for name in there:
-            seed = self._joined(name, {one: held.seeds[name] for one, held in self._openings.items()})
+            seed = self._seed(name)
             if sha256_of(seed) != self._offers[name].promise:
                 raise InvalidMessageError(_wrong(self.number, name))
             total -= mask(derived(seed, b"own " + words), ask.shape)
@@ -123,6 +126,11 @@ class Collector:
                 pair = agreed(key, self._offers[name].mask_key, b"pair " + words)
                 total = add_pair(total, gone, name, mask(pair, ask.shape))
         return from_ring(total, ask.unit)
+
+    def _seed(self, name: str) -> bytes:
+        if not self.circle.shares:
+            return self._openings[name].seeds[name]
+        return self._joined(name, {one: held.seeds[name] for one, held in self._openings.items()})
 
     def _joined(self, name: str, shares: Mapping[str, bytes]) -> bytes:
         chosen = sorted(shares)[: self.circle.threshold]

@@ -4,8 +4,9 @@ The label holder carries all messages and may lie in each of them. What protects
 
 - keys count only if they are signed by fingerprints that its operator has checked with the others;
 - members are fixed before it answers, and its masks follow from everything that all were told;
-- it gives, of each other member, one share of one secret: of the seed of who is in the sum, or of the mask
-  key of who dropped out, never both; and it claims that on its record before the shares leave;
+- where nobody may drop out its mask key never leaves in any form, and its seed only to open a sum of all;
+- else it gives, of each other member, one share of one secret: of the seed of who is in the sum, or of the
+  mask key of who dropped out, never both; and it claims that on its record before the shares leave;
 - of one residual, and of one row to predict, it helps to open one sum, never a second with other members;
 - who dropped out once stays out, and no more may drop out than was agreed.
 """
@@ -86,7 +87,10 @@ class CircleMember:
         return one.secrets.offer(self.circle, number, self._identity)
 
     def share(self, number: int, offers: Collection[Offer]) -> SealedShares:
-        """Shares of both secrets for each of the others, sealed."""
+        """Shares of both secrets for each of the others, sealed; none where nobody may drop out.
+
+        Then all answers are in the sum, so that no mask key is ever needed, and each gives its own seed.
+        """
         one = self._sum(number)
         if one.offers:
             raise RefusedError("order", f"{self.name} has given its shares of sum {number}")
@@ -97,6 +101,12 @@ class CircleMember:
         if own is None or own.mask_key != one.secrets.offer(self.circle, number, self._identity).mask_key:
             raise RefusedError("offer", f"the offers of sum {number} have not the one that {self.name} made")
         self._check_present(tuple(by_name))
+        boxes = self._boxes(one, number, by_name) if self.circle.shares else {}
+        one.offers = by_name
+        return SealedShares(self.name, number, boxes)
+
+    def _boxes(self, one: _Sum, number: int, by_name: Mapping[str, Offer]) -> dict[str, bytes]:
+        """Both secrets divided, and each part sealed for who gets it."""
         n = len(self.circle.members)
         keys = split_secret(one.secrets.mask_key, self.circle.threshold, n)
         seeds = split_secret(one.secrets.seed, self.circle.threshold, n)
@@ -107,8 +117,7 @@ class CircleMember:
                 one.own_shares = keys[place], seeds[place]
             else:
                 boxes[name] = seal(self._box_key(one, by_name[name], number), keys[place] + seeds[place])
-        one.offers = by_name
-        return SealedShares(self.name, number, boxes)
+        return boxes
 
     def _box_key(self, one: _Sum, peer: Offer, number: int, *, sent: bool = True) -> bytes:
         way = f"{self.name}>{peer.name}" if sent else f"{peer.name}>{self.name}"
@@ -147,7 +156,8 @@ class CircleMember:
         self._check_present(ask.members)
         self._check_content(ask)
         encoded = to_ring(values, ask.unit, len(self.circle.members))
-        one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
+        if self.circle.shares:
+            one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
         self._settle("number", [claim], f"it has answered in sum {ask.number} before")
         one.ask, one.rows = ask, tuple(rows)
@@ -197,6 +207,8 @@ class CircleMember:
         self._settle(
             "opened", claims, "it has helped to open a sum of the same with other members, and does so once"
         )
+        if not self.circle.shares:
+            return Opening(self.name, number, {self.name: one.secrets.seed}, {})
         dropped = set(one.ask.members) - set(there)
         return Opening(
             self.name,

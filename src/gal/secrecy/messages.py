@@ -38,6 +38,11 @@ class Circle:
         """How many members must help to open a sum."""
         return len(self.members) - self.drop_outs
 
+    @property
+    def shares(self) -> bool:
+        """Whether secrets are divided among the members: for those who drop out, where some may."""
+        return self.drop_outs > 0
+
     @cached_property
     def digest(self) -> str:
         """Of everything in it."""
@@ -58,7 +63,7 @@ class Offer:
     mask_key: bytes
     """X25519: for masks that cancel."""
     box_key: bytes
-    """X25519: for shares that only their receiver can read."""
+    """X25519: for shares that only their receiver can read; empty where there are none."""
     promise: str
     """The digest of the seed of its own mask."""
     certificate: bytes = field(repr=False)
@@ -71,7 +76,9 @@ class Offer:
 
 @dataclass(frozen=True)
 class SealedShares:
-    """A member's shares of both of its secrets, sealed for each of the others."""
+    """A member's shares of both of its secrets, sealed for each of the others; none where nobody may drop
+    out: it says then that it has everybody's keys.
+    """
 
     name: str
     number: int
@@ -111,7 +118,9 @@ class Masked:
 
 @dataclass(frozen=True)
 class Opening:
-    """One member's help to open a sum: of every other member one share, of one of its secrets."""
+    """One member's help to open a sum: of every other member one share, of one of its secrets. Where nobody
+    may drop out: its own seed, whole.
+    """
 
     name: str
     number: int

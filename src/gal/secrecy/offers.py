@@ -37,7 +37,8 @@ class Secrets:
 
     def offer(self, circle: Circle, number: int, identity: Signs) -> Offer:
         """The public side of it, signed."""
-        public = public_key(self.mask_key), public_key(self.box_key), sha256_of(self.seed)
+        box_key = public_key(self.box_key) if circle.shares else b""
+        public = public_key(self.mask_key), box_key, sha256_of(self.seed)
         signature = identity.sign(signed_words(circle.digest, identity.name, number, *public))
         return Offer(identity.name, number, *public, identity.certificate, signature)
 

@@ -27,11 +27,13 @@ from gal.secrecy.contents import fit_content
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
 from gal.secrecy.record import MemoryRecord
-from gal.secrecy.ring import unit_of
+from gal.secrecy.ring import RING_BYTES, unit_of
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
 
+DIGEST_BYTES = 32
+"""Of a promise, as it travels."""
 Floats = NDArray[np.float64]
 Values = Mapping[str, NDArray[np.floating]]
 Moved = Callable[[bool, Any], None]
@@ -73,7 +75,7 @@ class LocalCircle:
             collector.take_offer(offer)
         offers = collector.offers()
         for name in present:
-            moved(True, offers)
+            moved(True, (present, offers))
             shares = self.members[name].share(self.number, offers)
             moved(False, shares)
             collector.take_shares(shares)
@@ -200,16 +202,22 @@ def count(traffic: Traffic | None, to_member: bool, message: Any) -> None:
 
 
 def size(message: Any) -> int:
-    """About how many bytes a message takes: its keys, shares, names and numbers."""
+    """About how many bytes a message takes: its keys, shares and numbers, and names where they are told.
+
+    Members are sent in the order of their names, and whose stream it is says who sends; digests are bytes.
+    """
     if isinstance(message, bytes | str):
         return len(message)
+    if isinstance(message, Masked):
+        return RING_BYTES * message.values.size
     if isinstance(message, np.ndarray):
         return message.nbytes
     if isinstance(message, int | float):
         return 8
     if isinstance(message, Mapping):
-        return sum(size(key) + size(value) for key, value in message.items())
-    if isinstance(message, Ask | Masked | Offer | Opening | SealedShares):
-        travels = set(message.__dataclass_fields__) - {"certificate"}  # it is in a card that all have
-        return sum(size(getattr(message, name)) for name in travels)
+        return sum(map(size, message.values()))
+    if isinstance(message, Ask | Offer | Opening | SealedShares):
+        travels = set(message.__dataclass_fields__) - {"name", "promise", "certificate"}  # a card has that
+        promise = DIGEST_BYTES if isinstance(message, Offer) else 0
+        return promise + sum(size(getattr(message, name)) for name in travels)
     return sum(map(size, message))

@@ -206,7 +206,7 @@ def test_words_that_others_were_not_told_alike(made: Callable[..., ByHand], said
 
 
 def test_requests_for_shares_are_not_played_back(made: Callable[..., ByHand]) -> None:
-    by = made()
+    by = made(drop_outs=1)
     before = by.ready(7).offers()
     with refused("order", "has given its shares of sum 7"):
         by.share("lab", 7, before)
@@ -218,6 +218,19 @@ def test_requests_for_shares_are_not_played_back(made: Callable[..., ByHand]) ->
     with refused("too-few"):
         by.share("lab", 8, offers[2:])
     assert by.share("lab", 8, offers).boxes.keys() == {"bank", "insurer", "shop"}
+
+
+def test_where_nobody_may_drop_out_no_secret_is_shared(made: Callable[..., ByHand]) -> None:
+    by = made()
+    question = asked_all(by, by.residual())
+    collector = all_answer(by, 7, question)
+    assert all(offer.box_key == b"" for offer in collector.offers())
+    assert collector.boxes_for("lab") == {}
+    for name in NAMES:
+        opening = by.open(name, 7, NAMES)
+        assert (set(opening.seeds), opening.keys) == ({name}, {})
+        collector.take_opening(opening)
+    assert np.abs(collector.total() - sum(by.fitted(name) for name in NAMES)).max() < 1e-6
 
 
 def test_a_masked_answer_is_given_again_and_not_anew(made: Callable[..., ByHand]) -> None:

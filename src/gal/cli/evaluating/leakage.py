@@ -16,7 +16,7 @@ from gal.cli.evaluating.leakage_choices import DELTA, as_classes, chosen_mechani
 from gal.cli.evaluating.leakage_report import print_rehearsals
 from gal.cli.evaluating.organizations import OrganizationsFile, read_organizations
 from gal.cli.evaluating.tables import read_table
-from gal.cli.options import AsJson
+from gal.cli.options import AsJson, check_secrecy
 from gal.cli.screen.printing import ProgressLine, Screen
 from gal.engine.labels import classes_from
 from gal.errors import InvalidInputError, InvalidLabelsError
@@ -109,6 +109,10 @@ class Experiment:
     """How the rehearsal is done."""
 
     rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10
+    secrecy: Annotated[
+        str,
+        typer.Option(help="What you get of answers: none (each of them), or sums (only all together)."),
+    ] = "none"
     canaries: Annotated[
         float,
         typer.Option(
@@ -144,6 +148,7 @@ def leakage_command(data: Data, mechanisms: Mechanisms, experiment: Experiment, 
         from gal.evaluate.leak_figure import check_figure, save_tradeoff
 
         check_figure(shown.figure)
+    check_secrecy(experiment.secrecy)
     X, y, parts = _read(data)
     options = mechanisms.options
     if options["classes"] is not None:
@@ -191,6 +196,7 @@ def _rehearsed(
             known=experiment.known,
             classes=options["classes"],
             bounds=None if lower is None or upper is None else (lower, upper),
+            secrecy=None if experiment.secrecy == "none" else experiment.secrecy,
             on_step=lambda step: progress(f"rehearsing: {step}"),
         )
 

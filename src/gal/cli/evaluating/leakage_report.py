@@ -11,6 +11,7 @@ from rich.table import Table
 
 from gal.cli.screen.printing import print_table
 from gal.evaluate.rehearsal import Rehearsal
+from gal.evaluate.sum_columns import ToldInSum
 from gal.privacy.leakage import LeakReport, Reconstruction, Share
 from gal.privacy.statements import REPEATABLE
 
@@ -72,6 +73,8 @@ def _detail(one: Rehearsal, out: Console) -> None:
     print_table(_attacks(leak), out)
     for table in _columns(leak, one.label_holder):
         print_table(table, out)
+    if one.sums:
+        print_table(_sums(one.sums), out)
     out.print(_predictions(one))
     out.print(_utility(one))
     out.print()
@@ -104,7 +107,8 @@ def _columns(leak: LeakReport, holder: str) -> Iterator[Table]:
     if of_others:
         yield _reconstructed("Their columns: what they can learn of each other's from the same", of_others)
     if leak.reconstructions:
-        title = "Their columns: what you can learn of them from their answers"
+        source = "the sums of their answers" if leak.summed else "their answers"
+        title = f"Their columns: what you can learn of them from {source}"
         yield _reconstructed(title, leak.reconstructions)
 
 
@@ -118,6 +122,31 @@ def _reconstructed(title: str, found: Sequence[Reconstruction]) -> Table:
     for one in ranked[:8]:
         texts = map(escape, (one.by, one.organization, one.column))
         table.add_row(*texts, str(one.with_messages), str(one.without))
+    return table
+
+
+def _sums(found: Sequence[ToldInSum]) -> Table:
+    """What sums leave to be found, beside single answers: the columns of which most is found in sums."""
+    first = found[0].in_sum
+    table = Table(
+        title=f"Sums taken apart: R2 of columns in a sum of {len(found)} and in single answers, "
+        f"{first.n_rows} rows of which you know {first.n_known}, {first.rounds} rounds. Chosen: you send "
+        "what you know of those rows as their residuals",
+        title_justify="left",
+    )
+    for heading in ("whose", "column"):
+        table.add_column(heading)
+    for heading in ("sum, ordinary residuals", "sum, chosen", "single, ordinary", "single, chosen"):
+        table.add_column(heading, justify="right")
+    rows = [
+        (one.organization, *both)
+        for one in found
+        for both in zip(one.in_sum.columns, one.alone.columns, strict=True)
+    ]
+    rows.sort(key=lambda row: -max(row[1].honest.value, row[1].curious.value))
+    for name, summed, single in rows[:8]:
+        values = (summed.honest, summed.curious, single.honest, single.curious)
+        table.add_row(escape(name), escape(summed.column), *(f"{max(each.value, 0):.2f}" for each in values))
     return table
 
 
@@ -138,10 +167,11 @@ def _utility(one: Rehearsal) -> str:
     def said(scores: tuple[float, ...]) -> str:
         return f"{np.mean(scores):.3f}"
 
+    plain = "without a mechanism" if one.sums is None else "with single answers"
     return (
         f"On rows that nobody learned from, {'R2' if one.metric == 'r2' else 'accuracy'} is "
-        f"[bold]{said(one.utility)}[/]; without a "
-        f"mechanism {said(one.unprotected)}, without any assistance {said(one.alone)}."
+        f"[bold]{said(one.utility)}[/]; {plain} {said(one.unprotected)}, "
+        f"without any assistance {said(one.alone)}."
     )
 
 

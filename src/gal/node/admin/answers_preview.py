@@ -15,22 +15,22 @@ from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import read_source, view_of_table
 from gal.node.work.answer_noise import answer_noise, noise_facts
-from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained, pretended
-
-ROWS = 500
-"""Of the source are tried: with more of them answers tell a little more, and it takes longer."""
-
-KNOWN = 50
-"""Rows whose columns the label holder is taken to know."""
-
-LONGEST = 20
-"""Rounds that are tried, at most."""
+from gal.privacy.leakage.own_columns import (
+    LONGEST,
+    MOST_ROWS,
+    USUALLY_KNOWN,
+    ToldByAnswers,
+    own_columns_explained,
+    pretended,
+)
 
 BESIDE = 7
 """Others that are pretended in a sum, at most: fewer hide less, and take less time."""
 
 
-def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: int = 0) -> ToldByAnswers:
+def preview_answers(
+    home: Path, terms: TaskTerms, *, known: int = USUALLY_KNOWN, seed: int = 0
+) -> ToldByAnswers:
     """What both label holders find, at these terms and with this node's model, policy and noise.
 
     With sums, others are pretended whose answers are added: nothing is known here of the real ones.
@@ -55,12 +55,12 @@ def preview_answers(home: Path, terms: TaskTerms, *, known: int = KNOWN, seed: i
 def _on_some_rows(configuration: NodeConfiguration, seed: int) -> Organization:
     """This organization with at most so many rows of its source, drawn by chance."""
     table, chosen = read_source(configuration), configuration.model
-    if len(table) < 2 * KNOWN:
+    if len(table) < 2 * USUALLY_KNOWN:
         raise InvalidInputError(
             f"organization {configuration.name!r} has {len(table)} rows: what answers tell is measured on "
-            f"{2 * KNOWN} or more"
+            f"{2 * USUALLY_KNOWN} or more"
         )
-    taken = np.random.default_rng(seed).permutation(len(table))[:ROWS]
+    taken = np.random.default_rng(seed).permutation(len(table))[:MOST_ROWS]
     view = view_of_table(table, taken)
     named = view if isinstance(view, pd.DataFrame) else pd.DataFrame(view, columns=list(table.features))
     model = make_model(configuration.name, chosen.use, chosen.options)

@@ -13,13 +13,14 @@ from gal.errors import InvalidMessageError
 from gal.protocol import Message
 from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
-from gal.secrecy.messages import Ask, Masked, Offer, Opening, SealedShares, plain_bytes
-from gal.secrecy.shamir import SHARE_BYTES
+from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
+from gal.secrecy.ring import RING_BYTES, ring_bytes, ring_of
+from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES
 
 Bytes = NDArray[np.uint8]
 
-KEY_BYTES = 96
-"""Of an offer: two public keys, and the digest of a seed."""
+KEY_BYTES = 32
+"""Of a public key, and of the digest of a seed."""
 SIGNATURE_BYTES = 80
 """Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
 BOX_BYTES = 2 * SHARE_BYTES + 16
@@ -31,16 +32,19 @@ def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
     keys = [offer.mask_key + offer.box_key + bytes.fromhex(offer.promise) for offer in offers]
     signed = [bytes([len(one.signature)]) + one.signature for one in offers]
     return {
-        "keys": _rows(keys, KEY_BYTES),
+        "keys": _rows(keys, len(keys[0])),
         "signatures": _rows([one.ljust(SIGNATURE_BYTES, b"\0") for one in signed], SIGNATURE_BYTES),
     }
 
 
 def read_offers(
-    name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
+    circle: Circle, name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
 ) -> list[Offer]:
-    """The offers of one member for these sums; its certificate is known from its card."""
-    _check_shape("keys", keys, (len(numbers), KEY_BYTES), name)
+    """The offers of one member for these sums; its certificate is known from its card.
+
+    A mask key, one for shares where there are some, and the digest of a seed.
+    """
+    _check_shape("keys", keys, (len(numbers), KEY_BYTES * (3 if circle.shares else 2)), name)
     _check_shape("signatures", signatures, (len(numbers), SIGNATURE_BYTES), name)
     found = []
     for number, made, signed in zip(numbers, keys, signatures, strict=True):
@@ -49,9 +53,9 @@ def read_offers(
             Offer(
                 name,
                 number,
-                key[:32],
-                key[32:64],
-                key[64:].hex(),
+                key[:KEY_BYTES],
+                key[KEY_BYTES:-KEY_BYTES],
+                key[-KEY_BYTES:].hex(),
                 certificate,
                 signature[1 : 1 + signature[0]],
             )
@@ -59,8 +63,9 @@ def read_offers(
     return found
 
 
-def box_array(shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
+def box_array(circle: Circle, shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
     """One member's sealed shares: by sum, and by member for whom they are; nothing for itself."""
+    members = _receivers(circle, members)
     boxes = np.zeros((len(shares), len(members), BOX_BYTES), dtype=np.uint8)
     for place, one in enumerate(shares):
         for other, name in enumerate(members):
@@ -69,8 +74,11 @@ def box_array(shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
     return boxes
 
 
-def read_boxes(name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes) -> list[SealedShares]:
+def read_boxes(
+    circle: Circle, name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes
+) -> list[SealedShares]:
     """The same from the array."""
+    members = _receivers(circle, members)
     _check_shape("boxes", boxes, (len(numbers), len(members), BOX_BYTES), name)
     return [
         SealedShares(
@@ -82,15 +90,20 @@ def read_boxes(name: str, numbers: Sequence[int], members: Sequence[str], boxes:
     ]
 
 
-def boxes_for_one(boxes: Mapping[str, bytes], members: Sequence[str]) -> Bytes:
+def _receivers(circle: Circle, members: Sequence[str]) -> Sequence[str]:
+    """For whom there are shares: nobody where nobody may drop out."""
+    return members if circle.shares else ()
+
+
+def boxes_for_one(circle: Circle, boxes: Mapping[str, bytes], members: Sequence[str]) -> Bytes:
     """What the others have sealed for one member."""
     empty = bytes(BOX_BYTES)
-    return _rows([boxes.get(name, empty) for name in members], BOX_BYTES)
+    return _rows([boxes.get(name, empty) for name in _receivers(circle, members)], BOX_BYTES)
 
 
-def read_own_boxes(message: Message) -> dict[str, bytes]:
+def read_own_boxes(circle: Circle, message: Message) -> dict[str, bytes]:
     """The same from a message of kind ``sum``: by member who sealed it."""
-    members, boxes = message.fields["members"], message.arrays["boxes"]
+    members, boxes = _receivers(circle, message.fields["members"]), message.arrays["boxes"]
     _check_shape("boxes", boxes, (len(members), BOX_BYTES), "the label holder")
     return {name: box.tobytes() for name, box in zip(members, boxes, strict=True)}
 
@@ -103,30 +116,34 @@ def read_ask(message: Message) -> Ask:
     )
 
 
-def masked_array(masked: Masked) -> NDArray[np.int64]:
+def masked_array(masked: Masked) -> Bytes:
     """Numbers on the ring as they travel."""
-    return masked.values.view(np.int64)
+    return ring_bytes(masked.values)
 
 
 def read_masked(name: str, number: int, message: Message) -> Masked:
     """A member's answer under its masks."""
-    return Masked(name, number, message.arrays["values"].view(np.uint64))
+    values = message.arrays["values"]
+    _check_shape("values", values, (*values.shape[:2], RING_BYTES), name)
+    return Masked(name, number, ring_of(values))
 
 
-def opening_arrays(opening: Opening) -> dict[str, Bytes]:
-    """A member's help: shares in the order of names."""
+def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
+    """A member's help: shares in the order of names, or its own seed."""
+    size = SHARE_BYTES if circle.shares else SECRET_BYTES
     return {
-        "seeds": _rows([opening.seeds[name] for name in sorted(opening.seeds)], SHARE_BYTES),
+        "seeds": _rows([opening.seeds[name] for name in sorted(opening.seeds)], size),
         "keys": _rows([opening.keys[name] for name in sorted(opening.keys)], SHARE_BYTES),
     }
 
 
 def read_opening(
-    name: str, number: int, there: Sequence[str], dropped: Sequence[str], message: Message
+    circle: Circle, name: str, number: int, there: Sequence[str], dropped: Sequence[str], message: Message
 ) -> Opening:
     """The same from a message; who is in the sum, and who dropped out."""
     seeds, keys = message.arrays["seeds"], message.arrays["keys"]
-    _check_shape("seeds", seeds, (len(there), SHARE_BYTES), name)
+    there, size = (there, SHARE_BYTES) if circle.shares else ([name], SECRET_BYTES)
+    _check_shape("seeds", seeds, (len(there), size), name)
     _check_shape("keys", keys, (len(dropped), SHARE_BYTES), name)
     return Opening(
         name,

@@ -154,7 +154,7 @@ class SumAnswers:
             member = self._member(asked, task)
             offers = self._offers(member.circle, message)
             shares = [member.share(number, offers[number]) for number in numbers]
-        return _done("shares", asked, {"boxes": box_array(shares, members)})
+        return _done("shares", asked, {"boxes": box_array(member.circle, shares, members)})
 
     def answer(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The values of a question under masks; the same again, where the very same is asked again."""
@@ -173,7 +173,7 @@ class SumAnswers:
             try:
                 masked = member.answer(
                     read_ask(asked.message),
-                    read_own_boxes(asked.message),
+                    read_own_boxes(member.circle, asked.message),
                     values,
                     content=content,
                     unit=question.unit,
@@ -193,10 +193,11 @@ class SumAnswers:
         """Help to open a sum; that is on record when this returns."""
         fields = asked.message.fields
         with self._lock:
-            opening = self._member(asked, task).open(fields["number"], fields["members"])
+            member = self._member(asked, task)
+            opening = member.open(fields["number"], fields["members"])
         if opening.keys:
             self._log.warning("dropped out of a sum", task=task.name, organizations=", ".join(opening.keys))
-        return _done("opened", asked, opening_arrays(opening))
+        return _done("opened", asked, opening_arrays(member.circle, opening))
 
     # Reading
 
@@ -228,7 +229,7 @@ class SumAnswers:
         found: dict[int, list[Offer]] = {number: [] for number in numbers}
         for place, name in enumerate(members):
             certificate = self._certificate(circle, name)
-            for offer in read_offers(name, numbers, certificate, keys[place], signatures[place]):
+            for offer in read_offers(circle, name, numbers, certificate, keys[place], signatures[place]):
                 found[offer.number].append(offer)
         return found
 

@@ -84,6 +84,7 @@ def measure_leakage(
     known: float = 0.1,
     loss: Loss | None = None,
     task_rounds: int | None = None,
+    sum_name: str | None = None,
     most_rows: int = 20_000,
     seed: int = 0,
 ) -> LeakReport:
@@ -101,17 +102,15 @@ def measure_leakage(
         message. Assistants are taken to collude. features: whether to reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
     loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
+    sum_name: under which the others' answers came, where they came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
-    rng, said = np.random.default_rng(seed), statement(privacy)
+    rng, said, shown = np.random.default_rng(seed), statement(privacy), views if features else None
     sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
-    truth = _read_labels(y, classes, canaries, sent)
-    if truth.canary.any() and classes is None and bounds is None:
-        raise InvalidOptionError("canaries of numbers are drawn from two bounds: pass bounds=(lower, upper)")
+    truth = _read_labels(y, classes, canaries, bounds, sent)
     told = _known_rows(truth.codes, truth.classes, known, rng)
     insight = _insight(sent, truth, privacy, loss, task_rounds)
     seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
-    shown = views if features else None
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -123,9 +122,10 @@ def measure_leakage(
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
-        reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng)),
+        reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng, sum_name)),
         received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder, privacy)),
         signs=tuple(_signs(transcript, roles, own_view if features else None, label_holder, seed)),
+        summed=sum_name is not None,
         secure=said.secure,
     )
 
@@ -213,13 +213,17 @@ def _note(attack: Attack, seen: Seen) -> str:
     return f"round {attack.round(seen)}" if isinstance(attack, BestRound) else ""
 
 
-def _read_labels(y: Any, classes: Any, canaries: Any, sent: SentRows) -> Truth:
+def _read_labels(
+    y: Any, classes: Any, canaries: Any, bounds: tuple[float, float] | None, sent: SentRows
+) -> Truth:
     given, n_rows = np.asarray(y), int(sent.rows.max()) + 1
     if len(given) < n_rows:
         raise InvalidInputError(
             f"{len(given)} labels for {n_rows} rows or more: pass those of all rows of the task"
         )
     canary = _mask(canaries, len(given))[sent.rows]
+    if canary.any() and classes is None and bounds is None:
+        raise InvalidOptionError("canaries of numbers are drawn from two bounds: pass bounds=(lower, upper)")
     given = given[sent.rows]
     if classes is not None:
         known = sorted(np.asarray(classes).tolist())
@@ -296,7 +300,9 @@ def _reconstructions(
     labels: Floats,
     told: Mask,
     rng: np.random.Generator,
+    sum_name: str | None,
 ) -> list[Reconstruction]:
+    """What the label holder finds: of each view in its own answers, or of all of them in their sum."""
     if not views or int(told.sum()) < 4:
         return []
     own = labels
@@ -306,7 +312,8 @@ def _reconstructions(
     if int(told.sum()) > MOST_TAUGHT:  # a kernel between all of more rows takes gigabytes
         rows = np.setdiff1d(rows, rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
-    answers = {name: values[rows] for name, values in sent.answers.items()}
+    said = sent.answers if sum_name is None else dict.fromkeys(here, sent.answers[sum_name])
+    answers = {name: values[rows] for name, values in said.items()}
     return columns_from_answers(answers, here, own[rows], told[rows], rng)
 
 

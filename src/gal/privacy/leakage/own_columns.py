@@ -32,6 +32,12 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 FEWEST_KNOWN = 10
 """Rows whose columns she knows; from fewer nobody learns to read the others."""
+USUALLY_KNOWN = 50
+"""Rows whose columns she is taken to know, where there are as many."""
+MOST_ROWS = 500
+"""Of a table are tried: with more of them answers tell a little more, and it takes longer."""
+LONGEST = 20
+"""Rounds that are tried, at most."""
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,8 @@ class LeakReport:
     """What crossed residuals alone tell of the label holder's columns, by organization that got some."""
     runs: int = 1
     """How many fits are added up."""
+    summed: bool = False
+    """Whether the others' answers came to the label holder as one sum."""
     secure: bool = True
 
     @property
@@ -207,8 +209,8 @@ class LeakReport:
         if self.reconstructions:
             most = max(self.reconstructions, key=_revealed)
             said.append(
-                f"At the label holder's side, answers reveal most of {most.column!r} of {most.organization}: "
-                f"they and what she has {_explains(most)}"
+                f"At the label holder's side, {'sums of ' if self.summed else ''}answers reveal most of "
+                f"{most.column!r} of {most.organization}: they and what she has {_explains(most)}"
             )
         if self.signs:
             said.append(max(self.signs, key=lambda one: max(one.columns)).sentence())
@@ -231,6 +233,7 @@ class LeakReport:
             "rounds": self.rounds,
             "messages": self.messages,
             "runs": self.runs,
+            "summed": self.summed,
             "secure": self.secure,
             "worst": self.worst.name,
             "exceeding": [one.name for one in self.exceeding()],

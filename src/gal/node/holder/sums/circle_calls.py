@@ -146,7 +146,7 @@ class CircleCalls:
         for (_, name), message in sorted(came.answers.items()):
             arrays = message.arrays
             offers[name] = read_offers(
-                name, numbers, self._certificate(name), arrays["keys"], arrays["signatures"]
+                self.circle, name, numbers, self._certificate(name), arrays["keys"], arrays["signatures"]
             )
             for offer in offers[name]:
                 collectors[offer.number].take_offer(offer)
@@ -157,7 +157,7 @@ class CircleCalls:
         came = self._trip([dict.fromkeys(there, asked)], "shares", until)
         self._check(came, "shares could not be exchanged")
         for (_, name), message in came.answers.items():
-            for shares in read_boxes(name, numbers, there, message.arrays["boxes"]):
+            for shares in read_boxes(self.circle, name, numbers, there, message.arrays["boxes"]):
                 collectors[shares.number].take_shares(shares)
         return list(collectors.values())
 
@@ -204,7 +204,7 @@ class CircleCalls:
                     "sum",
                     ask.number,
                     fields,
-                    {"boxes": boxes_for_one(collector.boxes_for(name), ask.members), **rows},
+                    {"boxes": boxes_for_one(self.circle, collector.boxes_for(name), ask.members), **rows},
                 )
             )
             for name in ask.members
@@ -223,7 +223,9 @@ class CircleCalls:
             self._check(came, "it could not be opened")
         for (place, name), message in came.answers.items():
             collector = collectors[place]
-            opening = read_opening(name, collector.number, there[place], collector.dropped(), message)
+            opening = read_opening(
+                self.circle, name, collector.number, there[place], collector.dropped(), message
+            )
             collector.take_opening(opening)
         try:
             return [OpenedSum(one.total(), names) for one, names in zip(collectors, there, strict=True)]

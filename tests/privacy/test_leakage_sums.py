@@ -1,0 +1,141 @@
+"""What a task from sums would tell: ``gal leakage --secrecy sums`` and the functions behind it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+from typer.testing import CliRunner
+
+from gal.cli.app import app
+from gal.engine.organization import Organization
+from gal.errors import InvalidOptionError
+from gal.evaluate.rehearsal import Rehearsal, rehearse, rehearse_all
+from gal.evaluate.sum_columns import columns_in_sum
+from gal.privacy import RandomisedResponse
+from gal.privacy.leakage.own_columns import own_columns_explained
+
+pytest.importorskip("cryptography", reason="cryptography is not installed: the extra node")
+pytestmark = pytest.mark.usefixtures("weak_attackers")
+
+PARTS = {"clinic": ["a"], "lab": ["b"], "shop": ["c"], "ward": ["d"]}
+OTHERS = ("lab", "shop", "ward")
+QUICK: dict[str, Any] = {"local_models": Ridge(), "rounds": 2, "cross_validation": 0}
+
+
+def table(n: int = 160) -> tuple[pd.DataFrame, Any]:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
+    return X, (X.sum(axis=1) + 0.3 * rng.normal(size=n)).to_numpy()
+
+
+@pytest.fixture(scope="module")
+def both(weak_attackers: None) -> tuple[Rehearsal, Rehearsal]:
+    """With sums, and with single answers."""
+    X, y = table()
+    return rehearse(X, y, PARTS, secrecy="sums", **QUICK), rehearse(X, y, PARTS, **QUICK)
+
+
+def test_she_finds_less_in_the_sum_than_in_the_answer(both: tuple[Rehearsal, Rehearsal]) -> None:
+    summed, single = both
+    found = [
+        {one.organization: one.with_messages.value for one in each.leak.reconstructions} for each in both
+    ]
+    assert set(found[0]) == set(found[1]) == set(OTHERS)
+    assert min(found[1].values()) > 0.99  # a ridge of one column says that column
+    assert max(found[0].values()) < 0.9
+    assert summed.leak.summed
+    assert not single.leak.summed
+    assert "sums of answers reveal most" in summed.leak.verdict()
+    assert "sums of" not in single.leak.verdict()
+
+
+def test_labels_are_as_little_protected_as_without(both: tuple[Rehearsal, Rehearsal]) -> None:
+    for one in both:
+        assert one.leak.worst.canaries.value == 1.0
+
+
+def test_utility_stands_beside_that_of_single_answers(both: tuple[Rehearsal, Rehearsal]) -> None:
+    X, y = table()
+    summed, single = both
+    plain: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
+    equal = rehearse(X, y, PARTS, **QUICK, **plain)
+    assert summed.utility == pytest.approx(equal.utility, abs=1e-5)
+    assert summed.unprotected == single.unprotected
+    assert summed.alone == single.alone
+
+
+def test_it_is_what_the_organization_would_try_at_home_beside_the_real_others() -> None:
+    X, _ = table(60)
+    views = {name: X[PARTS[name]] for name in OTHERS}
+    found = columns_in_sum(views, 1, {"rounds": 3, "local_models": {"clinic": None, "lab": Ridge(2.0)}})
+    rows = np.random.default_rng(0).permutation(60)
+    made = [
+        Organization(name, views[name].iloc[rows], Ridge(2.0) if name == "lab" else None) for name in OTHERS
+    ]
+    assert [one.organization for one in found] == list(OTHERS)
+    assert found[0].in_sum == own_columns_explained(made[0], 3, 1, n_known=30, beside=made[1:])
+    assert found[0].alone == own_columns_explained(made[0], 3, 1, n_known=30)
+    assert found[0].in_sum.added_to == 2
+
+
+def test_too_few_rows_are_not_tried() -> None:
+    X, _ = table(19)
+    assert columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": 3}) == ()
+
+
+def test_several_classes_have_as_many_outputs() -> None:
+    X, score = table(120)
+    y = np.digitize(score, [-1.0, 1.0])
+    (found,) = rehearse_all(X, y, PARTS, mechanisms={"none": None}, secrecy="sums", **QUICK | {"rounds": 1})
+    assert found.sums is not None
+    assert {one.in_sum.outputs for one in found.sums} == {3}
+
+
+def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
+    X, y = table()
+    steps: list[str] = []
+    told: dict[str, Any] = {"secrecy": "sums", "on_step": steps.append, **QUICK}
+    with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
+        rehearse(X, y, {name: PARTS[name] for name in ("clinic", "lab", "shop")}, **told)
+    with pytest.raises(InvalidOptionError, match="do not go together"):
+        rehearse(X, y > 0, PARTS, privacy=RandomisedResponse(1.0, [False, True]), **told)
+    with pytest.raises(InvalidOptionError, match="preset='paper'"):
+        rehearse(X, y, PARTS, preset="paper", **told)
+    assert steps == []
+
+
+def leakage(tmp_path: Path, *more: str) -> Any:
+    X, y = table(60)
+    X.assign(spent=y).to_csv(tmp_path / "table.csv", index=False)
+    words = ["leakage", str(tmp_path / "table.csv"), "--target", "spent", "--rounds", "2", *more]
+    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+
+
+def test_the_command_says_it_in_tables(tmp_path: Path) -> None:
+    result = leakage(tmp_path, "--secrecy", "sums")
+    assert result.exit_code == 0, result.output
+    assert "what you can learn of them from the sums of their answers" in result.stdout
+    assert "R2 of columns in a sum of 3 and in single answers" in result.stdout
+    assert "with single answers" in result.stdout
+    assert "Sums taken apart" not in leakage(tmp_path).stdout
+
+
+def test_and_to_machines(tmp_path: Path) -> None:
+    (facts,) = json.loads(leakage(tmp_path, "--secrecy", "sums", "--json").stdout)
+    assert facts["leak"]["summed"] is True
+    assert [one["organization"] for one in facts["sums"]] == ["pretended 1", "pretended 2", "pretended 3"]
+    assert facts["sums"][0]["in_sum"]["added_to"] == 2
+    (facts,) = json.loads(leakage(tmp_path, "--json").stdout)
+    assert facts["sums"] is None
+
+
+def test_another_word_is_refused(tmp_path: Path) -> None:
+    result = leakage(tmp_path, "--secrecy", "some")
+    assert result.exit_code != 0
+    assert "--secrecy must be none or sums, got 'some'" in str(result.exception) + result.output
