@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from pydantic import ByteSize
 
 from gal.node.config.policy import Policy
 from gal.node.work import worker_process
 from gal.node.work.allowance import Allowance, data_bytes
+from gal.node.work.pipe import PredictedRows
 from gal.node.work.worker_process import Commands
 from patience import LONGEST
 
@@ -136,8 +138,7 @@ class FakeWork:
 
     def predict(self, *_: object, **__: object) -> Any:
         self._note("predict")
-        changes = SimpleNamespace(said=str)
-        return SimpleNamespace(rows=b"", answer=b"", changes=changes)
+        return PredictedRows(np.zeros((1, 0, 1), np.float32), np.zeros(0, np.uint8), "")
 
     def revisit(self, *_: object) -> bytes:
         self._note("revisit")
