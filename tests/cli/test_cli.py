@@ -163,7 +163,7 @@ def test_regression_target_gets_r2(files: tuple[Path, Path]) -> None:
         ({"table": "income,basket,town,bought\n"}, "0 rows"),
         ({"table": ""}, "cannot be read as a table, it is empty: the first line names the columns"),
         (
-            {"table": "income,basket,town,bought\n1e300,1,a,no\n2,2,b,yes\n"},
+            {"table": "income,basket,town,bought\n1e300,1,a,no\n" + 20 * "2,2,b,yes\n3,1,a,no\n"},
             "1 values of 'income' are too large",
         ),
         ({"more": ["--report", "."]}, "must end in .html, got '.'"),

@@ -338,16 +338,20 @@ def mutate_for_the_label_holder(net: Network, n: int, seed: int) -> None:
 
 
 def mutate_for_the_organization(net: Network, n: int, seed: int) -> None:
+    """The process that computes, which a node starts when it is needed, must be the same in the end."""
     before, since = files_below(net.root), net.mark("lab")
     with listening(net.mallory) as came:
         task = asker(net, f"bait-{seed}")
         peer = came.get(timeout=patient(30))
         assert peer.ask(task.begin()).kind == "begun"
         assert peer.ask(task.fit()).kind == "fitted"
+        worker = net.nodes["lab"].worker.pid
         send_all(peer, valid_messages(task), n, seed)
         # One after another in the same queue as fits, so that all of these are through:
         last = Message("end", "e" * 32, 1, "the last one", {"kept": 0})
         assert peer.refused(last) == "not-joined"
+    assert worker is not None
+    assert net.nodes["lab"].worker.pid == worker, "the process that computes ended"
     check_records(net, "lab", since, n // 2)
     check_files(net, before)
 
@@ -369,9 +373,7 @@ def test_a_label_holder_survives_mutations(net: Network, n: int) -> None:
 
 @AMOUNTS
 def test_an_organization_survives_mutations(net: Network, n: int) -> None:
-    worker = net.nodes["lab"].worker.pid
     mutate_for_the_organization(net, n, seed=n + 2)
-    assert net.nodes["lab"].worker.pid == worker, "the process that computes ended"
     learn_as_ever(net, f"two-after-{n}")
 
 
