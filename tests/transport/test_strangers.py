@@ -4,11 +4,15 @@ nobody whose handshake goes on.
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flood import client_hello
+from gal.transport import listener
+from gal.transport.front import Limits
 from gal.transport.passages import hello_in
 from gal.transport.ports import address_of
 from gal.transport.strangers import Reached, Strangers
@@ -102,3 +106,18 @@ def test_a_hello_must_be_whole_and_of_tls() -> None:
     assert {hello_in(bytearray(hello[:size])) for size in range(1, len(hello))} == {"part"}
     assert hello_in(bytearray(b"GET / HTTP/1.1\r\n\r\n")) == "none"
     assert hello_in(bytearray(b"\x16\x03\x01\xff\xff")) == "none"
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "in_all"),
+    [(resource.RLIM_INFINITY, 2048), (65_536, 2048), (2560, 512), (100, 64)],
+    ids=["no limit", "many", "few", "hardly any"],
+)
+def test_strangers_leave_the_node_descriptors(
+    monkeypatch: pytest.MonkeyPatch, descriptors: int, in_all: int
+) -> None:
+    """Where the system allows few, strangers have fewer connections: each takes up to four descriptors."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, resource.RLIM_INFINITY))
+    found = listener.default_limits()
+    assert found.in_all == in_all
+    assert (found.per_address, found.hello_seconds) == (Limits().per_address, Limits().hello_seconds)

@@ -15,6 +15,7 @@ from test_service import TERMS, Lab, N, begin, fit, predict
 
 from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
+from gal.node.assistant import request_checks
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import TaskRecord
 from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
@@ -202,6 +203,31 @@ def test_small_exchanges_are_limited(lab: Lab) -> None:
     with pytest.raises(RefusedError) as error:
         exchange(lab, [20])
     assert error.value.code == "too-few-rows"
+
+
+def test_exchanges_to_begin_with_are_limited_over_tasks_and_restarts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    monkeypatch.setattr(request_checks, "EXCHANGES", 3)
+    for version in (1, 2, 3):  # none of them begins: each would tell which of other ids are known
+        assert exchange(lab, range(version, version + 25), version) == list(range(version, version + 25))
+    for asked in (lab, Lab(lab.home, POLICY)):
+        with pytest.raises(RefusedError) as error:
+            exchange(asked, range(25), 4)
+        assert error.value.code == "too-many-exchanges"
+    lab.today += timedelta(days=1)
+    assert exchange(lab, range(25), 4) == list(range(25))
+
+
+def test_a_prediction_names_so_many_ids_at_most(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "[policy]\nmax_rows = 45\nmin_rows = 20\n")
+    learned(lab)
+    computed = len(lab.worker.done)
+    assert refusal(lab, predict(range(46), 1))[0] == "too-many-rows"
+    assert len(lab.worker.done) == computed
+    assert lab.ask(predict(range(45), 1)).kind == "predicted"
+    lab.close()
 
 
 # Few rows by other means
