@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from pydantic import ByteSize
 
-from gal.errors import LinkLostError, RefusedError
+from gal.errors import InvalidMessageError, LinkLostError, RefusedError
 from gal.node.assistant.links import Link
 from gal.node.config.policy import Policy
 from gal.node.holder.assistants import Assistants
@@ -59,6 +59,8 @@ def received(message: Message) -> Received:
 
 
 JOINED = received(Message("joined", fields={"tasks": []}))
+GARBAGE = Received(Message("joined"), "", 0, bytearray())
+"""Stands for bytes that are no message."""
 
 
 @dataclass
@@ -215,7 +217,10 @@ class FakeStream:
     def receive(self) -> Received:
         if not self._messages:
             raise LinkLostError("gone")
-        return self._messages.pop(0)
+        message = self._messages.pop(0)
+        if message is GARBAGE:
+            raise InvalidMessageError("sent what is no message")
+        return message
 
     @property
     def n_left(self) -> int:
@@ -321,3 +326,25 @@ def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callabl
     assert dialed == ["clinic"]
     codes = [one.fields["code"] for one in streams[0].sent if one.kind == "refusal"]
     assert codes.count("limited") == 1
+
+
+def test_what_is_no_message_counts_as_refused_at_a_label_holder(house: Callable[..., House]) -> None:
+    clinic = house(refusals_per_day=5)
+    records, state = clinic.records(), State(clinic.home)
+    stream = FakeStream("lab", *[GARBAGE] * 50)
+    Assistants(state, records).on_stream(cast(Any, stream))
+    assert (stream.n_left, [code for code, _ in stream.refused]) == (45, ["limited"])
+    state.close()
+
+
+def test_what_is_no_message_counts_as_refused_at_an_organization(house: Callable[..., House]) -> None:
+    lab = house(refusals_per_day=5)
+    stream = FakeStream("clinic", *[GARBAGE] * 50)
+    link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
+    for _ in range(int(LONGEST * 50)):
+        if link.problem.startswith("clinic has used up its day here"):
+            break
+        link._ending.wait(patient(0.02))
+    assert link.problem.startswith("clinic has used up its day here")
+    link.close()
+    assert stream.n_left == 45
