@@ -22,7 +22,7 @@ from gal.node.agreement.sum_messages import (
     begin_content,
     boxes_for_one,
     fit_sum_content,
-    learned_from,
+    learning_content,
     offer_arrays,
     prediction_content,
     read_boxes,
@@ -117,18 +117,12 @@ class ByHand:
         record = TaskRecord(terms.task, terms.name, "organization", HOLDER, terms)
         self.houses[name].state.add_task(record)
 
-    def begin(
-        self,
-        name: str,
-        task: str = TASK,
-        terms: TaskTerms | None = None,
-        version: int = 1,
-        fit: Any = None,
-        **other: Any,
+    def beginning(
+        self, name: str, task: str = TASK, version: int = 1, fit: Any = None, **other: Any
     ) -> Message:
-        """Begin a version with all rows; ``other`` fields may say anything."""
+        """A request to begin a version with all rows; ``other`` fields may say anything."""
         fields = {
-            "terms": (terms or self.terms).digest,
+            "terms": self.terms.digest,
             "organization": name,
             "kind": "integer",
             "method": "plain",
@@ -136,10 +130,14 @@ class ByHand:
             "n_outputs": 1,
             "rounds": 3,
             "seed": 0,
-        } | other
+        }
         roles = np.ones(N, dtype=np.uint8) if fit is None else np.asarray(fit, dtype=np.uint8)
         arrays: dict[str, Any] = {"integers": IDS, "fit": roles}
-        begin = Message("begin", task, version, "begin", fields, arrays)
+        return Message("begin", task, version, "begin", fields | other, arrays)
+
+    def begin(self, name: str, task: str = TASK, **how: Any) -> Message:
+        """Begin a version."""
+        begin = self.beginning(name, task, **how)
         begun = self.houses[name].answer(begin)
         self.began[name] = begin_content(begin, begun.arrays["known"] == 1)
         return begun
@@ -217,7 +215,7 @@ class ByHand:
         if question.kind == "fit":
             request = fit_request(question, name)
             residual = residual_content(question.fields["rows"], request)
-            learned = learned_from(self.began[name], [digest(encode(question))])
+            learned = learning_content(self.began[name], [digest(encode(question))])
             content = fit_sum_content(residual, learned)
             unit, n = unit_of(float(np.abs(request.residual).max())), len(request.residual)
         else:

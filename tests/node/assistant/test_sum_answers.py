@@ -19,7 +19,7 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.request_arrays import fit_request
 from gal.node.agreement.sum_messages import begin_content, prediction_content, residual_content
 from gal.node.store.restores import Restores
-from gal.protocol import Message, digest, encode
+from gal.protocol import Message, decode, digest, encode
 from gal.secrecy.collector import Collector
 from gal.secrecy.record import DiskRecord
 from small_circles import identity
@@ -385,11 +385,21 @@ def test_of_one_residual_there_is_one_sum_however_it_is_fitted(made: Callable[..
         by.masked("lab", by.ready(8, LATER), question)
 
 
-def test_roles_are_those_of_the_rows_that_are_known() -> None:
+def test_roles_are_those_of_the_rows_that_are_known(made: Callable[..., ByHand]) -> None:
     """The same roles for a list with other rows that nobody knows among them would be roles of other rows."""
-    begin = Message("begin", TASK, 1, "begin", {}, {"fit": np.array([1, 0, 1], dtype=np.uint8)})
+    begin = replace(made().beginning("lab"), arrays={"fit": np.array([1, 0, 1], dtype=np.uint8)})
     first, last = np.array([True, True, False]), np.array([False, True, True])
     assert begin_content(begin, first) != begin_content(begin, last)
+
+
+def test_both_sides_take_the_same_digest_of_how_a_version_began(made: Callable[..., ByHand]) -> None:
+    """What arrives has all fields in it, what is sent only those that are not left to their defaults."""
+    begin, everything = made().beginning("lab"), np.ones(N, dtype=np.bool_)
+    arrived = decode(encode(begin))
+    assert arrived.fields != begin.fields
+    assert begin_content(arrived, everything) == begin_content(begin, everything)
+    named = replace(begin, fields={**begin.fields, "organization": "shop"})
+    assert begin_content(named, everything) == begin_content(begin, everything)
 
 
 def test_answers_follow_from_the_name_in_the_terms(made: Callable[..., ByHand]) -> None:

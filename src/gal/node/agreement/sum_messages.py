@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gal.core.requests import FitRequest
 from gal.errors import InvalidMessageError
 from gal.protocol import Message
+from gal.protocol.codec import check_fields
 from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
@@ -25,6 +26,8 @@ SIGNATURE_BYTES = 80
 """Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
 ROLES = ("fit", "folds", "parts", "crossing")
 """Arrays of a beginning that say what rows are used for."""
+USUAL = 2.0**12
+"""Residuals are divided by their root mean square: the largest is rarely so many times that."""
 BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
@@ -160,7 +163,8 @@ def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:
 
     The roles are those of the rows that it knows; which ones these are is in the digest of its rows.
     """
-    fields = {name: value for name, value in begin.fields.items() if name != "organization"}
+    said = check_fields(begin.kind, begin.fields)  # with all that is left to its default
+    fields = {name: value for name, value in said.items() if name != "organization"}
     roles = {
         name: [array.dtype.str, sha256_of(np.ascontiguousarray(array[known]).tobytes())]
         for name, array in begin.arrays.items()
@@ -169,7 +173,7 @@ def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:
     return sha256_of(plain_bytes(["begin", begin.task, begin.version, fields, roles]))
 
 
-def learned_from(began: str, fits: Sequence[str]) -> str:
+def learning_content(began: str, fits: Sequence[str]) -> str:
     """A digest of what models were learned from: how their version began, and the requests to fit (digests).
 
     It is in what every sum is of. Otherwise she could have one organization fit a residual and the others
@@ -219,9 +223,10 @@ def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
     """What rounds are written in that are added up with these rates, of residuals in these units.
 
     It follows from the residuals as well: were they large and the unit small, answers could not be written,
-    and who refuses would tell how large its own is.
+    and who refuses would tell how large its own is. Residuals of usual size change nothing.
     """
-    return unit_of(float(np.abs(np.asarray(rates) * np.asarray(units)).sum()))
+    larger = np.maximum(1.0, np.asarray(units) / USUAL)
+    return unit_of(float(np.abs(np.asarray(rates) * larger).sum()))
 
 
 def _rows(data: Sequence[bytes], size: int) -> Bytes:

@@ -25,7 +25,7 @@ from gal.node.agreement.sum_messages import (
     begin_content,
     box_array,
     fit_sum_content,
-    learned_from,
+    learning_content,
     masked_array,
     offer_arrays,
     opening_arrays,
@@ -141,7 +141,7 @@ class SumAnswers:
         request = fit_request(asked.message, self._name)
         residual = residual_content(asked.message.fields["rows"], request)
         unit = unit_of(float(np.abs(request.residual).max()))
-        content = fit_sum_content(residual, learned_from(self._began(asked.message), [asked.digest]))
+        content = fit_sum_content(residual, learning_content(self._began(asked.message), [asked.digest]))
         if request.part is None:
             DiskRecord(self._state.path).settle([Claim(UNITS, asked.digest, repr(unit))])
         self._keep(asked, Computed(fitted, unit, content, residual, round=request.round))
@@ -158,7 +158,7 @@ class SumAnswers:
         found = {one.round: one.request for one in answers}
         requests = [found.get(one, "") for one in rounds]
         units = [float(one or 1.0) for one in DiskRecord(self._state.path).values(UNITS, requests)]
-        learned = learned_from(self._began(message), requests)
+        learned = learning_content(self._began(message), requests)
         return learned, prediction_unit(message.fields["rates"], units)
 
     def keep_prediction(self, asked: IncomingRequest, task: TaskRecord, predicted: Message) -> Encoded:

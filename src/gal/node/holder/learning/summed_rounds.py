@@ -20,7 +20,7 @@ from gal.errors import AlignmentError, TaskError
 from gal.node.agreement.sum_messages import (
     begin_content,
     fit_sum_content,
-    learned_from,
+    learning_content,
     residual_content,
 )
 from gal.node.holder.learning.beginning import Beginning
@@ -163,7 +163,8 @@ class SummedRounds:
         return SumQuestion(
             encoded.digest,
             fit_sum_content(
-                residual_content(message.fields["rows"], sent), learned_from(self._began, [encoded.digest])
+                residual_content(message.fields["rows"], sent),
+                learning_content(self._began, [encoded.digest]),
             ),
             unit_of(float(np.abs(sent.residual).max())),
             (rows, self._version.task.loss.n_outputs),
