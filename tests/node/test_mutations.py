@@ -142,7 +142,7 @@ def messages_of_sums(task: str) -> list[Message]:
         ("open", circle | members | {"number": 1}, {}),
         ("opened", of, {"seeds": boxes[0, :, :33], "keys": boxes[0, :0, :33]}),
         ("total", asked | {"track": "assisted", "rounds": [1], "rates": [0.5]}, {"integers": np.arange(60)}),
-        ("found", of | {"rows": NOBODY}, {"known": flags}),
+        ("found", of | {"rows": NOBODY, "learned": "0" * 64, "unit": 1.0}, {"known": flags}),
     ]
     return [Message(kind, task, 1, "x", fields, arrays) for kind, fields, arrays in made]
 

@@ -100,7 +100,13 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "rounds": rounds,
         "rates": st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5),
     },
-    "found": {"answers": digests, "rows": digests, "changed": st.booleans()},
+    "found": {
+        "answers": digests,
+        "rows": digests,
+        "changed": st.booleans(),
+        "learned": hexes,
+        "unit": st.floats(min_value=2.0**-1000, max_value=2.0**1000),
+    },
 }
 
 

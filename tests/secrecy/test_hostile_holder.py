@@ -12,8 +12,8 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, InvalidOptionError, RefusedError
 from gal.secrecy.collector import Collector
-from gal.secrecy.masks import agreed, derived, mask
-from gal.secrecy.member import CircleMember, add_pair
+from gal.secrecy.masks import derived, mask
+from gal.secrecy.member import CircleMember, add_pair, pair_mask
 from gal.secrecy.messages import Ask, Circle
 from gal.secrecy.record import DiskRecord, MemoryRecord
 from gal.secrecy.ring import to_ring
@@ -72,6 +72,7 @@ def test_both_secrets_of_one_never_come_together(told_that_it_is_in: int) -> Non
 def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], broken: bool) -> None:
     """With m members of which d may drop out: m - 2d, as the page says, and not one less."""
     one, said = started(drop_outs=1).keys(), answers()
+    secrets = one.members["bank"]._pending[1].secrets
     one.ask(said)
     assert broken == (len(colluding) >= len(NAMES) - 2)
     held = {name: one.members[name]._pending[1].shares["bank"] for name in colluding}
@@ -90,7 +91,6 @@ def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], brok
             found.append(join_shares(shares))
         except InvalidMessageError:
             found.append(b"")
-    secrets = one.members["bank"]._pending[1].secrets
     assert ([secrets.seed, secrets.mask_key] == found) == broken
 
 
@@ -109,8 +109,9 @@ def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
     left = held_back.values
     for offer in one.collector.offers():
         if offer.name != "bank":
-            pair = mask(agreed(key, offer.mask_key, b"pair " + asked.digest.encode()), asked.shape)
-            left = add_pair(left, offer.name, "bank", pair)
+            left = add_pair(
+                left, offer.name, "bank", pair_mask(key, offer.mask_key, asked, offer.name, "bank")
+            )
     own = one.members["bank"]._pending[1].secrets.seed
     bare = left - mask(derived(own, b"own " + asked.digest.encode()), asked.shape)
     assert (bare == to_ring(answers()["bank"], 1.0, 4)).all(), "the test takes away all masks that it can"
@@ -123,6 +124,7 @@ def test_where_nobody_may_drop_out_seeds_of_all_but_one_open_nothing() -> None:
     the other two there is a mask of which the key never left either of them.
     """
     one, said = started(drop_outs=0).keys(), answers()
+    keys = {name: one.members[name]._pending[1].secrets.mask_key for name in NAMES}
     asked = one.collector.ask("a residual", (20, 2), 1.0)
     masked = {
         name: one.members[name].answer(asked, {}, said[name], content="a residual", unit=1.0)
@@ -131,16 +133,14 @@ def test_where_nobody_may_drop_out_seeds_of_all_but_one_open_nothing() -> None:
     with pytest.raises(RefusedError, match="a sum needs 4 of the 4 members"):
         one.members["lab"].open(1, NAMES[:3])
     seed = one.members["lab"].open(1, NAMES).seeds["lab"]
-    words = b"pair " + asked.digest.encode()
     left = masked["lab"].values - mask(derived(seed, b"own " + asked.digest.encode()), asked.shape)
     offers = {offer.name: offer for offer in one.collector.offers()}
     for name in ("bank", "insurer"):  # who show her everything
-        key = one.members[name]._pending[1].secrets.mask_key
-        left = add_pair(left, name, "lab", mask(agreed(key, offers["lab"].mask_key, words), asked.shape))
+        pair = pair_mask(keys[name], offers["lab"].mask_key, asked, name, "lab")
+        left = add_pair(left, name, "lab", pair)
     bare = to_ring(said["lab"], 1.0, 4)
     assert (left != bare).all()
-    key = one.members["shop"]._pending[1].secrets.mask_key
-    pair = mask(agreed(key, offers["lab"].mask_key, words), asked.shape)
+    pair = pair_mask(keys["shop"], offers["lab"].mask_key, asked, "shop", "lab")
     assert (add_pair(left, "shop", "lab", pair) == bare).all(), "the test takes away all masks that it can"
     for name in NAMES:
         one.collector.take_masked(masked[name])
@@ -311,6 +311,41 @@ def test_keys_in_the_name_of_another_are_refused() -> None:
         with pytest.raises(RefusedError, match=r"not signed by|cannot be used"):
             Collector(one.circle, 1).take_offer(forged)
     one.members["lab"].share(1, list(offers.values()))
+
+
+def test_a_member_with_anothers_key_takes_no_mask_away() -> None:
+    """The shop, who shows her everything, offers the bank's key as its own. What the lab adds for one of both
+    it takes away for the other; were it the same mask, nothing but its own would be left on its answer.
+    """
+    names = ("bank", "lab", "shop")
+    circle = circle_of(names)
+    one = Round(circle, {name: member_of(circle, name) for name in names})
+    offers = {name: one.members[name].offer(1) for name in names}
+    copied = replace(offers["shop"], mask_key=offers["bank"].mask_key)
+    copied = replace(copied, signature=identity("shop").sign(copied.signed_words(circle.digest)))
+    one.members["lab"].share(1, [offers["bank"], offers["lab"], copied])
+    asked, said = Ask(1, names, "a residual", (20, 2), 1.0), answers(names)
+    masked = one.members["lab"].answer(asked, {}, said["lab"], content="a residual", unit=1.0)
+    seed = one.members["lab"].open(1, names).seeds["lab"]
+    left = masked.values - mask(derived(seed, b"own " + asked.digest.encode()), asked.shape)
+    assert (left != to_ring(said["lab"], 1.0, 3)).all()
+
+
+# --- who steals a memory
+
+
+@pytest.mark.parametrize("drop_outs", [0, 1])
+def test_keys_are_gone_when_they_are_not_needed_any_more(drop_outs: int) -> None:
+    """Whoever has recorded masked answers, and gets at a member's memory later, can take no mask away."""
+    one = started(drop_outs).keys()
+    before = one.members["lab"]._pending[1].secrets
+    one.ask(answers())
+    held = one.members["lab"]._pending[1]
+    assert (held.secrets.mask_key, held.secrets.box_key) == (b"", b"")
+    first = one.members["lab"].open(1, NAMES)
+    assert before.mask_key not in (secrets := held.secrets).__dict__.values()
+    assert (secrets.seed, held.shares, held.own_shares) == (b"", {}, (b"", b""))
+    assert one.members["lab"].open(1, NAMES) == first, "the same again is the same"
 
 
 # --- replays

@@ -58,6 +58,12 @@ def test_what_could_overflow_is_not_sent(value: float) -> None:
         to_ring(np.array([0.0, value]), 1.0, 4)
 
 
+def test_what_is_rounded_up_to_what_could_overflow_is_not_sent() -> None:
+    """Eight times the rounded number would be 2^55, which is read as its negative."""
+    with pytest.raises(InvalidReplyError, match="finite and smaller than"):
+        to_ring(np.array([(2.0**52 - 0.5) / 2.0**32]), 1.0, 8)
+
+
 @settings(max_examples=20)
 @given(st.binary(min_size=32, max_size=32), st.integers(3, 6), st.data())
 def test_any_threshold_of_shares_gives_the_secret(secret: bytes, n: int, data: st.DataObject) -> None:

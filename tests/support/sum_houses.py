@@ -19,7 +19,10 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.request_arrays import fit_request
 from gal.node.agreement.sum_messages import (
+    begin_content,
     boxes_for_one,
+    fit_sum_content,
+    learning_content,
     offer_arrays,
     prediction_content,
     read_boxes,
@@ -59,7 +62,7 @@ class SumHouse:
         )
         save_identity(identity(name), home)
         (home / "cards").mkdir()
-        self.cards = CardFolder(home / "cards")
+        self.cards, self.said = CardFolder(home / "cards"), dict[str, Message]()
         for other in (HOLDER, *others):
             self.cards.add(card_of(identity(other)))
         self.start()
@@ -81,7 +84,8 @@ class SumHouse:
         """What it answers, or RefusedError."""
         encoded = prepare(message)
         asked = IncomingRequest(HOLDER, encoded.message, encoded.data, encoded.digest)
-        return self.service.answer(asked).message
+        self.said[asked.digest] = self.service.answer(asked).message
+        return self.said[asked.digest]
 
 
 class ByHand:
@@ -99,7 +103,7 @@ class ByHand:
             secrecy="sums",
             drop_outs=drop_outs,
         )
-        self.circle = circle_of(self.terms)
+        self.circle, self.began = circle_of(self.terms), dict[str, str]()
         self.houses = {
             name: SumHouse(root / name, name, [one for one in names if one != name], known.get(name, N))
             for name in names
@@ -113,10 +117,12 @@ class ByHand:
         record = TaskRecord(terms.task, terms.name, "organization", HOLDER, terms)
         self.houses[name].state.add_task(record)
 
-    def begin(self, name: str, task: str = TASK, terms: TaskTerms | None = None) -> Message:
-        """Begin version 1 with all rows."""
+    def beginning(
+        self, name: str, task: str = TASK, version: int = 1, fit: Any = None, **other: Any
+    ) -> Message:
+        """A request to begin a version with all rows; ``other`` fields may say anything."""
         fields = {
-            "terms": (terms or self.terms).digest,
+            "terms": self.terms.digest,
             "organization": name,
             "kind": "integer",
             "method": "plain",
@@ -125,23 +131,47 @@ class ByHand:
             "rounds": 3,
             "seed": 0,
         }
-        arrays: dict[str, Any] = {"integers": IDS, "fit": np.ones(N, dtype=np.uint8)}
-        return self.houses[name].answer(Message("begin", task, 1, "begin", fields, arrays))
+        roles = np.ones(N, dtype=np.uint8) if fit is None else np.asarray(fit, dtype=np.uint8)
+        arrays: dict[str, Any] = {"integers": IDS, "fit": roles}
+        return Message("begin", task, version, "begin", fields | other, arrays)
+
+    def begin(self, name: str, task: str = TASK, **how: Any) -> Message:
+        """Begin a version."""
+        begin = self.beginning(name, task, **how)
+        begun = self.houses[name].answer(begin)
+        self.began[name] = begin_content(begin, begun.arrays["known"] == 1)
+        return begun
 
     # Questions
 
-    def residual(self, round: int = 1, seed: int = 0, rows: int = N, task: str = TASK) -> Message:
-        """A residual to fit."""
-        values = np.random.default_rng(seed).normal(size=(rows, 1)).astype(np.float32)
+    def residual(
+        self,
+        round: int = 1,
+        seed: int = 0,
+        rows: int = N,
+        task: str = TASK,
+        *,
+        version: int = 1,
+        size: float = 1.0,
+    ) -> Message:
+        """A residual to fit, so many times as large as usual."""
+        values = (size * np.random.default_rng(seed).normal(size=(rows, 1))).astype(np.float32)
         known = row_digest(IDS[:rows], "integer", "plain")
         fields = {"rows": known, "round": round, "track": "assisted", "part": None}
-        return Message("fit", task, 1, f"fit {round}", fields, {"residual": values})
+        return Message("fit", task, version, f"fit {round}", fields, {"residual": values})
 
-    def total(self, ids: NDArray[np.int64], rates: Sequence[float] = (0.5,), name: str = "total") -> Message:
+    def total(
+        self,
+        ids: NDArray[np.int64],
+        rates: Sequence[float] = (0.5,),
+        name: str = "total",
+        *,
+        version: int = 1,
+    ) -> Message:
         """Rows to predict with the first rounds."""
         fields: dict[str, Any] = {"kind": "integer", "method": "plain", "secret": "", "track": "assisted"}
         fields |= {"rounds": list(range(1, len(rates) + 1)), "rates": list(rates)}
-        return Message("total", TASK, 1, name, fields, {"integers": ids})
+        return Message("total", TASK, version, name, fields, {"integers": ids})
 
     # Steps
 
@@ -184,11 +214,14 @@ class ByHand:
         chosen = IDS[:0] if rows is None else question.arrays["integers"][rows == 1]
         if question.kind == "fit":
             request = fit_request(question, name)
-            content = residual_content(question.fields["rows"], request)
+            residual = residual_content(question.fields["rows"], request)
+            learned = learning_content(self.began[name], [digest(encode(question))])
+            content = fit_sum_content(residual, learned)
             unit, n = unit_of(float(np.abs(request.residual).max())), len(request.residual)
         else:
-            n, unit = len(chosen), unit_of(float(np.abs(question.fields["rates"]).sum()))
-            content = prediction_content(question, row_digest(chosen, "integer", "plain"), (n, 1))
+            n, found = len(chosen), self.houses[name].said[digest(encode(question))].fields
+            rows_asked, unit = row_digest(chosen, "integer", "plain"), found["unit"]
+            content = prediction_content(question, rows_asked, (n, 1), found["learned"])
         ask = collector.ask(content, (n, 1), unit)
         fields = {
             "number": ask.number,

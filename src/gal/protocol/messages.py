@@ -237,6 +237,10 @@ class FoundReply(Fields):
     answers: Digest
     rows: Digest
     changed: bool = False
+    learned: CircleDigest
+    """A digest of what these rounds were learned from, which all members must have been told alike."""
+    unit: Annotated[Finite, Field(gt=0)]
+    """What the sum is written in: it follows from the rates, and from the residuals of these rounds."""
 
 
 @dataclass(frozen=True)

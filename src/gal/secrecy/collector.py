@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
-from gal.secrecy.masks import agreed, derived, mask, public_key, sha256_of
-from gal.secrecy.member import add_pair, check_present
+from gal.secrecy.masks import derived, mask, public_key, sha256_of
+from gal.secrecy.member import add_pair, check_present, pair_mask
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
 from gal.secrecy.offers import check_offer
 from gal.secrecy.ring import Ring, from_ring
@@ -123,8 +123,8 @@ class Collector:
             if public_key(key) != self._offers[gone].mask_key:
                 raise InvalidMessageError(_wrong(self.number, gone))
             for name in there:  # what they added for who dropped out has nothing to cancel it
-                pair = agreed(key, self._offers[name].mask_key, b"pair " + words)
-                total = add_pair(total, gone, name, mask(pair, ask.shape))
+                pair = pair_mask(key, self._offers[name].mask_key, ask, gone, name)
+                total = add_pair(total, gone, name, pair)
         return from_ring(total, ask.unit)
 
     def _seed(self, name: str) -> bytes:

@@ -3,7 +3,8 @@
 The label holder carries all messages and may lie in each of them. What protects a member:
 
 - keys count only if they are signed by fingerprints that its operator has checked with the others;
-- members are fixed before it answers, and its masks follow from everything that all were told;
+- members are fixed before it answers, and its masks follow from everything that all were told, and from both
+  names: a mask that it shares with one is not that with another, whose keys may be a copy;
 - where nobody may drop out its mask key never leaves in any form, and its seed only to open a sum of all;
 - else it gives, of each other member, one share of one secret: of the seed of who is in the sum, or of the
   mask key of who dropped out, never both; and it claims that on its record before the shares leave;
@@ -14,14 +15,14 @@ The label holder carries all messages and may lie in each of them. What protects
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import RefusedError
 from gal.secrecy.masks import agreed, derived, mask, seal, unseal
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
+from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
 from gal.secrecy.offers import Secrets, Signs, check_offer
 from gal.secrecy.record import Claim, Claims
 from gal.secrecy.ring import Ring, to_ring
@@ -31,6 +32,7 @@ from gal.transport.identity import fingerprint_of
 
 PENDING = 512
 """So many sums have keys at once: who asks for more without end fills no memory."""
+_NO_SECRETS = Secrets(b"", b"", b"")
 
 
 @dataclass
@@ -41,9 +43,13 @@ class _Sum:
     offers: dict[str, Offer] = field(default_factory=dict)
     own_shares: tuple[bytes, bytes] = (b"", b"")
     ask: Ask | None = None
+    once: str = ""
+    """Of what there is one sum."""
     rows: tuple[str, ...] = ()
     shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """By member: what it gave us, a share of its mask key and one of its seed."""
+    opening: Opening | None = None
+    """What left to open it: all that is kept then."""
 
 
 class CircleMember:
@@ -134,13 +140,15 @@ class CircleMember:
         *,
         content: str,
         unit: float,
+        once: str = "",
         rows: Sequence[str] = (),
     ) -> Masked:
         """Its values under its masks; ``boxes`` are the others' shares for it.
 
         ``content`` is the digest of what it has itself seen of the question, ``unit`` follows from the same:
         in a smaller one large answers could not be written, and that it does not answer would tell how large
-        they are. ``rows`` are keys of the rows, where they are rows to predict.
+        they are. ``once`` is of what there is one sum, where that is less than all of it: a residual, however
+        it is to be fitted. ``rows`` are keys of the rows, where they are rows to predict.
         """
         one = self._sum(ask.number)
         if one.ask is not None or not one.offers:
@@ -154,14 +162,16 @@ class CircleMember:
         if set(ask.members) - set(one.offers):
             raise RefusedError("members", f"sum {ask.number} has members without keys: nothing was sent")
         self._check_present(ask.members)
-        self._check_content(ask)
+        self._check_content(ask, once or content)
         encoded = to_ring(values, ask.unit, len(self.circle.members))
         if self.circle.shares:
             one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
         self._settle("number", [claim], f"it has answered in sum {ask.number} before")
-        one.ask, one.rows = ask, tuple(rows)
-        return Masked(self.name, ask.number, encoded + self._masks(one, ask))
+        one.ask, one.once, one.rows = ask, once or content, tuple(rows)
+        masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
+        one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # who steals a memory finds none
+        return masked
 
     def _opened_box(
         self, one: _Sum, number: int, sender: str, boxes: Mapping[str, bytes]
@@ -173,12 +183,11 @@ class CircleMember:
         return data[:SHARE_BYTES], data[SHARE_BYTES:]
 
     def _masks(self, one: _Sum, ask: Ask) -> Ring:
-        shape, words = tuple(ask.shape), ask.digest.encode()
-        total = mask(derived(one.secrets.seed, b"own " + words), shape)
+        total = mask(derived(one.secrets.seed, b"own " + ask.digest.encode()), tuple(ask.shape))
         for name in ask.members:
             if name != self.name:
-                pair = agreed(one.secrets.mask_key, one.offers[name].mask_key, b"pair " + words)
-                total = add_pair(total, self.name, name, mask(pair, shape))
+                pair = pair_mask(one.secrets.mask_key, one.offers[name].mask_key, ask, self.name, name)
+                total = add_pair(total, self.name, name, pair)
         return total
 
     # --- 4: help to open
@@ -200,21 +209,26 @@ class CircleMember:
         gone = sorted(set(self.circle.members) - set(there))
         claims = [
             Claim(self._scope("opened"), str(number), together),
-            Claim(self._scope("content"), one.ask.content, together),
+            Claim(self._scope("content"), one.once, together),
             *(Claim(self._scope("row"), row, together) for row in one.rows),
             *(Claim(self._scope("lost"), name, "lost") for name in gone),
         ]
         self._settle(
             "opened", claims, "it has helped to open a sum of the same with other members, and does so once"
         )
+        if one.opening is None:
+            one.opening = self._opening(one, number, there, sorted(set(one.ask.members) - set(there)))
+            one.secrets, one.own_shares, one.shares = _NO_SECRETS, (b"", b""), {}
+        return one.opening
+
+    def _opening(self, one: _Sum, number: int, there: Sequence[str], dropped: Sequence[str]) -> Opening:
         if not self.circle.shares:
             return Opening(self.name, number, {self.name: one.secrets.seed}, {})
-        dropped = set(one.ask.members) - set(there)
         return Opening(
             self.name,
             number,
             seeds={name: one.shares[name][1] for name in there},
-            keys={name: one.shares[name][0] for name in sorted(dropped)},
+            keys={name: one.shares[name][0] for name in dropped},
         )
 
     def forget(self, number: int) -> None:
@@ -244,8 +258,8 @@ class CircleMember:
             )
         check_present(self.circle, names)
 
-    def _check_content(self, ask: Ask) -> None:
-        opened = self._record.value(self._scope("content"), ask.content)
+    def _check_content(self, ask: Ask, once: str) -> None:
+        opened = self._record.value(self._scope("content"), once)
         if opened is not None and opened != " ".join(ask.members):
             raise RefusedError(
                 "content",
@@ -287,6 +301,14 @@ def check_present(circle: Circle, names: Sequence[str]) -> None:
             f"{', '.join(missing)} not there: a sum needs {least} of the {len(circle.members)} members. Wait "
             "for them, and ask again",
         )
+
+
+def pair_mask(private: bytes, public: bytes, ask: Ask, name: str, other: str) -> Ring:
+    """The mask that two members share in a sum. Both names are in it: whose key is a copy of another's shares
+    another mask than that one, and what is added for one is not taken away for the other.
+    """
+    purpose = f"pair {ask.digest} ".encode() + plain_bytes(sorted((name, other)))
+    return mask(agreed(private, public, purpose), tuple(ask.shape))
 
 
 def add_pair(total: Ring, name: str, other: str, pair: Ring) -> Ring:

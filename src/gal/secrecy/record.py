@@ -108,3 +108,14 @@ class DiskRecord:
                 "select value from claims where scope = ? and key = ?", (scope, key)
             ).fetchone()
         return None if row is None else str(row[0])
+
+    def values(self, scope: str, keys: Sequence[str]) -> list[str | None]:
+        """What was claimed under each of these keys."""
+        with self._opened(writing=False) as database:
+            rows = [
+                database.execute(
+                    "select value from claims where scope = ? and key = ?", (scope, key)
+                ).fetchone()
+                for key in keys
+            ]
+        return [None if row is None else str(row[0]) for row in rows]

@@ -33,14 +33,14 @@ def unit_of(size: float) -> float:
 
 def to_ring(values: NDArray[np.floating], unit: float, members: int) -> Ring:
     """Numbers as multiples of unit / 2^32; an error where a sum of so many as large could overflow."""
-    scaled = np.asarray(values, dtype=np.float64) * (2.0**FRACTION / unit)
+    scaled = np.rint(np.asarray(values, dtype=np.float64) * (2.0**FRACTION / unit))
     limit = 2.0 ** (8 * RING_BYTES - 1) / members
     if not np.isfinite(scaled).all() or (scaled.size and float(np.abs(scaled).max()) >= limit):
         raise InvalidReplyError(
             f"answers must be finite and smaller than {limit / 2.0**FRACTION * unit:.3g} to be added up: "
             "nothing was sent. Check the local model"
         )
-    return np.rint(scaled).astype(np.int64).view(np.uint64)
+    return scaled.astype(np.int64).view(np.uint64)
 
 
 def from_ring(total: Ring, unit: float) -> Floats:

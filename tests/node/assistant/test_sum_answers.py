@@ -17,9 +17,9 @@ from gal.errors import RefusedError
 from gal.node.agreement.circles import check_members, circle_of
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.request_arrays import fit_request
-from gal.node.agreement.sum_messages import prediction_content, residual_content
+from gal.node.agreement.sum_messages import begin_content, prediction_content, residual_content
 from gal.node.store.restores import Restores
-from gal.protocol import Message, digest, encode
+from gal.protocol import Message, decode, digest, encode
 from gal.secrecy.collector import Collector
 from gal.secrecy.record import DiskRecord
 from small_circles import identity
@@ -179,10 +179,10 @@ def test_rows_that_one_member_does_not_know_are_not_added_up(made: Callable[...,
         found = by.houses[name].answer(question)
         assert int(found.arrays["known"].sum()) == (N - 2 if name == "shop" else N)
     collector, everything = by.ready(7), np.ones(N)
-    with refused("other-rows", "shop does not know all rows"):
-        by.masked("shop", collector, question, everything)
     for name in LATER:
         collector.take_masked(by.masked(name, collector, question, everything))
+    with refused("other-rows", "shop does not know all rows"):
+        by.masked("shop", collector, question, everything)
     with refused("too-few"):
         collector.survivors()
     with refused("too-few", "a sum needs 4 of the 4 members"):
@@ -283,9 +283,9 @@ def test_contents_have_the_rows_in_them_that_a_member_knows(made: Callable[..., 
     request = fit_request(residual, "lab")
     assert len({residual_content(one, request) for one in rows}) == 2
     total = by.total(IDS[:3])
-    assert len({prediction_content(total, one, (3, 1)) for one in rows}) == 2
+    assert len({prediction_content(total, one, (3, 1), "") for one in rows}) == 2
     other = by.total(IDS[:3], rates=(0.25,))
-    assert prediction_content(other, rows[0], (3, 1)) != prediction_content(total, rows[0], (3, 1))
+    assert prediction_content(other, rows[0], (3, 1), "") != prediction_content(total, rows[0], (3, 1), "")
 
 
 def test_after_a_restore_nobody_helps_with_sums_of_before(
@@ -305,3 +305,131 @@ def test_every_round_to_add_up_has_a_rate(made: Callable[..., ByHand]) -> None:
         by.houses["lab"].answer(
             replace(by.total(IDS[:3]), fields={**by.total(IDS[:3]).fields, "rounds": [1, 2]})
         )
+
+
+# What the answers of one sum depend on is told to all alike
+
+
+def only_one_adds_anything(by: ByHand) -> Message:
+    """The lab fits a residual, the others one number for all rows, which is what they say then."""
+    residual = by.residual()
+    values = residual.arrays["residual"]
+    same = replace(residual, arrays={"residual": np.full_like(values, np.abs(values).max())})
+    for name in NAMES:
+        by.houses[name].answer(residual if name == "lab" else same)
+    return by.total(IDS[:6])
+
+
+def only_one_has_the_round(by: ByHand) -> Message:
+    """The lab alone is asked to fit the second round, and the first one does not count."""
+    asked_all(by, by.residual())
+    by.houses["lab"].answer(by.residual(round=2, size=0.25))
+    return by.total(IDS[:6], rates=(0.0, 1.0))
+
+
+def only_one_fits_other_rows(by: ByHand) -> Message:
+    """The same residual, for the lab of other rows: from another version the sum differs in its answer."""
+    for name in NAMES:
+        by.begin(name, version=2, fit=np.arange(N) < N - 5 if name == "lab" else np.arange(N) >= 5)
+        residual = by.residual(rows=N, version=2)
+        by.houses[name].answer(replace(residual, arrays={"residual": residual.arrays["residual"][5:]}))
+    return by.total(IDS[:6], version=2)
+
+
+@pytest.mark.parametrize(
+    "learned", [only_one_adds_anything, only_one_has_the_round, only_one_fits_other_rows]
+)
+def test_models_of_other_residuals_are_not_added_up(
+    made: Callable[..., ByHand], learned: Callable[[ByHand], Message]
+) -> None:
+    """No sum was opened in learning. In prediction all are asked the same, and the sum would be the lab's."""
+    by = made()
+    question = asked_all(by, learned(by))
+    collector = by.ready(7)
+    collector.take_masked(by.masked("lab", collector, question, np.ones(6)))
+    for name in NAMES:
+        if name != "lab":
+            with refused("content", "nothing was sent"):
+                by.masked(name, collector, question, np.ones(6))
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"fit": np.arange(N) < N - 5}, {"rounds": 2}])
+def test_fits_of_versions_that_began_otherwise_are_not_added_up(
+    made: Callable[..., ByHand], other: dict[str, Any]
+) -> None:
+    """With the same residual twice, and another seed or other rows for the lab, sums differ in its answer."""
+    by = made()
+    same: dict[str, Any] = {"fit": np.arange(N) >= 5, "version": 2}
+    question = by.residual(version=2)
+    question = replace(question, arrays={"residual": question.arrays["residual"][5:]})
+    for name in NAMES:
+        by.begin(name, **(same | other if name == "lab" else same))
+        by.houses[name].answer(question)
+    collector = by.ready(7)
+    for name in LATER[:2]:
+        by.masked(name, collector, question, shape=[N, 1])
+    with refused("content", "than lab was asked"):
+        by.masked("lab", collector, question, shape=[N, 1])
+
+
+def test_of_one_residual_there_is_one_sum_however_it_is_fitted(made: Callable[..., ByHand]) -> None:
+    """All begin a new version with another seed: linear models answer the same, and the shop is gone."""
+    by = made(drop_outs=1)
+    all_answer(by, 7, asked_all(by, by.residual()))
+    for name in NAMES:
+        by.open(name, 7, NAMES)
+    for name in LATER:
+        by.begin(name, version=2, seed=1)
+    question = asked_all(by, by.residual(version=2), LATER)
+    with refused("content", "has helped to open a sum of the same for bank insurer lab shop"):
+        by.masked("lab", by.ready(8, LATER), question)
+
+
+def test_roles_are_those_of_the_rows_that_are_known(made: Callable[..., ByHand]) -> None:
+    """The same roles for a list with other rows that nobody knows among them would be roles of other rows."""
+    begin = replace(made().beginning("lab"), arrays={"fit": np.array([1, 0, 1], dtype=np.uint8)})
+    first, last = np.array([True, True, False]), np.array([False, True, True])
+    assert begin_content(begin, first) != begin_content(begin, last)
+
+
+def test_both_sides_take_the_same_digest_of_how_a_version_began(made: Callable[..., ByHand]) -> None:
+    """What arrives has all fields in it, what is sent only those that are not left to their defaults."""
+    begin, everything = made().beginning("lab"), np.ones(N, dtype=np.bool_)
+    arrived = decode(encode(begin))
+    assert arrived.fields != begin.fields
+    assert begin_content(arrived, everything) == begin_content(begin, everything)
+    named = replace(begin, fields={**begin.fields, "organization": "shop"})
+    assert begin_content(named, everything) == begin_content(begin, everything)
+
+
+def test_answers_follow_from_the_name_in_the_terms(made: Callable[..., ByHand]) -> None:
+    by = made()
+    with refused("other-terms", "agreed to answer in 'risk' as 'lab', and is called 'lab-2'"):
+        by.begin("lab", version=2, organization="lab-2")
+
+
+def test_models_that_move_do_not_answer_in_sums(
+    made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they say of a residual depends on earlier ones, which others may not have been told."""
+    by = made()
+    monkeypatch.setattr(by.houses["lab"].service, "moves", lambda: True)
+    with refused("sums-only", "the local model of lab moves"):
+        by.houses["lab"].answer(by.residual())
+
+
+def test_who_answers_does_not_tell_how_large_its_answer_is(made: Callable[..., ByHand]) -> None:
+    """Residuals as large as can be written in units of the rates: with other rates she would search for the
+    largest answer that is sent, of each row and each organization.
+    """
+    by = made()
+    asked_all(by, by.residual(size=2.0**26))
+    question = asked_all(by, by.total(IDS[:6], rates=(1.0,)))
+    collector = by.ready(7)
+    for name in NAMES:
+        collector.take_masked(by.masked(name, collector, question, np.ones(6)))
+    for name in NAMES:
+        collector.take_opening(by.open(name, 7, NAMES))
+    expected = sum(by.fitted(name)[:6].astype(np.float64) for name in NAMES) / len(NAMES)
+    assert np.abs(expected).max() > 2.0**23 / len(NAMES), "the test asks for what could not be written"
+    assert np.abs(collector.total() - expected).max() < 1e-6 * np.abs(expected).max()

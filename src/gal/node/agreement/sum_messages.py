@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from gal.core.requests import FitRequest
 from gal.errors import InvalidMessageError
 from gal.protocol import Message
+from gal.protocol.codec import check_fields
 from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
-from gal.secrecy.ring import RING_BYTES, ring_bytes, ring_of
+from gal.secrecy.ring import RING_BYTES, ring_bytes, ring_of, unit_of
 from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES
 
 Bytes = NDArray[np.uint8]
@@ -23,6 +24,10 @@ KEY_BYTES = 32
 """Of a public key, and of the digest of a seed."""
 SIGNATURE_BYTES = 80
 """Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
+ROLES = ("fit", "folds", "parts", "crossing")
+"""Arrays of a beginning that say what rows are used for."""
+USUAL = 2.0**12
+"""Residuals are divided by their root mean square: the largest is rarely so many times that."""
 BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
@@ -153,6 +158,36 @@ def read_opening(
     )
 
 
+def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:
+    """A digest of how a version began: all that fits depend on, except what an organization is called there.
+
+    The roles are those of the rows that it knows; which ones these are is in the digest of its rows.
+    """
+    said = check_fields(begin.kind, begin.fields)  # with all that is left to its default
+    fields = {name: value for name, value in said.items() if name != "organization"}
+    roles = {
+        name: [array.dtype.str, sha256_of(np.ascontiguousarray(array[known]).tobytes())]
+        for name, array in begin.arrays.items()
+        if name in ROLES
+    }
+    return sha256_of(plain_bytes(["begin", begin.task, begin.version, fields, roles]))
+
+
+def learning_content(began: str, fits: Sequence[str]) -> str:
+    """A digest of what models were learned from: how their version began, and the requests to fit (digests).
+
+    It is in what every sum is of. Otherwise she could have one organization fit a residual and the others
+    nothing, or the same on other rows or with another seed: the sum, or its difference from another one,
+    would be the answer of one.
+    """
+    return sha256_of(plain_bytes(["learned from", began, list(fits)]))
+
+
+def fit_sum_content(residual: str, learned: str) -> str:
+    """What a sum of fitted values is of: a residual (``residual_content``), and how it was to be fitted."""
+    return sha256_of(f"{residual} {learned}".encode())
+
+
 def residual_content(rows: str, request: FitRequest) -> str:
     """A digest of a residual of these rows (their digest): of each there is one sum.
 
@@ -162,8 +197,10 @@ def residual_content(rows: str, request: FitRequest) -> str:
     return sha256_of(f"{rows} {fit_content(request)}".encode())
 
 
-def prediction_content(message: Message, rows: str, shape: Sequence[int]) -> str:
-    """A digest of rows to predict, and of how rounds are added up: of each there is one sum."""
+def prediction_content(message: Message, rows: str, shape: Sequence[int], learned: str) -> str:
+    """A digest of rows to predict, of how rounds are added up, and of what they were ``learned`` from: of
+    each there is one sum.
+    """
     fields = message.fields
     return sha256_of(
         plain_bytes(
@@ -176,9 +213,20 @@ def prediction_content(message: Message, rows: str, shape: Sequence[int]) -> str
                 fields["rates"],
                 rows,
                 list(shape),
+                learned,
             ]
         )
     )
+
+
+def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
+    """What rounds are written in that are added up with these rates, of residuals in these units.
+
+    It follows from the residuals as well: were they large and the unit small, answers could not be written,
+    and who refuses would tell how large its own is. Residuals of usual size change nothing.
+    """
+    larger = np.maximum(1.0, np.asarray(units) / USUAL)
+    return unit_of(float(np.abs(np.asarray(rates) * larger).sum()))
 
 
 def _rows(data: Sequence[bytes], size: int) -> Bytes:

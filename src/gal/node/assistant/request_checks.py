@@ -355,7 +355,13 @@ def _n_rows(asked: IncomingRequest) -> int:
 
 
 def agreed_version(
-    asked: IncomingRequest, answer: Message, *, begun: str, kinds: Mapping[str, str], keys: str | None
+    asked: IncomingRequest,
+    answer: Message,
+    *,
+    begun: str,
+    began: str,
+    kinds: Mapping[str, str],
+    keys: str | None,
 ) -> AssistedVersion:
     """What is remembered of a version: all that later requests are checked against."""
     fields, arrays = asked.message.fields, asked.message.arrays
@@ -374,6 +380,7 @@ def agreed_version(
         further=fields.get("further", 0),
         organization=fields["organization"],
         begun=begun,
+        began=began,
         kinds=kinds,
         keys=keys,
     )

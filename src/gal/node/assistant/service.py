@@ -147,6 +147,7 @@ class Service:
         )
         begun = restore(answer)
         since, columns = self._clock(), {"kinds": result["kinds"], "keys": result["keys"]}
+        columns["began"] = self._sums.began(asked, task, begun.message)
         version = agreed_version(asked, begun.message, begun=since.isoformat(timespec="seconds"), **columns)
         self._end_earlier(task, message.version)
         self.state.put_version(task.id, message.version, version)
@@ -187,9 +188,10 @@ class Service:
 
     def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The fitted values; where they leave as sums, only that they are there."""
-        fitted = self._fitting.fit(asked, task)
         if asked.own or task.terms.secrecy == "none":
-            return fitted
+            return self._fitting.fit(asked, task)
+        self._sums.check_fit(task, self.moves())
+        fitted = self._fitting.fit(asked, task)
         return self._sums.keep_fit(asked, lambda: fitted.message.arrays["fitted"])
 
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:

@@ -22,11 +22,15 @@ from gal.node.agreement.circles import check_members, circle_of, known_keys, nam
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.request_arrays import asked_tokens, fit_request
 from gal.node.agreement.sum_messages import (
+    begin_content,
     box_array,
+    fit_sum_content,
+    learning_content,
     masked_array,
     offer_arrays,
     opening_arrays,
     prediction_content,
+    prediction_unit,
     read_ask,
     read_offers,
     read_own_boxes,
@@ -40,13 +44,15 @@ from gal.secrecy.contents import added_rounds
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer
-from gal.secrecy.record import DiskRecord
+from gal.secrecy.record import Claim, DiskRecord
 from gal.secrecy.ring import unit_of
 from gal.transport import CardFolder, load_identity
 
 Floats = NDArray[np.floating[Any]]
 KEPT, SAID = 32, 8
 """So many questions wait for their sums, and so many masked answers for who asks again."""
+UNITS = "units of residuals"
+"""Under what the record has in what units the residuals were that were fitted, by digest of the request."""
 SINGLE = frozenset({"predict", "revisit"})
 """Requests whose answers would be single ones."""
 
@@ -59,7 +65,11 @@ class Computed:
     """All of them, shape (n, K)."""
     unit: float
     content: str = ""
-    """Of a residual."""
+    """Of a residual, and how it was to be fitted."""
+    residual: str = ""
+    """The digest of a residual, of which there is one sum, however it is to be fitted."""
+    learned: str = ""
+    """Of a prediction: the digest of what its rounds were learned from."""
     asked: Message | None = None
     """Of a prediction: the request."""
     known: NDArray[np.bool_] | None = None
@@ -89,8 +99,35 @@ class SumAnswers:
                 f"{self._name} answers in {task.name!r} in sums only, as was agreed: {kind} asks for single "
                 "answers",
             )
+        if summed and kind == "begin" and not asked.own:
+            self._check_name(asked.message, task)
         if kind in self.handlers and (asked.own or not summed):
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no sums at {self._name}")
+
+    def _check_name(self, begin: Message, task: TaskRecord) -> None:
+        """Seeds follow from the name: under another one she would get another answer of this one alone."""
+        said = begin.fields["organization"]
+        agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
+        if said != agreed:
+            raise RefusedError(
+                "other-terms",
+                f"{self._name} agreed to answer in {task.name!r} as {agreed!r}, and is called {said!r}: "
+                "begin with the names that are in the terms",
+            )
+
+    def check_fit(self, task: TaskRecord, moving: bool) -> None:
+        """Whether an answer follows from what it is said to: the residual, and how the version began."""
+        if moving:
+            raise RefusedError(
+                "sums-only",
+                f"the local model of {self._name} moves: its answers depend on earlier rounds, and cannot be "
+                f"added up in {task.name!r}. Its operator must choose a model that stands still",
+            )
+
+    def began(self, asked: IncomingRequest, task: TaskRecord, begun: Message) -> str:
+        """The digest of how a version began, to be kept with it."""
+        summed = task.terms.secrecy == "sums" and not asked.own
+        return begin_content(asked.message, begun.arrays["known"] == 1) if summed else ""
 
     @property
     def handlers(self) -> Mapping[str, Callable[[IncomingRequest, TaskRecord], Encoded]]:
@@ -102,19 +139,36 @@ class SumAnswers:
     def keep_fit(self, asked: IncomingRequest, fitted: Callable[[], Floats]) -> Encoded:
         """A residual was fitted; only that is said. ``fitted`` reads the values when a sum asks for them."""
         request = fit_request(asked.message, self._name)
-        content = residual_content(asked.message.fields["rows"], request)
+        residual = residual_content(asked.message.fields["rows"], request)
         unit = unit_of(float(np.abs(request.residual).max()))
-        self._keep(asked, Computed(fitted, unit, content, round=request.round))
+        content = fit_sum_content(residual, learning_content(self._began(asked.message), [asked.digest]))
+        if request.part is None:
+            DiskRecord(self._state.path).settle([Claim(UNITS, asked.digest, repr(unit))])
+        self._keep(asked, Computed(fitted, unit, content, residual, round=request.round))
         return _done("done", asked)
+
+    def _began(self, message: Message) -> str:
+        version = self._state.version(message.task, message.version)
+        return "" if version is None else version.began
+
+    def _learned(self, message: Message) -> tuple[str, float]:
+        """What the rounds of a prediction were learned from, and what their sum is written in."""
+        track, rounds = message.fields["track"], message.fields["rounds"]
+        answers = self._state.answers(message.task, message.version, "track = ? AND part = -1", (track,))
+        found = {one.round: one.request for one in answers}
+        requests = [found.get(one, "") for one in rounds]
+        units = [float(one or 1.0) for one in DiskRecord(self._state.path).values(UNITS, requests)]
+        learned = learning_content(self._began(message), requests)
+        return learned, prediction_unit(message.fields["rates"], units)
 
     def keep_prediction(self, asked: IncomingRequest, task: TaskRecord, predicted: Message) -> Encoded:
         """Rows were predicted: their rounds are added up here, and only which rows are known is said."""
         rates = asked.message.fields["rates"]
         total = added_rounds(rates, predicted.arrays["values"], len(task.terms.organizations))
         known = predicted.arrays["known"] == 1
-        unit = unit_of(float(np.abs(rates).sum()))
-        self._keep(asked, Computed(lambda: total, unit, asked=asked.message, known=known))
-        fields = {"rows": predicted.fields["rows"]}
+        learned, unit = self._learned(asked.message)
+        self._keep(asked, Computed(lambda: total, unit, learned=learned, asked=asked.message, known=known))
+        fields = {"rows": predicted.fields["rows"], "learned": learned, "unit": unit}
         if predicted.fields.get("changed"):
             fields["changed"] = True
         return _done("found", asked, {"known": predicted.arrays["known"]}, fields)
@@ -177,6 +231,7 @@ class SumAnswers:
                     values,
                     content=content,
                     unit=question.unit,
+                    once=question.residual,
                     rows=rows,
                 )
             except InvalidReplyError as error:
@@ -262,7 +317,7 @@ class SumAnswers:
         rows = (
             [] if not circle.drop_outs else [sha256_of(f"{circle.digest} {one}".encode()) for one in tokens]
         )
-        return values, prediction_content(request, order, values.shape), rows
+        return values, prediction_content(request, order, values.shape, question.learned), rows
 
 
 def _done(

@@ -40,6 +40,8 @@ class AssistedVersion:
     begun: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Columns, and whether each is numbers or text."""
+    began: str = ""
+    """The digest of how it began, as all are told; empty where that was before there was one."""
     keys: str | None = None
     """The digest of the file with the ledger's keys of its rows; None where answers carry no noise."""
 

@@ -198,6 +198,10 @@ class Beginning:
         arrays = ids | {role: values[asking.positions] for role, values in role_arrays(task.rows).items()}
         return prepare(Message("begin", version.record.id, version.number, "begin", fields, arrays))
 
+    def message(self, name: str) -> Message:
+        """What an organization is asked that is asked about all rows."""
+        return self._message(name, Asking(np.arange(len(self._version.rows.ids)))).message
+
     def _keep(self, name: str, asking: Asking, encoded: Encoded, data: Any, begun: Message) -> None:
         """Check that both mean the same rows in the same order, and remember which."""
         if self._over.is_set():  # it came too late for this version

@@ -17,7 +17,12 @@ from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import ByName, Ensemble
 from gal.errors import AlignmentError, TaskError
-from gal.node.agreement.sum_messages import residual_content
+from gal.node.agreement.sum_messages import (
+    begin_content,
+    fit_sum_content,
+    learning_content,
+    residual_content,
+)
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
@@ -54,6 +59,8 @@ class SummedRounds:
         self._replies = Replies(version, shared)
         self._calls = CircleCalls(version.node, version.record, version.number, self._wait)
         self._own = ThreadPoolExecutor(1, thread_name_prefix="own fits")
+        everything = np.ones(len(version.rows.ids), dtype=np.bool_)
+        self._began = begin_content(beginning.message(version.own_name), everything)
         self._left_out: dict[int, dict[str, str]] = {}
 
     def close(self) -> None:
@@ -155,7 +162,10 @@ class SummedRounds:
         rows = self._version.task.rows.n
         return SumQuestion(
             encoded.digest,
-            residual_content(message.fields["rows"], sent),
+            fit_sum_content(
+                residual_content(message.fields["rows"], sent),
+                learning_content(self._began, [encoded.digest]),
+            ),
             unit_of(float(np.abs(sent.residual).max())),
             (rows, self._version.task.loss.n_outputs),
             request.round,

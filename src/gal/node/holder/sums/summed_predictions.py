@@ -29,7 +29,6 @@ from gal.node.store.state import TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.contents import added_rounds
 from gal.secrecy.local_predictions import added_up, mean_total
-from gal.secrecy.ring import unit_of
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
@@ -154,10 +153,9 @@ class SummedPredictions:
             asked, shape = encoded.message, (int(everybody.sum()), ensemble.n_outputs)
             [tokens] = asked.arrays.values()
             order = row_digest(tokens[everybody], asked.fields["kind"], method)
-            unit = unit_of(float(np.abs(asked.fields["rates"]).sum()))
-            question = SumQuestion(
-                encoded.digest, prediction_content(asked, order, shape), unit, shape, rows=everybody
-            )
+            learned, unit = _learned(found)
+            content = prediction_content(asked, order, shape, learned)
+            question = SumQuestion(encoded.digest, content, unit, shape, rows=everybody)
             calls = self._calls_of(record, version)
             [opened] = calls.add_up([question], members, seconds, ahead=AHEAD, all_of_them=True)
             chosen = asking.positions[everybody]
@@ -216,3 +214,16 @@ class SummedPredictions:
     def _wait(self, task: str, waiting: Callable[[], set[str]], seconds: float) -> None:
         """Until all have answered, or nobody who has not is there any more."""
         self._assistants.wait_for(lambda: not waiting() & set(self._assistants.present(task)), seconds)
+
+
+def _learned(found: Mapping[str, Message]) -> tuple[str, float]:
+    """What the rounds were learned from, and what their sum is written in, as all say alike."""
+    said = {name: (one.fields["learned"], one.fields["unit"]) for name, one in sorted(found.items())}
+    first, *rest = said
+    others = [name for name in rest if said[name] != said[first]]
+    if others:
+        raise SumFailedError(
+            f"{first} and {', '.join(others)} did not learn these rounds from the same residuals: what they "
+            "say of a row cannot be added up. Learn a new version"
+        )
+    return said[first]
