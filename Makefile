@@ -64,7 +64,7 @@ test-nvflare: $(STAMP)
 # A Ray cluster on this machine, in an environment of its own: Ray is large, and no part of the extra all.
 test-ray: $(STAMP)
 	test -x $(VENV)-ray/bin/python || $(PYTHON) -m venv $(VENV)-ray
-	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,node,ray,bench]"
+	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,node,dask,ray,bench]"
 	GAL_RAY=1 $(VENV)-ray/bin/python -m pytest tests/cluster/test_ray.py -m cluster $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
