@@ -304,6 +304,16 @@ class FakeService:
         raise RefusedError("not-joined", "no such task")
 
 
+def end_when_spent(link: Link) -> None:
+    """Close a link once it says that its peer's day is used up, which must come."""
+    for _ in range(int(LONGEST * 50)):
+        if link.problem.startswith("clinic has used up its day here"):
+            break
+        link._ending.wait(patient(0.02))
+    assert link.problem.startswith("clinic has used up its day here")
+    link.close()
+
+
 def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callable[..., House]) -> None:
     lab = house(messages_per_day=5)
     records = lab.records()
@@ -316,12 +326,7 @@ def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callabl
         return streams[len(dialed) - 1]
 
     link = Link("clinic", cast(Any, FakeService(lab.policy)), records, dial)
-    for _ in range(int(LONGEST * 50)):
-        if link.problem.startswith("clinic has used up its day here"):
-            break
-        link._ending.wait(patient(0.02))
-    assert link.problem.startswith("clinic has used up its day here")
-    link.close()
+    end_when_spent(link)
     assert streams[0].n_left == 45
     assert dialed == ["clinic"]
     codes = [one.fields["code"] for one in streams[0].sent if one.kind == "refusal"]
@@ -341,10 +346,5 @@ def test_what_is_no_message_counts_as_refused_at_an_organization(house: Callable
     lab = house(refusals_per_day=5)
     stream = FakeStream("clinic", *[GARBAGE] * 50)
     link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
-    for _ in range(int(LONGEST * 50)):
-        if link.problem.startswith("clinic has used up its day here"):
-            break
-        link._ending.wait(patient(0.02))
-    assert link.problem.startswith("clinic has used up its day here")
-    link.close()
+    end_when_spent(link)
     assert stream.n_left == 45
