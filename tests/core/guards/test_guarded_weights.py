@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
@@ -28,6 +28,7 @@ def problem(seed: int = 0, n: int = 200) -> tuple[Floats32, list[Floats32]]:
 @settings(deadline=None, max_examples=30)
 def test_honest_answers_are_weighed_as_before(seed: int, n: int) -> None:
     residual, fitted = problem(seed, n)
+    assume(all(float((one * residual).sum()) > 0 for one in fitted))  # among few rows one may fall against it
     np.testing.assert_array_equal(GUARDED(residual, fitted), SHRUNK(residual, fitted))
 
 
