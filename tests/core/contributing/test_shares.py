@@ -211,7 +211,12 @@ def test_under_privacy_her_own_part_is_an_estimate() -> None:
     X, y = table(800)
     privacy = RandomisedResponse(4.0, (False, True), SeededNoise(0))
     model = GALClassifier(
-        PARTS, local_models=LinearRegression(), rounds=3, validation_fraction=0.3, privacy=privacy
+        PARTS,
+        local_models=LinearRegression(),
+        rounds=3,
+        validation_fraction=0.3,
+        privacy=privacy,
+        random_state=0,
     )
     shares = model.fit(X, y > 0).shares_
     assert shares is not None
