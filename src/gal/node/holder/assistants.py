@@ -84,6 +84,11 @@ class Assistants:
             joined = [(name, self._joined.get(name, {})) for name in sorted(self._streams)]
             return {name: tasks[task] for name, tasks in joined if task in tasks}
 
+    def declining(self, task: str) -> set[str]:
+        """Organizations that are connected, have said what they take part in, and do not name the task."""
+        with self._changed:
+            return {name for name in self._streams if task not in self._joined.get(name, {task: False})}
+
     def connected(self) -> list[str]:
         """Organizations that have a stream."""
         with self._changed:

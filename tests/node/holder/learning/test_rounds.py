@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gal.node.admin.membership import forget, invite, join, leave, read_terms
 from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
-from patience import patient
+from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -399,12 +400,19 @@ def test_one_forgets_during_learning(pair: Network) -> None:
     record = pair.invite("forgets", rounds=3, **PLAIN)
     other = pair.invite("kept", rounds=1, **PLAIN)
     pair.learn("kept")
+    assistants, waited_for = pair.nodes["clinic"].assistants, set[str]()
 
     def forget_it(event: Any) -> None:
+        if event["event"] == "waiting":
+            waited_for.update(event["organizations"])
         if event["event"] == "round" and event["round"] == 1:
             assert forget(pair.root / "lab", "forgets") > 0
+            assistants.wait_for(lambda: "lab" in assistants.declining(record.id), LONGEST)
+            waited_for.clear()
 
-    assert pair.learn("forgets", on_event=forget_it)["missed"] == {"lab": [2, 3]}
+    patience = replace(QUICKLY, deadline=5.0)
+    assert pair.learn("forgets", on_event=forget_it, patience=patience)["missed"] == {"lab": [2, 3]}
+    assert waited_for == set(), "it has said that it takes no part"
     state = pair.nodes["lab"].state
     assert not (pair.root / "lab" / "tasks" / record.id).exists()
     assert state.get_task(record.id) is None

@@ -104,6 +104,10 @@ class Gathering:
         """Who is connected and has joined, and whether its model moves."""
         return self.node.assistants.present(self.record.id)
 
+    def declining(self) -> set[str]:
+        """Who is connected and takes no part, such as one that has forgotten the task."""
+        return self.node.assistants.declining(self.record.id)
+
     def why_away(self, name: str) -> str:
         """Why an organization that is invited cannot be asked now."""
         if name in self.node.assistants.connected():

@@ -71,7 +71,7 @@ class Rounds:
         gathering = self._gathering
 
         def waited_for() -> set[str]:
-            here, others = gathering.present(), self._version.others
+            here, others = gathering.present(), set(self._version.others) - gathering.declining()
             still = {name for (_, name), one in pendings.items() if not one.done.is_set()}
             return {
                 name for name in still if (name not in gathering.absent or name in here) and name in others
@@ -147,6 +147,8 @@ class Rounds:
         if name not in self._beginning.shared:
             refused = self._beginning.refused.get(name)
             return self._gathering.why_away(name) if refused is None else f"refused to begin: {refused}"
+        if name in self._gathering.declining():
+            return "is connected and takes part no more"
         return f"did not answer within {self._gathering.patience.deadline:g} s"
 
 
