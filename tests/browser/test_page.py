@@ -109,6 +109,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     watched.sees("lab: its fit of round 4", "#waiting")
     watched.sees("waiting for lab", "#sentence")
     assert "Train loss from" in watched.page.locator("#curve svg").get_attribute("aria-label")
+    watched.page.locator("#curve summary").focus()
     network.kill("pharmacy", signal.SIGKILL)
     row = "#partners tr:has(td:text-is('pharmacy'))"
     watched.sees("not connected", row)
@@ -117,6 +118,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     watched.sees("connected", f"{row} .good")
     network.allow("lab")
     watched.sees("finished", "#learning")
+    assert watched.page.evaluate("() => document.activeElement.tagName") == "SUMMARY", "the focus has stayed"
     facts = learning.result()
     assert facts["status"] == "finished"
     watched.sees("predicts", "#versions")
