@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gal.errors import TaskError
 from patience import LONGEST
 from ports import free_port
 from real_nodes import HOLDER, TASK, Network, until
@@ -129,6 +130,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
 
     network.learn()
     rolled(watched, network)
+    failed(watched, network)
     compared(watched, network)
     watched.page.goto(f"{address}docs")
     watched.sees("/v1/predict")
@@ -167,6 +169,17 @@ def rolled(watched: Watched, network: Network) -> None:
     watched.sees(f"{TASK} predicts with version {version} now.", "#notice")
     assert network.state(HOLDER).find_task(TASK).active == int(version)
     watched.sees("rolled back", "#entries")
+
+
+def failed(watched: Watched, network: Network) -> None:
+    """A learning that too few came to is told in the first sentence, and why."""
+    network.kill("pharmacy", signal.SIGTERM)
+    with pytest.raises(TaskError, match="only 3 of 4"):
+        network.learn(quorum=4, join=0.1)
+    watched.sees("The last learning, of risk, ended early.", "#sentence")
+    watched.sees("only 3 of 4 organizations are there", "#learning .bad")
+    watched.photograph("failed")
+    network.serve("pharmacy")
 
 
 def compared(watched: Watched, network: Network) -> None:

@@ -91,7 +91,8 @@ function summary() {
     return `Learning ${learning.task}: ${round}${who ? `; waiting for ${who}` : ""}.`;
   }
   if (facts.computing.length) return `Computing for ${facts.computing.map((one) => one.for).join(", ")}.`;
-  return facts.ready ? "Nothing is being learned. Ready." : "Nothing is being learned. Not ready: see House.";
+  const failed = learning && learning.state === "ended early" ? ` The last learning, of ${learning.task}, ended early.` : "";
+  return `Nothing is being learned.${failed} ${facts.ready ? "Ready." : "Not ready: see House."}`;
 }
 
 const NO_OWN = "This node has no task of its own.";
@@ -116,8 +117,9 @@ function showLearning() {
     const rounds = learning.rounds ? `${learning.round} of at most ${learning.rounds} rounds done, ` : "";
     put("learning", `${name}${rounds}for ${duration(facts.now - learning.since)}.`);
   } else {
-    const how = learning.state === "finished" ? "finished" : `ended early: ${learning.problem}`;
-    put("learning", `${name}${learning.round} rounds in ${duration(learning.ended - learning.since)}; ${how}`);
+    const took = `${learning.round} ${learning.round === 1 ? "round" : "rounds"} in ${duration(learning.ended - learning.since)}`;
+    if (learning.state === "finished") put("learning", `${name}${took}; finished`);
+    else put("learning", make("span", { class: "bad" }, `${name}ended early, ${took}: ${learning.problem}`));
   }
   const lines = facts.waiting.map((one) => make("li", { class: "wait" }, awaited(one)));
   const missed = Object.entries(learning.missed || {}).map(([who, why]) =>
