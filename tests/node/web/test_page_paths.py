@@ -458,7 +458,11 @@ def test_a_rollback_asks_again_and_is_written_down(network: Network, site: Site)
     assert (entry.kind, entry.version) == ("rolled back", other)
     assert "confirmed on the page" in entry.note
     used = {"confirm": asked["confirm"]}
-    assert site.json("/v1/actions/rollback", given | used)[0] == 202, "things are otherwise by now"
+    back = {"task": "risk", "version": record.active}
+    assert site.json("/v1/actions/rollback", back | used)[0] == 202, "another question's word"
+    status, again = site.json("/v1/actions/rollback", given | used)
+    assert status == 400, "nobody is asked about what changes nothing"
+    assert f"predicts with version {other} already" in again["error"]
     assert site.json("/v1/actions/rollback", {"task": "risk", "version": 99})[0] == 400
     assert site.json("/v1/actions/rollback", {"version": 1})[0] == 400
     assert site.json("/v1/actions/erase", {"task": "risk"})[0] == 404
