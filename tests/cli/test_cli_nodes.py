@@ -522,6 +522,10 @@ def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -
     assert written["prediction"].tolist() == pytest.approx([row["prediction"] for row in facts["rows"]])
     assert gal(*words).out == (tmp_path / "out.csv").read_text()
     assert "gone" in gal(*words, "--out", tmp_path / "gone" / "out.csv", code=2).err
+    rows = (running.root / "new.csv").read_text().splitlines()
+    (tmp_path / "one.csv").write_text("\n".join(rows[:2]))
+    one = gal("predict", "risk", tmp_path / "one.csv", "--home", running.clinic)
+    assert "1 prediction, version 1; 0 are degraded." in one.err
 
 
 def test_online(running: Town) -> None:
