@@ -209,6 +209,15 @@ def test_every_option_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_say_what_is_there(page: Path) -> None:
+    """On the site there are titles, and no files of such names."""
+    assert re.findall(r"\[([\w-]+\.md(?:#[\w-]+)?)\]\(", page.read_text(encoding="utf-8")) in (
+        [],
+        ["CHANGELOG.md", "CONTRIBUTING.md"],
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):

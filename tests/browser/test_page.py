@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gal.errors import TaskError
 from patience import LONGEST
 from ports import free_port
 from real_nodes import HOLDER, TASK, Network, until
@@ -109,6 +110,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     watched.sees("lab: its fit of round 4", "#waiting")
     watched.sees("waiting for lab", "#sentence")
     assert "Train loss from" in watched.page.locator("#curve svg").get_attribute("aria-label")
+    watched.page.locator("#curve summary").focus()
     network.kill("pharmacy", signal.SIGKILL)
     row = "#partners tr:has(td:text-is('pharmacy'))"
     watched.sees("not connected", row)
@@ -117,6 +119,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     watched.sees("connected", f"{row} .good")
     network.allow("lab")
     watched.sees("finished", "#learning")
+    assert watched.page.evaluate("() => document.activeElement.tagName") == "SUMMARY", "the focus has stayed"
     facts = learning.result()
     assert facts["status"] == "finished"
     watched.sees("predicts", "#versions")
@@ -127,6 +130,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
 
     network.learn()
     rolled(watched, network)
+    failed(watched, network)
     compared(watched, network)
     watched.page.goto(f"{address}docs")
     watched.sees("/v1/predict")
@@ -165,6 +169,17 @@ def rolled(watched: Watched, network: Network) -> None:
     watched.sees(f"{TASK} predicts with version {version} now.", "#notice")
     assert network.state(HOLDER).find_task(TASK).active == int(version)
     watched.sees("rolled back", "#entries")
+
+
+def failed(watched: Watched, network: Network) -> None:
+    """A learning that too few came to is told in the first sentence, and why."""
+    network.kill("pharmacy", signal.SIGTERM)
+    with pytest.raises(TaskError, match="only 3 of 4"):
+        network.learn(quorum=4, join=0.1)
+    watched.sees("The last learning, of risk, ended early.", "#sentence")
+    watched.sees("only 3 of 4 organizations are there", "#learning .bad")
+    watched.photograph("failed")
+    network.serve("pharmacy")
 
 
 def compared(watched: Watched, network: Network) -> None:

@@ -487,14 +487,29 @@ def test_versions(running: Town) -> None:
     compared = gal("compare", "risk", running.root / "labelled.csv", "--home", running.clinic, "--json").facts
     assert set(compared["scores"]) == {"1", "2"}
     assert all(one["r2"] > 0.9 and one["degraded"] == 0 for one in compared["scores"].values())
-    assert "r2" in gal("compare", "risk", running.root / "labelled.csv", "--home", running.clinic).out
+    said = gal("compare", "risk", running.root / "labelled.csv", "--home", running.clinic)
+    assert f"risk on {compared['n_rows']} labelled rows of labelled.csv" in said.out
+    assert "R2" in said.out
+    assert [line.count("predicts") for line in said.out.splitlines() if line.startswith("│")] == [0, 1]
+    assert "Degraded" not in said.out
     wrong = ["compare", "risk", running.root / "labelled.csv", "--version", 7, "--home", running.clinic]
     assert "finished versions of 'risk' are: 1, 2" in gal(*wrong, code=3).err
     assert "version 1 now" in gal("rollback", "risk", 1, "--home", running.clinic).out
+    before = gal("audit", "--home", running.clinic, "--json").facts["n"]
+    assert "version 1 already: nothing changes" in gal("rollback", "risk", 1, "--home", running.clinic).out
+    assert gal("audit", "--home", running.clinic, "--json").facts["n"] == before
     assert "no finished version 7" in gal("rollback", "risk", 7, "--home", running.clinic, code=3).err
     predicted = gal("predict", "risk", running.root / "new.csv", "--home", running.clinic, "--json").facts
     assert predicted["version"] == 1
     assert "connected: lab" in gal("status", "--home", running.clinic).out
+
+
+def test_ids_that_come_twice_are_refused_with_the_name_of_their_file(running: Town, tmp_path: Path) -> None:
+    first = (running.root / "new.csv").read_text().splitlines()
+    (tmp_path / "twice.csv").write_text("\n".join([*first, first[1]]))
+    said = gal("predict", "risk", tmp_path / "twice.csv", "--home", running.clinic, code=2).err
+    assert "twice.csv" in said
+    assert "1 row has an id that another row has too" in said
 
 
 def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -> None:
@@ -507,6 +522,10 @@ def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -
     assert written["prediction"].tolist() == pytest.approx([row["prediction"] for row in facts["rows"]])
     assert gal(*words).out == (tmp_path / "out.csv").read_text()
     assert "gone" in gal(*words, "--out", tmp_path / "gone" / "out.csv", code=2).err
+    rows = (running.root / "new.csv").read_text().splitlines()
+    (tmp_path / "one.csv").write_text("\n".join(rows[:2]))
+    one = gal("predict", "risk", tmp_path / "one.csv", "--home", running.clinic)
+    assert "1 prediction, version 1; 0 are degraded." in one.err
 
 
 def test_online(running: Town) -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import GALError, TaskError
 from gal.node.admin.init import init_node
+from gal.node.store.audit import TRIMMED, AuditLog
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, LearnedVersion
 from gal.privacy.accounting import Event
@@ -120,6 +121,18 @@ def test_a_task_with_a_guarantee_in_plain_words(home: Path) -> None:
     assert f"at most {1 / (1 + math.exp(-1)):.1%} of cases" in text
     assert "There is no budget" in text
     assert LOUD not in text
+
+
+def test_who_was_counted_and_never_asked_is_told_apart(home: Path) -> None:
+    """Charges are on record before anything leaves, for all who are invited; one of them never came."""
+    task = add_task(home, "risk")
+    charge(home, "risk", RESPONSE, "lab", "ward")
+    with AuditLog(home / "state.sqlite") as log:
+        log.append("out", "fit", task=task, peer="lab")
+        assert "received by lab; counted beforehand, and nothing was sent: ward" in said(home)
+        assert facts(home)["labels"][0]["tasks"][0]["not_asked"] == ["ward"]
+        log.append("own", TRIMMED)
+    assert "received by lab, ward" in said(home), "what was cut off may have been sent"
 
 
 def test_tasks_on_the_same_labels_add_up_and_peers_collude(home: Path) -> None:

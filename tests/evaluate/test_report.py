@@ -25,7 +25,7 @@ from gal.evaluate.reporting.charts import charts_of
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.page import page_of
 from gal.evaluate.reporting.report_subjects import gathered
-from gal.evaluate.reporting.svg import NAME, nice_ticks
+from gal.evaluate.reporting.svg import NAME, nice_ticks, svg_of, tick_words
 from gal.evaluate.reporting.writing import save_pictures
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
@@ -173,6 +173,55 @@ def test_hurting_and_unclear_are_said(found: Simulation) -> None:
     unclear = replace(found, gain=replace(found.gain, low=-0.1, high=0.2))
     assert gathered(unclear).answer.startswith("No clear difference")
     assert 'class="answer unclear"' in page_of(gathered(unclear), "now")
+
+
+def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
+    nothing = Earned(0.0, 0.0, 0.0)
+    assert found.shares is not None
+    shares = replace(
+        found.shares,
+        gain=0.0,
+        by_organization=dict.fromkeys(found.shares.by_organization, nothing),
+        coalitions=[replace(one, gain=nothing) for one in found.shares.coalitions],
+    )
+    gain = replace(found.gain, value=0.0, low=0.0, high=0.0)
+    unused = replace(found, assisted=found.alone, gain=gain, shares=shares, assistance_used=[False, False])
+    facts = gathered(unused)
+    assert facts.answer.startswith("No: no organization helped on the rows that validate")
+    assert facts.answer.endswith(f"stays {number(found.alone.value)}.")
+    page = page_of(facts, "now")
+    assert "the others add nothing" in page
+    assert "gain of 0.000" not in page
+    assert "Who earned what" in page_of(gathered(found), "now")
+
+
+def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
+    facts = gathered(replace(found, covered=1.16, gain=replace(found.gain, value=0.1)))
+    said = " ".join([*facts.more, *facts.privacy])
+    assert "all of the way (116%) to pooling" in said
+    assert "What telecom and shop could learn" in said
+    assert (f"A positive case is a row of yes {BAD}." in said) == (found.metric == "auc")
+
+
+def test_a_size_is_not_parted_from_its_unit(found: Simulation) -> None:
+    left = gathered(found).left
+    assert left is not None
+    assert " " in left.rows[0][-1]
+    assert f">{left.rows[0][-1].replace(' ', chr(160))}<" in page_of(gathered(found), "now")
+
+
+def test_equal_lines_are_both_seen(found: Simulation) -> None:
+    """The dashed line is drawn above the other one, which would hide it."""
+    drawn = svg_of(charts_of(gathered(found))["calibration"])
+    assert drawn.index('class="line c0"') < drawn.index('class="line c1 dashed"')
+
+
+def test_ticks_of_an_axis_have_as_many_decimals() -> None:
+    assert tick_words([0.97, 0.975, 1]) == ["0.970", "0.975", "1.000"]
+    assert tick_words([-0.5, 0, 0.5]) == ["-0.5", "0.0", "0.5"]
+    assert tick_words([0, 500, 1000]) == ["0", "500", "1,000"]
+    assert tick_words([0, 1e-9, 2e-9]) == ["0", "1e-09", "2e-09"]
+    assert tick_words([0, 1e15]) == ["0", "1e+15"]
 
 
 def test_what_moves_is_counted_by_organization(found: Simulation) -> None:

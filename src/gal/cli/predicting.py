@@ -122,9 +122,10 @@ def _print_prediction(facts: Mapping[str, Any]) -> None:
     typer.echo(facts.get("csv", ""), nl=False)
     where = f" in {facts['written']}" if "written" in facts else ""
     said = Screen(stderr=True)
+    n, degraded = facts["n_rows"], facts["degraded"]
     said.print(
-        f"{facts['n_rows']:,} predictions{escape(where)}, version {facts['version']}; {facts['degraded']:,} "
-        "are degraded."
+        f"{n:,} prediction{'' if n == 1 else 's'}{escape(where)}, version {facts['version']}; {degraded:,} "
+        f"{'is' if degraded == 1 else 'are'} degraded."
     )
     for name, why in facts["missing"].items():
         said.print(f"[yellow]{escape(name)} {escape(why)}: its mean answer stands in.[/]")

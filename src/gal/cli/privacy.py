@@ -76,7 +76,7 @@ def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
     for task in facts["unrecorded"]:
         yield (
             f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: "
-            f"{_loud(task['peers'])}"
+            f"{_loud(task['peers'], [])}"
         )
     for name in facts["nothing_sent"]:
         yield f"  [bold]{escape(name)}[/]: nothing was sent yet."
@@ -85,9 +85,10 @@ def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
 def _label_task(task: Mapping[str, Any]) -> str:
     name = f"[bold]{escape(task['task'])}[/]"
     if "none" in task["mechanisms"]:
-        return f"{name}: {_loud(task['peers'])}"
+        return f"{name}: {_loud(task['peers'], task['not_asked'])}"
     return (
-        f"{name}: {_how(task)}, {_cost(task['epsilon'], task['delta'])}; received by {_names(task['peers'])}"
+        f"{name}: {_how(task)}, {_cost(task['epsilon'], task['delta'])}; received by "
+        f"{_receivers(task['peers'], task['not_asked'])}"
     )
 
 
@@ -101,11 +102,19 @@ def _how(task: Mapping[str, Any]) -> str:
     return " and ".join(said)
 
 
-def _loud(peers: list[str]) -> str:
+def _loud(peers: list[str], not_asked: list[str]) -> str:
     return (
         "[bold red]WITHOUT PRIVACY: every organization of this task can know every training label.[/] "
-        f"Received by {_names(peers)}."
+        f"Received by {_receivers(peers, not_asked)}."
     )
+
+
+def _receivers(peers: list[str], not_asked: list[str]) -> str:
+    """Who got something; who is charged for in advance and never was there is named by itself."""
+    if not not_asked:
+        return _names(peers)
+    got = [name for name in peers if name not in not_asked]
+    return f"{_names(got)}; counted beforehand, and nothing was sent: {_names(not_asked)}"
 
 
 def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> Iterator[str]:

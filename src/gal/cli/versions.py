@@ -146,10 +146,16 @@ def compare(
         return
     scores = facts["scores"]
     metric = next(iter(next(iter(scores.values()))))
-    table = Table("version", metric, "degraded rows", title=f"{facts['n_rows']:,} rows", title_justify="left")
+    title = escape(f"{task} on {facts['n_rows']:,} labelled rows of {rows.name}")
+    table = Table("version", "R2" if metric == "r2" else metric, "degraded rows", "", title=title)
+    ranked = sorted((score[metric] for score in scores.values()), reverse=True)
     for number, score in scores.items():
-        table.add_row(str(number), f"{score[metric]:.4f}", str(score["degraded"]))
+        notes = ["predicts"] if int(number) == record.active else []
+        notes += ["best"] if score[metric] == ranked[0] and len(ranked) > 1 and ranked[1] < ranked[0] else []
+        table.add_row(str(number), f"{score[metric]:.4f}", f"{score['degraded']:,}", ", ".join(notes))
     print_table(table, Screen())
+    if any(score["degraded"] for score in scores.values()):
+        Screen().print("Degraded: an organization did not answer, or does not know the row.")
 
 
 def rollback(
@@ -166,14 +172,15 @@ def rollback(
         record = records.state.find_task(task, "label holder")
         if records.state.statuses(record.id, "label holder").get(version) != "finished":
             raise TaskError(f"{task!r} has no finished version {version}: gal versions {task} shows them")
-        records.state.set_active(record.id, version)
-        records.audit.append(
-            "own", "rolled back", task=record.id, version=version, note=f"was {record.active}"
-        )
+        if version != record.active:
+            records.state.set_active(record.id, version)
+            note = f"was {record.active}"
+            records.audit.append("own", "rolled back", task=record.id, version=version, note=note)
     if as_json:
         typer.echo(json.dumps({"task": task, "active": version, "before": record.active}))
         return
-    Screen().print(f"{escape(task)} predicts with version {version} now.")
+    already = " already: nothing changes" if version == record.active else " now"
+    Screen().print(f"{escape(task)} predicts with version {version}{already}.")
 
 
 __all__ = ["compare", "rollback", "versions"]

@@ -59,6 +59,12 @@ class Quality:
     classes: Mapping[str, Sequence[ClassRows]]
     """How many of each class are right."""
 
+    @property
+    def positive(self) -> str:
+        """What the second of two classes is called."""
+        found = next(iter(self.classes.values()), ())
+        return found[1].name if len(found) == 2 else "the second class"
+
 
 def quality_of(truth: NDArray[Any], said: Mapping[str, Floats], classes: Sequence[Any] | None) -> Quality:
     """By model: what it said (n,), or its probabilities (n, C) of ``classes``, whose codes are the truth.

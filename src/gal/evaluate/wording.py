@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gal.core.contributing.shares import Coalition, Shares
 
 SHOWN = 16
@@ -41,4 +43,23 @@ def bytes_in_words(count: int) -> str:
     return f"{count / 1000**power:,.1f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
 
 
-__all__ = ["bytes_in_words", "number", "shown_coalitions"]
+def names_in_words(names: Sequence[str]) -> str:
+    """Names within a sentence.
+
+    >>> names_in_words(["lab", "insurer", "pharmacy"])
+    'lab, insurer and pharmacy'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def way_in_words(covered: float) -> str:
+    """How much of the way from alone to pooled was covered; nobody goes further than all of it.
+
+    >>> way_in_words(0.59), way_in_words(1.16)
+    ('59% of the way', 'all of the way (116%)')
+    """
+    share = f"{covered:.0%}"
+    return f"{share} of the way" if covered < 1 or share == "100%" else f"all of the way ({share})"
+
+
+__all__ = ["bytes_in_words", "names_in_words", "number", "shown_coalitions", "way_in_words"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import io
 import json
@@ -26,6 +27,7 @@ import pytest
 from gal.node.admin.page_serving import node_page
 from gal.node.config.configuration import LEDGER
 from gal.node.holder.doing import CONNECTED
+from gal.node.holder.waiting import waited_for
 from gal.node.runtime.alerts import Alerts
 from gal.node.web import health
 from gal.node.web.app import HEADERS
@@ -116,6 +118,16 @@ def test_the_files_of_the_page_are_for_everybody_and_hold_nothing(site: Site) ->
     )
 
 
+def test_the_commands_of_the_docs_can_be_typed(site: Site) -> None:
+    """With an example for all that must be given: no braces, which curl reads as a choice, and a body."""
+    said = html.unescape(site.raw("/docs", token=False)[1].decode())
+    commands = re.findall(r"<pre>(curl .*?)</pre>", said)
+    assert len(commands) > 10
+    assert not [one for one in commands if "{" in one.split(" -d ")[0]]
+    assert any(one.endswith('"$NODE/v1/compare?task=churn" --data-binary @rows.csv') for one in commands)
+    assert any("$NODE/v1/actions/rollback -d " in one for one in commands)
+
+
 @pytest.mark.parametrize(
     "path", ["/v1/node", "/v1/events", "/v1/tasks", "/v1/versions", "/v1/audit", "/v1/privacy", "/metrics"]
 )
@@ -183,6 +195,26 @@ def test_who_is_waited_for(network: Network, site: Site) -> None:
     assert (waiting["organization"], waiting["what"], waiting["connected"]) == ("ward", "connect", False)
     assert 0 < waiting["seconds_left"] <= patient(20.0)
     assert "gal_waited_for_seconds" in site.metrics()
+    learning = seen[0]["learning"]
+    assert (learning["round"], learning["rounds"]) == (0, 3), "known before the first round is done"
+
+
+def test_who_went_before_it_was_asked_is_waited_for(network: Network) -> None:
+    """Rows are being matched, and an organization that was there at first is away."""
+    clinic = network.nodes["clinic"]
+    network.stop("ward")
+    eventually(lambda: "ward" not in clinic.assistants.connected(), "the ward is away")
+    asking = {
+        "what": "to find the shared rows",
+        "since": 0.0,
+        "seconds": 60.0,
+        "organizations": ["lab", "ward"],
+    }
+    waiting = waited_for(clinic.state, clinic.assistants, {"task": "other", "asking": asking})
+    assert [(one["organization"], one["what"], one["connected"]) for one in waiting] == [
+        ("ward", "connect", False)
+    ]
+    network.start("ward")
 
 
 def test_events_come_as_they_happen(network: Network, site: Site) -> None:
@@ -426,7 +458,11 @@ def test_a_rollback_asks_again_and_is_written_down(network: Network, site: Site)
     assert (entry.kind, entry.version) == ("rolled back", other)
     assert "confirmed on the page" in entry.note
     used = {"confirm": asked["confirm"]}
-    assert site.json("/v1/actions/rollback", given | used)[0] == 202, "things are otherwise by now"
+    back = {"task": "risk", "version": record.active}
+    assert site.json("/v1/actions/rollback", back | used)[0] == 202, "another question's word"
+    status, again = site.json("/v1/actions/rollback", given | used)
+    assert status == 400, "nobody is asked about what changes nothing"
+    assert f"predicts with version {other} already" in again["error"]
     assert site.json("/v1/actions/rollback", {"task": "risk", "version": 99})[0] == 400
     assert site.json("/v1/actions/rollback", {"version": 1})[0] == 400
     assert site.json("/v1/actions/erase", {"task": "risk"})[0] == 404

@@ -13,6 +13,8 @@ from gal.cli.screen.shares_report import point_in_words, print_coalitions, print
 from gal.evaluate import Simulation
 from gal.evaluate.metrics import metric_named
 from gal.evaluate.profile import Remark
+from gal.evaluate.reporting.simulated import which_is_positive
+from gal.evaluate.wording import way_in_words
 
 
 def print_simulation(found: Simulation, out: Console) -> None:
@@ -63,7 +65,7 @@ def _answer(found: Simulation) -> str:
     metric = metric_named(found.metric)
     said = (
         f"Alone, the model of {escape(found.label_holder)} {metric.said(found.alone.value)}. "
-        f"With assistance it {metric.said(found.assisted.value)}. "
+        f"With assistance it {metric.said(found.assisted.value)}.{escape(which_is_positive(found))} "
     )
     if found.gain.low > 0:
         said += "[bold green]Assistance helps[/]"
@@ -77,7 +79,7 @@ def _answer(found: Simulation) -> str:
     )
     if found.covered is not None and found.gain.value > 0:
         said += (
-            f" That is [bold]{found.covered:.0%}[/] of the way to pooling all data, "
+            f" That is [bold]{way_in_words(found.covered)}[/] to pooling all data, "
             "and no column would leave its organization."
         )
         if found.covered_by_log_loss is not None and found.covered_by_log_loss < 0:

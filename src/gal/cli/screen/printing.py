@@ -170,13 +170,19 @@ def _width(cells: list[Text], split: Callable[[str], list[str]]) -> int:
 
 
 def _print_blocks(table: Table, out: Console) -> None:
-    """Each row as lines of a heading and what stands under it."""
+    """Each row as lines of a heading and what stands beside it; below it where it has no room there."""
     names, *rows = zip(*_columns(table), strict=True)
-    wide = max(name.cell_len for name in names)
+    wide = max(name.cell_len for name in names) + 2
     for row in rows:
         for name, cell in zip(names, row, strict=True):
-            if cell.plain:
-                out.print(Text.assemble(name.plain.ljust(wide + 2), cell), soft_wrap=True)
+            if not cell.plain:
+                continue
+            if wide + _width([cell], str.split) > out.width:
+                out.print(Text(name.plain), soft_wrap=True)
+                out.print(Text.assemble("  ", cell), soft_wrap=True)
+                continue
+            for line in sentence_lines(Text.assemble(name.plain.ljust(wide), cell), out, wide):
+                out.print(line, soft_wrap=True)
         out.print()
 
 

@@ -75,6 +75,11 @@ class Curves:
 Chart = Dots | Curves
 
 
+def drawing_order(traces: Sequence[Trace]) -> list[Trace]:
+    """Faint lines below, dashed ones above: of two lines that are the same both can be seen."""
+    return sorted(traces, key=lambda one: (not one.faint, one.dashed))
+
+
 def charts_of(facts: ReportFacts) -> dict[str, Chart]:
     """All charts that these facts have, by key."""
     found: list[Chart | None] = [
@@ -176,7 +181,7 @@ def roc_chart(quality: Quality) -> Curves | None:
     ]
     cells = Cells(["wrongly marked", *(one.name for one in traces)], rows)
     said = ", ".join(f"{one.name} {np.interp(0.1, *_columns(one.points)):.0%}" for one in traces)
-    positive = _positive(quality)
+    positive = quality.positive
     alt = f"ROC curves. Where 10 % of the other rows are wrongly marked, rows of {positive} found: {said}."
     across, up = "other rows wrongly marked", f"rows of {positive} found"
     return Curves(
@@ -211,9 +216,9 @@ def calibration_chart(quality: Quality, subject: str = "the label") -> Curves | 
         ),
         "two classes": (
             "Can its probabilities be believed?",
-            f"predicted probability of {_positive(quality)}",
-            f"share that was really {_positive(quality)}",
-            ["predicted", f"really {_positive(quality)}", "95 % confidence", "rows"],
+            f"predicted probability of {quality.positive}",
+            f"share that was really {quality.positive}",
+            ["predicted", f"really {quality.positive}", "95 % confidence", "rows"],
             "In groups of rows with similar probabilities, predicted and true shares",
         ),
         "classes": (
@@ -248,12 +253,6 @@ def classes_chart(quality: Quality) -> Dots | None:
     header = ["class", "rows", "recognised", "95 % confidence", *(["alone"] if alone else [])]
     alt = f"Share of the rows of each class that are recognised: {said}."
     return Dots("classes", "Class by class", alt, "share recognised", dots, Cells(header, rows), zero=True)
-
-
-def _positive(quality: Quality) -> str:
-    """What the second of two classes is called."""
-    found = next(iter(quality.classes.values()), ())
-    return found[1].name if len(found) == 2 else "the second class"
 
 
 def _level_row(one: Level) -> list[str]:
@@ -301,6 +300,7 @@ __all__ = [
     "classes_chart",
     "coalitions_chart",
     "contributions_chart",
+    "drawing_order",
     "levels_chart",
     "roc_chart",
     "rounds_chart",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gal.errors import InvalidInputError
 from gal.evaluate.drawing import DASHED, FAINT, GREY, SMALL, without_box
-from gal.evaluate.reporting.charts import Chart, Curves, Dots, charts_of
+from gal.evaluate.reporting.charts import Chart, Curves, Dots, charts_of, drawing_order
 from gal.evaluate.reporting.report_subjects import gathered
 from gal.evaluate.reporting.svg import name_lines
 from gal.evaluate.wording import number
@@ -106,7 +106,7 @@ def _draw_dots(chart: Dots, ax: Axes) -> None:
 
 
 def _draw_curves(chart: Curves, ax: Axes) -> None:
-    for one in chart.traces:
+    for one in drawing_order(chart.traces):
         xs, ys = [x for x, _ in one.points], [y for _, y in one.points]
         style: dict[str, Any] = {"color": COLOURS[one.colour], "linestyle": DASHED if one.dashed else "-"}
         if one.faint:

@@ -18,6 +18,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 WORD = 20
 """Letters of a word that a column of a table always has room for."""
+SIZE = re.compile(r"(?<=\d) (?=[kMGT]?B\b)")
+"""The blank before a unit, at which no line breaks."""
 PIECES = re.compile(rf".{{1,{WORD}}}(?<=[_./-])|.{{1,{WORD}}}", re.DOTALL)
 """Pieces of a longer word, best ending where a part of it ends."""
 
@@ -104,7 +106,7 @@ def _breakable(words: str) -> str:
     """Escaped, with places where a browser may break words that are too long for a column."""
     return "".join(
         "<wbr>".join(map(escape, PIECES.findall(one))) if len(one) > WORD else escape(one)
-        for one in re.split(r"(\s+)", words)
+        for one in re.split(r"(\s+)", SIZE.sub("\N{NO-BREAK SPACE}", words))
     )
 
 
@@ -112,6 +114,9 @@ def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     shares = facts.shares
     if shares is None:
         return []
+    intervals = [*shares.by_organization.values(), *(one.gain for one in shares.coalitions)]
+    if all(one.value == one.low == one.high == 0 for one in intervals):
+        return [_p("No organization helped as far as these rows can tell: the others add nothing.")]
     estimated = any(not one.measured for one in shares.coalitions) and len(shares.by_organization) > 1
     return [
         _p(

@@ -8,7 +8,7 @@ from gal.evaluate.evidence import Exchange
 from gal.evaluate.metrics import metric_named
 from gal.evaluate.reporting.facts import MEASURES, Cells, Level, ReportFacts
 from gal.evaluate.simulation import Interval, Simulation
-from gal.evaluate.wording import bytes_in_words, number
+from gal.evaluate.wording import bytes_in_words, names_in_words, number, way_in_words
 from gal.privacy.statements import statement
 
 NAMES_SHOWN = 12
@@ -56,6 +56,11 @@ def _level(name: str, one: Interval) -> Level:
 
 def _answer(found: Simulation, measure: str) -> str:
     gain = found.gain
+    if gain.value == gain.low == gain.high == 0 and not any(found.assistance_used):
+        return (
+            "No: no organization helped on the rows that validate, so assistance is not used, and "
+            f"{measure} stays {number(found.alone.value)}."
+        )
     start = {
         True: "Yes: with assistance",
         False: "No clear difference: with assistance",
@@ -72,11 +77,11 @@ def _more(found: Simulation) -> list[str]:
     metric = metric_named(found.metric)
     said = [
         f"Alone, the model of {found.label_holder} {metric.said(found.alone.value)}. "
-        f"With assistance it {metric.said(found.assisted.value)}."
+        f"With assistance it {metric.said(found.assisted.value)}.{which_is_positive(found)}"
     ]
     if found.covered is not None and found.gain.value > 0:
         said.append(
-            f"That is {found.covered:.0%} of the way to pooling all data, and no column would leave its "
+            f"That is {way_in_words(found.covered)} to pooling all data, and no column would leave its "
             "organization."
         )
     unused = sum(not one for one in found.assistance_used)
@@ -86,6 +91,13 @@ def _more(found: Simulation) -> list[str]:
             "helped on the rows that validate: assistance is not used there."
         )
     return said
+
+
+def which_is_positive(found: Simulation) -> str:
+    """Which class the words of the metric are about, where they are about one."""
+    if metric_named(found.metric).needs != "positive" or found.quality is None:
+        return ""
+    return f" A positive case is a row of {found.quality.positive}."
 
 
 def _left(found: Simulation, moved: Exchange | None) -> Cells | None:
@@ -123,7 +135,7 @@ def _privacy(found: Simulation) -> list[str]:
     if not others:
         return ["Nobody else takes part: there is nothing that others could learn."]
     return [
-        f"What {', '.join(others)} could learn about {found.label_holder}: this was computed without "
+        f"What {names_in_words(others)} could learn about {found.label_holder}: this was computed without "
         f"protection. {statement(None).words}",
         f"What {found.label_holder} could learn about the others: every fitted value tells something of "
         "their columns. With few columns and many rounds one can come close to them.",
@@ -160,4 +172,4 @@ def _computed(found: Simulation) -> list[tuple[str, str]]:
     return [(name, value) for name, value in said if value]
 
 
-__all__ = ["facts_of_simulation"]
+__all__ = ["facts_of_simulation", "which_is_positive"]

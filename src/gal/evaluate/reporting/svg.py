@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from textwrap import shorten, wrap
 
-from gal.evaluate.reporting.charts import Chart, Curves, Dots, Trace
+from gal.evaluate.reporting.charts import Chart, Curves, Dots, Trace, drawing_order
 from gal.evaluate.wording import number
 
 WIDTH, LEFT, RIGHT = 480, 58, 16
@@ -67,8 +67,15 @@ def _count(low: float, high: float, step: float) -> int:
     return math.ceil(high / step - 1e-9) - math.floor(low / step + 1e-9) + 1
 
 
-def _said(value: float) -> str:
-    return f"{value:,.10g}"
+def tick_words(ticks: Sequence[float]) -> list[str]:
+    """Numbers at an axis, all with as many decimals.
+
+    >>> tick_words([0.975, 0.98, 0.985]), tick_words([0, 500, 1000])
+    (['0.975', '0.980', '0.985'], ['0', '500', '1,000'])
+    """
+    decimals = max(len(f"{tick:.10f}".rstrip("0").partition(".")[2]) for tick in ticks)
+    plain = abs(max(ticks, key=abs)) < 1e12 and (decimals < 9 or not any(ticks))
+    return [f"{tick:,.{decimals}f}" if plain else f"{tick:,.10g}" for tick in ticks]
 
 
 def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
@@ -108,7 +115,10 @@ def _dots(chart: Dots) -> tuple[str, int]:
         if one.low is not None and one.high is not None:
             parts.append(_rule(across(one.low), y, across(one.high), y, "reach"))
         parts.append(f'<circle cx="{across(one.value)}" cy="{y}" r="4.5" class="dot"/>')
-    parts += [_text(across(tick), bottom + 15, _said(tick), "tick", "middle") for tick in ticks]
+    parts += [
+        _text(across(tick), bottom + 15, words, "tick", "middle")
+        for tick, words in zip(ticks, tick_words(ticks), strict=True)
+    ]
     parts.append(_text(WIDTH / 2, bottom + 33, chart.axis, "axis", "middle"))
     return "".join(parts), bottom + 42
 
@@ -127,13 +137,19 @@ def _curves(chart: Curves) -> tuple[str, int]:
     across = _Scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
     up = _Scale(y_ticks[0], y_ticks[-1], PLOT + 8, 8)
     parts = [_rule(LEFT, up(tick), WIDTH - RIGHT, up(tick), "grid") for tick in y_ticks]
-    parts += [_text(LEFT - 6, up(tick) + 4, _said(tick), "tick", "end") for tick in y_ticks]
-    parts += [_text(across(tick), PLOT + 24, _said(tick), "tick", "middle") for tick in x_ticks]
+    parts += [
+        _text(LEFT - 6, up(tick) + 4, words, "tick", "end")
+        for tick, words in zip(y_ticks, tick_words(y_ticks), strict=True)
+    ]
+    parts += [
+        _text(across(tick), PLOT + 24, words, "tick", "middle")
+        for tick, words in zip(x_ticks, tick_words(x_ticks), strict=True)
+    ]
     if chart.diagonal:
         low, high = max(x_ticks[0], y_ticks[0]), min(x_ticks[-1], y_ticks[-1])
         if low < high:
             parts.append(_rule(across(low), up(low), across(high), up(high), "zero"))
-    for one in chart.traces:
+    for one in drawing_order(chart.traces):
         parts += _trace(one, across, up)
     across_words = shorten(chart.across, AXIS, placeholder=" …")
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, PLOT + 43, across_words, "axis", "middle"))
@@ -177,4 +193,4 @@ def legend_of(traces: Sequence[Trace]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-__all__ = ["legend_of", "name_lines", "nice_ticks", "svg_of"]
+__all__ = ["legend_of", "name_lines", "nice_ticks", "svg_of", "tick_words"]

@@ -66,6 +66,8 @@ def _rollback(node: Node) -> Action:
         statuses = node.state.statuses(record.id, "label holder")
         if not isinstance(version, int) or statuses.get(version) != "finished":
             raise TaskError(f"{task!r} has no finished version {version!r}")
+        if version == record.active:
+            raise TaskError(f"{record.name} predicts with version {version} already: nothing changes")
 
         def do() -> str:
             node.records.audit.append(

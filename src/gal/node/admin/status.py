@@ -16,7 +16,7 @@ from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.journal.retention import trim_audit
 from gal.node.runtime.control import ask_node, running_node, starting_process
-from gal.node.store.audit import AuditLog
+from gal.node.store.audit import TRIMMED, AuditLog, Total
 from gal.node.store.audit_archive import read_audit_archives
 from gal.node.store.audit_head import check_head
 from gal.node.store.state import State, TaskRecord
@@ -157,13 +157,17 @@ def spent_privacy(home: Path, task: str | None = None) -> dict[str, Any]:
     An epsilon of None has no bound. Of one ``task`` only, if it is named.
     """
     configuration = read_configuration(home)
-    with closing(State(home)) as state, _ledger(home) as ledger:
+    with (
+        closing(State(home)) as state,
+        _ledger(home) as ledger,
+        AuditLog(home / "state.sqlite") as log,
+    ):
         entries = ledger.entries()
         if task is not None and task not in {entry.task for entry in entries}:
             state.find_task(task)  # says which there are
         tasks = [one for one in state.tasks() if task in {None, one.name}]
         own = [one for one in tasks if one.role == "label holder"]
-        kept = _Kept(ledger, entries, state, task)
+        kept = _Kept(ledger, entries, state, task, log.summary())
         return {
             "organization": configuration.name,
             "labels": _labels(configuration, kept, own),
@@ -185,8 +189,17 @@ def _ledger(home: Path) -> Ledger:
 class _Kept:
     """What the ledger and the node's memory have, of which one ``task`` or all (None) are shown."""
 
-    def __init__(self, ledger: Ledger, entries: Sequence[Entry], state: State, task: str | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        entries: Sequence[Entry],
+        state: State,
+        task: str | None,
+        totals: Sequence[Total],
+    ) -> None:
         self.ledger, self.state, self._all = ledger, state, entries
+        self._asked = {(one.task, one.peer) for one in totals if (one.direction, one.kind) == ("out", "fit")}
+        self._is_whole = all(one.kind != TRIMMED for one in totals)
         self.entries = [one for one in entries if task in {None, one.task}]
         self.promises = {one.id: _promise(one) for one in state.tasks() if one.role == "label holder"}
         """Of each own task: the mechanism and its delta that the organizations were told."""
@@ -237,6 +250,13 @@ class _Kept:
             "peer_deltas": peers,
         }
 
+    def _not_asked(self, mine: Sequence[Entry]) -> list[str]:
+        """Who is charged for, and was never asked to fit; nobody where the audit log cannot tell."""
+        tasks = {one.key.partition("/")[0] for one in mine}
+        asked = {peer for task, peer in self._asked if task in tasks}
+        peers = {peer for one in mine for peer in one.peers}
+        return sorted(peers - asked) if asked and self._is_whole else []
+
     def _task(self, mine: Sequence[Entry], delta: float, needs: Callable[[Entry], bool]) -> dict[str, Any]:
         """What one task told of one subject, by its charges."""
         at = delta if any(map(needs, mine)) else 0.0
@@ -246,6 +266,7 @@ class _Kept:
             "epsilon": self.spent(mine[0].subject, at, task=mine[0].task),
             "delta": at,
             "peers": sorted({peer for one in mine for peer in one.peers}),
+            "not_asked": self._not_asked(mine),
             "releases": [
                 {
                     "mechanism": one.event.mechanism,

@@ -104,7 +104,7 @@ class LabelHolder:
             self.doing.note(event)
             on_event(event)
 
-        with self.not_learning(), activity.learning(record.name):
+        with self.not_learning(), activity.learning(record.name, record.terms.rounds):
             self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
             gathering = Gathering(

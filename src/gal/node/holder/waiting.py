@@ -9,8 +9,6 @@ from typing import Any
 from gal.node.holder.assistants import Assistants
 from gal.node.store.state import State
 
-CONNECT = "to connect"
-
 
 def waited_for(
     state: State, assistants: Assistants, learning: Mapping[str, Any] | None
@@ -34,7 +32,7 @@ def waited_for(
                 "connected": pending.organization in here,
             },
         )
-    if learning is not None and asking is not None and asking["what"] == CONNECT:
+    if learning is not None and asking is not None:
         joined = set(assistants.present(state.find_task(learning["task"], "label holder").id))
         for name in set(asking["organizations"] or ()) - joined - set(oldest):
             oldest[name] = {

@@ -67,9 +67,9 @@ class Activity:
     # Learning
 
     @contextmanager
-    def learning(self, task: str) -> Iterator[None]:
+    def learning(self, task: str, rounds: int) -> Iterator[None]:
         """A task of one's own is learned inside this block; how it ended stays to be seen."""
-        begun = {"task": task, "version": 0, "round": 0, "rounds": 0, "curve": [], "missed": {}}
+        begun = {"task": task, "version": 0, "round": 0, "rounds": rounds, "curve": [], "missed": {}}
         with self._lock:
             self._learning = begun | {"state": "learning", "since": time.time(), "asking": None}
             self._change()

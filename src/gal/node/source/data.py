@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from gal.alignment import RowIds, row_ids
-from gal.errors import ConfigurationError, InvalidColumnsError, InvalidInputError, InvalidLabelsError
+from gal.errors import (
+    AlignmentError,
+    ConfigurationError,
+    InvalidColumnsError,
+    InvalidInputError,
+    InvalidLabelsError,
+)
 from gal.models.parted import PART_ROWS, PartColumn
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
@@ -120,7 +126,12 @@ def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = Fa
     other columns are not looked at.
     """
     data = _data_of_another(configuration, source, ())
-    table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
+    try:
+        table = _table(
+            reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True)
+        )
+    except AlignmentError as error:
+        raise AlignmentError(f"{str(source)!r}: {error}") from error
     refuse_forgotten(configuration, table.ids, str(source))
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -42,18 +42,32 @@ def _path(method: str, path: str, facts: Mapping[str, Any]) -> str:
     table = f"<table><thead><tr><th>parameter</th><th>type</th></tr></thead><tbody>{rows}</tbody></table>"
     bodies = facts.get("requestBody", {}).get("content", {})
     kinds = "".join(f"<p>Body: <code>{escape(kind)}</code></p>" for kind in bodies)
-    example = next((one["example"] for one in bodies.values() if "example" in one), None)
     return (
         f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2>'
         f"<p>{escape(facts.get('summary', ''))}.</p>{table if rows else ''}{kinds}"
-        f"<pre>{escape(_curl(path, example))}</pre></section>"
+        f"<pre>{escape(_curl(path, facts.get('parameters', ()), bodies))}</pre></section>"
     )
 
 
-def _curl(path: str, example: Any) -> str:
+def _curl(path: str, parameters: Sequence[Mapping[str, Any]], bodies: Mapping[str, Any]) -> str:
+    """A command as it can be typed, with an example for all that must be given."""
     shown = "" if path in _OPEN else '-H "Authorization: Bearer $TOKEN" '
-    data = "" if example is None else f" -d '{json.dumps(example)}'"
-    return f"curl -s {shown}$NODE{path}{data}"
+    given = {
+        one["name"]: (one["in"], str(one["schema"]["examples"][0])) for one in parameters if one["required"]
+    }
+    for name, (_, value) in given.items():
+        path = path.replace(f"{{{name}}}", value)
+    asked = "&".join(f"{name}={value}" for name, (where, value) in given.items() if where == "query")
+    address = f'"$NODE{path}?{asked}"' if asked else f"$NODE{path}"
+    example = next((one["example"] for one in bodies.values() if "example" in one), None)
+    data = (
+        f" -d '{json.dumps(example)}'"
+        if example is not None
+        else " --data-binary @rows.csv"
+        if bodies
+        else ""
+    )
+    return f"curl -s {shown}{address}{data}"
 
 
 def _type(schema: Mapping[str, Any]) -> str:

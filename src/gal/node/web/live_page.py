@@ -11,9 +11,9 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Path, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from gal.errors import GALError, TaskError
@@ -121,7 +121,7 @@ def _add_actions(app: FastAPI, page: Page) -> None:
         summary="rollback, leave or join; asks again (202) until its question is confirmed",
         openapi_extra=body,
     )
-    async def act(name: str, request: Request) -> Response:
+    async def act(name: Annotated[str, Path(examples=["rollback"])], request: Request) -> Response:
         data = await whole_body(request)
         if isinstance(data, Response):
             return data

@@ -191,7 +191,7 @@ def add_comparisons(app: FastAPI, comparisons: Comparisons) -> None:
     )
     async def compare(
         request: Request,
-        task: str,
+        task: Annotated[str, Query(examples=["churn"])],
         name: str = "rows.csv",
         version: Annotated[list[int] | None, Query()] = None,
     ) -> Response:

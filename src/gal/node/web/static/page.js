@@ -38,10 +38,15 @@ function table(caption, columns, rows) {
 }
 
 function put(id, ...children) {
-  // What has not changed stays as it is: a screen reader and a focus are not disturbed.
+  // What has not changed stays as it is, so that a screen reader is not disturbed; a focus stays where it was.
   const made = make("div", {}, ...children);
   const place = $(id);
-  if (place.innerHTML !== made.innerHTML) place.replaceChildren(...made.childNodes);
+  if (place.innerHTML !== made.innerHTML) {
+    const focused = place.contains(document.activeElement) ? document.activeElement : null;
+    place.replaceChildren(...made.childNodes);
+    const same = focused && [...place.querySelectorAll(focused.tagName)].find((one) => one.textContent === focused.textContent);
+    same?.focus({ preventScroll: true });
+  }
 }
 
 function badge(id, text, kind) {
@@ -66,7 +71,7 @@ const seconds = (value) => value === null ? "" : value < 1 ? `${Math.round(1000 
 
 // What goes on
 
-const DOING = { fit: "its fit", begin: "its beginning", revisit: "all its rounds", predict: "its prediction",
+const DOING = { fit: "its fit", begin: "which of the rows it knows", revisit: "all its rounds", predict: "its prediction",
   end: "its word that it has ended", blind: "matching rows", connect: "has to connect", join: "has to join" };
 
 function awaited(one) {
@@ -79,20 +84,26 @@ function awaited(one) {
 function summary() {
   const learning = facts.learning;
   if (learning && learning.state === "learning") {
-    const round = learning.rounds ? `round ${Math.min(learning.round + 1, learning.rounds)} of ${learning.rounds}` : "about to begin";
+    const at = Math.max(learning.round ? learning.round + 1 : 0, ...facts.waiting.map((one) => one.round));
+    const round = at ? `round ${Math.min(at, learning.rounds)} of ${learning.rounds}`
+      : facts.waiting.some((one) => one.what === "begin") ? "matching rows" : "about to begin";
     const who = facts.waiting.map((one) => one.organization).join(", ");
     return `Learning ${learning.task}: ${round}${who ? `; waiting for ${who}` : ""}.`;
   }
   if (facts.computing.length) return `Computing for ${facts.computing.map((one) => one.for).join(", ")}.`;
-  return facts.ready ? "Nothing is being learned. Ready." : "Nothing is being learned. Something needs you: see House.";
+  const failed = learning && learning.state === "ended early" ? ` The last learning, of ${learning.task}, ended early.` : "";
+  return `Nothing is being learned.${failed} ${facts.ready ? "Ready." : "Not ready: see House."}`;
 }
+
+const NO_OWN = "This node has no task of its own.";
+const hasOwn = () => facts.tasks.some((one) => one.role === "label holder");
 
 function showLearning() {
   const learning = facts.learning;
   const progress = $("progress");
   progress.hidden = !learning || !learning.rounds || learning.state !== "learning";
   if (!learning) {
-    put("learning", make("span", { class: "quiet" }, "Nothing was learned since this node started."));
+    put("learning", make("span", { class: "quiet" }, hasOwn() ? "Nothing was learned since this node started." : NO_OWN));
     put("waiting");
     put("curve");
     return;
@@ -106,8 +117,9 @@ function showLearning() {
     const rounds = learning.rounds ? `${learning.round} of at most ${learning.rounds} rounds done, ` : "";
     put("learning", `${name}${rounds}for ${duration(facts.now - learning.since)}.`);
   } else {
-    const how = learning.state === "finished" ? "finished" : `ended early: ${learning.problem}`;
-    put("learning", `${name}${learning.round} rounds in ${duration(learning.ended - learning.since)}; ${how}`);
+    const took = `${learning.round} ${learning.round === 1 ? "round" : "rounds"} in ${duration(learning.ended - learning.since)}`;
+    if (learning.state === "finished") put("learning", `${name}${took}; finished`);
+    else put("learning", make("span", { class: "bad" }, `${name}ended early, ${took}: ${learning.problem}`));
   }
   const lines = facts.waiting.map((one) => make("li", { class: "wait" }, awaited(one)));
   const missed = Object.entries(learning.missed || {}).map(([who, why]) =>
@@ -246,7 +258,7 @@ async function showVersions() {
   const now = facts.learning;
   const state = (one) => one.status !== "begun" ? one.status : now && now.state === "learning" && now.task === one.task
     && now.version === one.version ? "learning now" : "interrupted";
-  put("versions", table({ none: "No version yet: gal learn TASK." }, [
+  put("versions", table({ none: hasOwn() ? "No version yet: gal learn TASK." : NO_OWN }, [
     ["task", (one) => one.task], ["version", (one) => one.version, "number"], ["state", state],
     ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
     ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
