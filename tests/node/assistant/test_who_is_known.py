@@ -98,6 +98,28 @@ def test_beginnings_that_succeed_are_not_counted(lab: Lab) -> None:
         assert lab.ask(begin(version=version)).kind == "begun"
 
 
+def test_a_beginning_names_so_many_ids_at_most(tmp_path: Path) -> None:
+    """Known or not: they are not even looked for, and each try counts as a beginning that was refused."""
+    lab = Lab(tmp_path, "[policy]\nmax_rows = 45\nmin_rows = 20\nrefused_begins_per_day = 3\n")
+    for ids in (range(46), range(900, 1000)):
+        assert refusal(lab, begin(ids))[0] == "too-many-rows"
+    assert lab.worker.done == []
+    assert lab.state.versions(TERMS.task) == {}
+    assert not (lab.home / "tasks").exists()
+    assert lab.ask(begin(range(45))).kind == "begun"
+    assert refusal(lab, begin(range(46), 2))[0] == "too-many-rows"
+    assert refusal(lab, begin(range(46), 2))[0] == "budget-spent"
+    lab.close()
+
+
+def test_one_s_own_beginnings_have_no_such_limit(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "[policy]\nmax_rows = 30\nmin_rows = 20\n")
+    own = TERMS.model_copy(update={"task": "d" * 32})
+    lab.state.add_task(TaskRecord(own.task, "own", "label holder", "lab", own))
+    assert lab.ask(of(own, begin()), "lab", own=True).kind == "begun"
+    lab.close()
+
+
 # Prediction
 
 

@@ -132,6 +132,7 @@ class RequestChecks:
             self._limits.check_begin(self._policy.min_rows, version)
             self.disk(asked)
             self._count_beginning(asked)
+            self._limits.check_named(_n_rows(asked))
             if terms.alignment == "psi" and not self._state.use_credit(*_exchanged(asked), _n_rows(asked)):
                 raise _not_exchanged(self._name)
 

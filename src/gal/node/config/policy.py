@@ -154,13 +154,19 @@ class PolicyLimits:
                 f"{self.organization} learns at most {self.policy.max_versions} versions of a task, and this "
                 f"would be version {version}: start a new task, or ask its operator to raise 'max_versions'.",
             )
+        self.check_named(n_rows)
+        self._check_enough(n_rows)
+
+    def check_named(self, n_rows: int) -> None:
+        """Whether so many rows may be learned on; and named in a beginning, since all that are are looked
+        for, known or not.
+        """
         if n_rows > self.policy.max_rows:
             raise RefusedError(
                 "too-many-rows",
                 f"{self.organization} learns on at most {self.policy.max_rows} rows: send fewer rows, or ask "
                 "its operator to raise 'max_rows'.",
             )
-        self._check_enough(n_rows)
 
     def check_fit(self, n_fit_rows: int, round: int) -> None:
         """Whether a fit on ``n_fit_rows`` rows in round ``round`` (1, 2, ...) is allowed."""
