@@ -227,6 +227,33 @@ def test_small_exchanges_are_limited(lab: Lab) -> None:
     assert error.value.code == "too-few-rows"
 
 
+def test_an_exchange_is_charged_for_the_ids_that_came(tmp_path: Path) -> None:
+    """Who says one row and sends thirty blinded ids would learn of thirty for the price of one."""
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    from gal.alignment.psi import Asker
+
+    lab = Lab(tmp_path, "[policy]\nmin_rows = 20\nmax_rows = 40\n")
+    lab.state.add_task(TaskRecord(PSI.task, "psi", "organization", "clinic", PSI))
+    lab.ask(of(PSI, begin(exchange(lab, range(N)))))
+    fields = {"kind": "integer", "exchange": "ab" * 16}
+    request = Asker(RowIds("integer", np.arange(30))).request()
+    content = {"bytes": np.frombuffer(request, dtype=np.uint8)}
+
+    def blind(step: str, n_rows: int, arrays: Any = None) -> Message:
+        said = fields | {"step": step, "n_rows": n_rows}
+        return Message("blind", PSI.task, 1, f"blind {step}", said, arrays or {})
+
+    assert refusal(lab, blind("setup", 41))[0] == "too-many-rows"
+    lab.ask(blind("setup", 30))
+    for n_rows in (1, 29, 31):
+        assert refusal(lab, blind("response", n_rows, content))[0] == "alignment"
+    assert refusal(lab, blind("response", 30))[0] == "alignment"
+    assert lab.state.spend_predictions("clinic", lab.today.date().isoformat(), 0, 0) == 0
+    assert lab.ask(blind("response", 30, content)).kind == "blinded"
+    assert lab.state.spend_predictions("clinic", lab.today.date().isoformat(), 0, 0) == 30
+    lab.close()
+
+
 def test_exchanges_to_begin_with_are_limited_over_tasks_and_restarts(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.alignment.psi import POINT
 from gal.core.interactions.crossed_answers import SEEDS
 from gal.core.rows import CROSSING_FOLDS
 from gal.errors import RefusedError
@@ -164,13 +165,27 @@ class RequestChecks:
         if task.terms.alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         fields = asked.message.fields
+        self._check_points(asked)
         if self._state.version(task.id, asked.message.version) is None:
             self._limits.check_begin(fields["n_rows"], asked.message.version)
             if fields["step"] == "response":
                 self._count_exchange(asked, task)
-        elif fields["step"] == "response":
+            return
+        self._limits.check_named(fields["n_rows"])
+        if fields["step"] == "response":
             self.charge_rows(asked, fields["n_rows"])
             self._count_small(asked, fields["n_rows"])
+
+    def _check_points(self, asked: IncomingRequest) -> None:
+        """Whether as many blinded ids came as are said, and will be charged."""
+        fields, points = asked.message.fields, asked.message.arrays.get("bytes", np.zeros(0, dtype=np.uint8))
+        expected = fields["n_rows"] * POINT if fields["step"] == "response" else 0
+        if len(points) != expected:
+            raise RefusedError(
+                "alignment",
+                f"{self._name} was told of {fields['n_rows']} rows in the {fields['step']} of a private set "
+                f"intersection, and {len(points)} bytes came instead of {expected}: begin it again",
+            )
 
     def exchanged(self, asked: IncomingRequest) -> None:
         """An exchange is complete: so many rows may be named once."""
@@ -225,11 +240,10 @@ class RequestChecks:
             folded = version.fewest_crossed if beyond else version.fewest
             self._limits.check_fit(min(counted, folded) if part is None else counted, round)
             self._limits.check_residual(_narrowest(arrays["residual"], weight) / SHARE_BY_RESIDUAL, round)
-            if part is None:
-                limit = self._policy.rounds_per_label_holder
-                self._limits.check_rounds_left(
-                    self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
-                )
+            # A part of a cross-validation is a fit to a residual of its own: it tells as much as a round.
+            limit = self._policy.rounds_per_label_holder
+            before = self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
+            self._limits.check_rounds_left(before)
 
     def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""

@@ -81,7 +81,8 @@ class Policy(BaseModel):
     """Fewest rows that it fits: fewer would let a label holder probe small groups."""
     max_versions: Count = 100
     rounds_per_label_holder: Count = 2_000
-    """Answered in all, over all its tasks and versions: every answer tells a little of the columns."""
+    """Fits answered in all, over all its tasks and versions, of rounds and of the parts of a cross-validation:
+    every answer tells a little of the columns."""
     fit_cpu_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 3600.0
     fit_memory: Size = ByteSize(4 * 10**9)
     """Bytes beyond what the process uses before the fit."""
@@ -179,13 +180,13 @@ class PolicyLimits:
         self._check_enough(n_fit_rows)
 
     def check_rounds_left(self, answered: int) -> None:
-        """Whether a label holder who had so many rounds answered may have one more."""
+        """Whether a label holder who had so many fits answered may have one more."""
         if answered >= self.policy.rounds_per_label_holder:
             raise RefusedError(
                 "rounds-spent",
-                f"{self.organization} answers {self.policy.rounds_per_label_holder} rounds for one label "
-                "holder, over all tasks and versions, and these are spent: ask its operator to raise "
-                "'rounds_per_label_holder'.",
+                f"{self.organization} answers {self.policy.rounds_per_label_holder} fits for one label "
+                "holder, rounds and parts of cross-validations of all tasks and versions, and these are "
+                "spent: ask its operator to raise 'rounds_per_label_holder'.",
             )
 
     def check_interactions(self) -> None:
