@@ -46,6 +46,7 @@ def page() -> str:
         f"say, {IN_WORDS[round(REPORT)]} at most, how many were dropped",
         # How much one peer may send
         f"The first {records.SINGLY} refusals of one kind and peer within a minute",
+        f"refusals and up to {records.WASTED_BYTES // 10**6} MB that were no message",
         f"before a fit, at most every {request_checks.LOOK_AT_DISK:g} seconds",
         f"has not asked within {server.HEAD_SECONDS:g} seconds is ended "
         f"({server.IDLE_SECONDS + server.HEAD_SECONDS:g} after an answer)",

@@ -81,8 +81,8 @@ class Policy(BaseModel):
     """Fewest rows that it fits: fewer would let a label holder probe small groups."""
     max_versions: Count = 100
     rounds_per_label_holder: Count = 2_000
-    """Fits answered in all, over all its tasks and versions, of rounds and of the parts of a cross-validation:
-    every answer tells a little of the columns."""
+    """Fits answered in all, over all its tasks and versions, of rounds and of parts of cross-validations: an
+    answer tells a little of the columns."""
     fit_cpu_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 3600.0
     fit_memory: Size = ByteSize(4 * 10**9)
     """Bytes beyond what the process uses before the fit."""
