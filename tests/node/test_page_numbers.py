@@ -9,9 +9,10 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.core.guards import plausible
-from gal.node.assistant import links, request_checks
+from gal.node.assistant import links, prediction_checks, request_checks
 from gal.node.config.operating import WorkerSection
 from gal.node.journal import records
+from gal.node.store import charges
 from gal.node.web import app, batching, predictions, server
 from gal.node.work import learned_rows
 from gal.transport.front import REPORT, Limits
@@ -54,7 +55,7 @@ def page() -> str:
         f"A body has {app.BODY_SECONDS:g} seconds and {app.LARGEST >> 20} MiB",
         f"more than {predictions.MOST_UNPACKED >> 20} MiB as numbers",
         # Who is a customer of whom
-        f"At most {request_checks.EXCHANGES} exchanges a day are for beginnings",
+        f"At most {prediction_checks.EXCHANGES} exchanges a day are for beginnings",
         f"is below {SHARES[request_checks.SHARE_BY_RESIDUAL]} of it",
         # Answers that are not believed
         f"smallest, largest and {IN_WORDS[len(plausible.SHARES) - 2]} quantiles",
@@ -67,6 +68,7 @@ def page() -> str:
         f"differs by a share of more than {100 * learned_rows.APART:g} %",
         f"by their digests, from {learned_rows.FEW} of them on",
         # What survives
+        f"is charged once, up to {charges.AGAIN} times and among her last {charges.KEPT}",
         f"noticed within about {IN_WORDS[SILENCE // 1000]}",
         f"after a longer pause, at most {links.LATEST:g} s",
         f"(at least {batching.LEAST_SHARED:g} s, at most {batching.MOST_SHARED:g} s)",

@@ -15,7 +15,7 @@ from test_service import TERMS, Lab, N, begin, fit, predict
 
 from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
-from gal.node.assistant import request_checks
+from gal.node.assistant import prediction_checks
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import TaskRecord
 from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
@@ -258,7 +258,7 @@ def test_exchanges_to_begin_with_are_limited_over_tasks_and_restarts(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    monkeypatch.setattr(request_checks, "EXCHANGES", 3)
+    monkeypatch.setattr(prediction_checks, "EXCHANGES", 3)
     for version in (1, 2, 3):  # none of them begins: each would tell which of other ids are known
         assert exchange(lab, range(version, version + 25), version) == list(range(version, version + 25))
     for asked in (lab, Lab(lab.home, POLICY)):

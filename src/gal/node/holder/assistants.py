@@ -213,10 +213,9 @@ class Assistants:
     def _take(self, stream: Stream) -> None:
         try:
             received = stream.receive()
-        except InvalidMessageError as error:
-            self._refuse(stream, Message("refusal"), "invalid-message", str(error), error.n_bytes)
-            return
-        except LimitedError:  # by bytes that were no message: it is told, and let go
+        except (InvalidMessageError, LimitedError) as error:
+            if isinstance(error, InvalidMessageError):  # the other is told when it is let go
+                self._refuse(stream, Message("refusal"), "invalid-message", str(error), error.n_bytes)
             return
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
@@ -277,15 +276,13 @@ class Assistants:
                 del self._pending[pending.key]
         if pending is None:
             if message.kind == "refusal" and not message.fields.get("answers"):
-                self._records.log.warning(
-                    "told", peer=stream.peer, code=message.fields["code"], why=message.fields["message"]
-                )
-                if message.fields["code"] == "invalid-message":
+                code, said = message.fields["code"], message.fields["message"]
+                self._records.log.warning("told", peer=stream.peer, code=code, why=said)
+                if code == "invalid-message":
                     self._fail_open(stream, received)
             else:
-                self._records.refused(
-                    stream.peer, "not-asked", f"{message.kind} {message.request} answers nothing that is open"
-                )
+                why = f"{message.kind} {message.request} answers nothing that is open"
+                self._records.refused(stream.peer, "not-asked", why)
             return
         self._settle(pending, stream, received)
 
