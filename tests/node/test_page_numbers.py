@@ -20,7 +20,7 @@ from gal.transport.passages import FAREWELL
 from gal.transport.wire import SERVER_OPTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation-nodes.md"
-FRONT, WIRE = Limits(), dict(SERVER_OPTIONS)
+FRONT, HTTP, WIRE = Limits(), server.STRANGERS, dict(SERVER_OPTIONS)
 SILENCE = WIRE["grpc.keepalive_time_ms"] + WIRE["grpc.keepalive_timeout_ms"]
 IN_WORDS = {1: "a second", 60: "once a minute", 3: "third", 5: "five", 7: "seven", 30: "half a minute"}
 SHARES = {0.5: "half", 0.1: "a tenth"}
@@ -52,6 +52,9 @@ def page() -> str:
         f"has not asked within {server.HEAD_SECONDS:g} seconds is ended "
         f"({server.IDLE_SECONDS + server.HEAD_SECONDS:g} after an answer)",
         f"at most {server.MOST_WAITING:,} wait",
+        f"a hello has {HTTP.hello_seconds:g} seconds and the handshake {HTTP.admission_seconds:g}",
+        f"there are {HTTP.per_address} for each source address and {HTTP.in_all:,} in all",
+        f"begin {HTTP.handshakes_at_once} handshakes at once and {HTTP.handshakes_per_second:g} a second",
         f"A body has {app.BODY_SECONDS:g} seconds and {app.LARGEST >> 20} MiB",
         f"more than {predictions.MOST_UNPACKED >> 20} MiB as numbers",
         # Who is a customer of whom

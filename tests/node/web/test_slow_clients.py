@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from gal.node.web import server
 from gal.node.web.app import make_app
 from gal.node.web.server import HttpServer, listening_socket
-from gal.transport import make_identity, save_identity
 from patience import LONGEST, patient
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Half: "
@@ -111,21 +109,6 @@ def test_a_client_may_ask_again_and_again(tmp_path: Path, monkeypatch: pytest.Mo
             connection.request("GET", "/livez")
             given = connection.getresponse()
             assert (given.status, given.read()) == (200, b'{"alive":true}')
-        connection.close()
-
-
-def test_a_handshake_of_tls_is_not_waited_for_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_identity(make_identity("clinic"), tmp_path)
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
-    with serving(tmp_path, "0.0.0.0:0") as port:
-        assert ended(slow(port, b"")) == b""
-    monkeypatch.setattr(server, "HEAD_SECONDS", LONGEST)
-    with serving(tmp_path, "0.0.0.0:0") as port:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=LONGEST, context=context)
-        connection.request("GET", "/livez")
-        assert connection.getresponse().status == 200
         connection.close()
 
 

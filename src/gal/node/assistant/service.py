@@ -281,8 +281,8 @@ class Service:
             self.state.put_version(task.id, message.version, ended)
             self.log.info("ended", peer=asked.peer, task=task.name, version=message.version, kept=kept)
             self.clean(task.id, message.version)
-        said = {"answers": asked.digest}
-        return prepare(Message("done", message.task, message.version, message.request, said))
+        done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
+        return prepare(done)
 
     def moves(self) -> bool:
         """Whether the local model is one that moves; the process that computes is asked once, if at all."""
