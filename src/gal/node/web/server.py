@@ -35,6 +35,8 @@ IDLE_SECONDS = 15
 """After which a connection that asks nothing is closed."""
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come; before it, as long for the handshake of TLS."""
+READ_SECONDS = 20.0
+"""In which a client must have read on, where so much waits for it that no more is written."""
 MOST_WAITING = 1000
 """Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
 to ask does so at once, and is not kept out by those who do not.
@@ -44,7 +46,7 @@ STRANGERS = Limits(
     admission_seconds=HEAD_SECONDS,
     handshakes_at_once=512,
     handshakes_per_second=100.0,
-    farewell_seconds=20.0,
+    farewell_seconds=READ_SECONDS,
 )
 """Beyond this machine: what connections may use up whose handshake of TLS is not done. Applications open
 more of them than members do, and may be slow to read an answer.
@@ -63,6 +65,7 @@ class HurriedProtocol(H11Protocol):
     ) -> None:
         super().__init__(**given)
         self._waiting, self._admit = waiting, admit
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -75,6 +78,7 @@ class HurriedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
+        self._is_read()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -87,6 +91,20 @@ class HurriedProtocol(H11Protocol):
         if not self.transport.is_closing():
             self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
         super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._is_read()
+        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._is_read()
+        super().resume_writing()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _wait(self, seconds: float) -> None:
         self._wait_no_more()
