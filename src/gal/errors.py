@@ -130,7 +130,11 @@ class IdentityError(NodeError):
 
 
 class InvalidMessageError(NodeError):
-    """What arrived is not a valid message; nothing of it was used."""
+    """What arrived is not a valid message; nothing of it was used. ``n_bytes`` of it came, where known."""
+
+    def __init__(self, message: str, n_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.n_bytes = n_bytes
 
 
 class RefusedError(NodeError):

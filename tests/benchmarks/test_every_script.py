@@ -33,6 +33,7 @@ SMALLEST = {
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
     "growth": 'point --point {"rows":500,"rounds":2}',
     "growth_nodes": 'point --point ["learned",300,2,2]',
+    "handshakes": "--handshakes 5 --turns 1",
     "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
     "lightgbm_dask": "--workers 2 --rows 600 --fits 1",
     "many_splits": "Wine --splits 2 --models Ridge",
@@ -57,6 +58,7 @@ NEEDS = {
     "endpoint": ["grpc", "duckdb", "fastapi"],
     "fusion": ["torch"],
     "growth_nodes": ["grpc", "duckdb"],
+    "handshakes": ["grpc", "fastapi"],
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
     "private_training": ["dp_accounting"],
@@ -151,6 +153,16 @@ def test_growth_over_nodes_is_measured() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r'"beyond": -?\d', done.stdout)
+
+
+def test_handshakes_are_measured() -> None:
+    for module in NEEDS["handshakes"]:
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    command = [sys.executable, str(BENCHMARKS / "handshakes.py"), *SMALLEST["handshakes"].split(), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST).stdout
+    found = json.loads(said)
+    assert list(found) == ["half done", "unknown key", "known key", "HTTP, half done", "HTTP, completed"]
+    assert all(one["client ms"][0] > 0 for one in found.values())
 
 
 def test_the_reference_is_compared_with(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

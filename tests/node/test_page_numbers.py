@@ -9,9 +9,10 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.core.guards import plausible
-from gal.node.assistant import links, request_checks
+from gal.node.assistant import links, prediction_checks, request_checks
 from gal.node.config.operating import WorkerSection
 from gal.node.journal import records
+from gal.node.store import charges
 from gal.node.web import app, batching, predictions, server
 from gal.node.work import learned_rows
 from gal.transport.front import REPORT, Limits
@@ -19,7 +20,7 @@ from gal.transport.passages import FAREWELL
 from gal.transport.wire import SERVER_OPTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation-nodes.md"
-FRONT, WIRE = Limits(), dict(SERVER_OPTIONS)
+FRONT, HTTP, WIRE = Limits(), server.STRANGERS, dict(SERVER_OPTIONS)
 SILENCE = WIRE["grpc.keepalive_time_ms"] + WIRE["grpc.keepalive_timeout_ms"]
 IN_WORDS = {1: "a second", 60: "once a minute", 3: "third", 5: "five", 7: "seven", 30: "half a minute"}
 SHARES = {0.5: "half", 0.1: "a tenth"}
@@ -46,14 +47,19 @@ def page() -> str:
         f"say, {IN_WORDS[round(REPORT)]} at most, how many were dropped",
         # How much one peer may send
         f"The first {records.SINGLY} refusals of one kind and peer within a minute",
+        f"refusals and up to {records.WASTED_BYTES // 10**6} MB that were no message",
         f"before a fit, at most every {request_checks.LOOK_AT_DISK:g} seconds",
         f"has not asked within {server.HEAD_SECONDS:g} seconds is ended "
         f"({server.IDLE_SECONDS + server.HEAD_SECONDS:g} after an answer)",
         f"at most {server.MOST_WAITING:,} wait",
+        f"a hello has {HTTP.hello_seconds:g} seconds and the handshake {HTTP.admission_seconds:g}",
+        f"there are {HTTP.per_address} for each source address and {HTTP.in_all:,} in all",
+        f"begin {HTTP.handshakes_at_once} handshakes at once and {HTTP.handshakes_per_second:g} a second",
         f"A body has {app.BODY_SECONDS:g} seconds and {app.LARGEST >> 20} MiB",
+        f"does not read its answer for {server.READ_SECONDS:g} seconds",
         f"more than {predictions.MOST_UNPACKED >> 20} MiB as numbers",
         # Who is a customer of whom
-        f"At most {request_checks.EXCHANGES} exchanges a day are for beginnings",
+        f"At most {prediction_checks.EXCHANGES} exchanges a day are for beginnings",
         f"is below {SHARES[request_checks.SHARE_BY_RESIDUAL]} of it",
         # Answers that are not believed
         f"smallest, largest and {IN_WORDS[len(plausible.SHARES) - 2]} quantiles",
@@ -66,6 +72,7 @@ def page() -> str:
         f"differs by a share of more than {100 * learned_rows.APART:g} %",
         f"by their digests, from {learned_rows.FEW} of them on",
         # What survives
+        f"is charged once, up to {charges.AGAIN} times and among her last {charges.KEPT}",
         f"noticed within about {IN_WORDS[SILENCE // 1000]}",
         f"after a longer pause, at most {links.LATEST:g} s",
         f"(at least {batching.LEAST_SHARED:g} s, at most {batching.MOST_SHARED:g} s)",

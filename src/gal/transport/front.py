@@ -3,6 +3,9 @@
 gRPC takes whatever connects, as many as descriptors last, and waits two minutes for a handshake. Here a
 connection costs one descriptor until a whole TLS hello has come, then leads to gRPC, and is dropped unless a
 known key opens a stream on it in time. TLS goes through untouched: nothing is decrypted here.
+
+The HTTP server has such a front, too, where it listens beyond this machine: there a connection is no
+stranger's any more when its handshake is done.
 """
 
 from __future__ import annotations
@@ -20,8 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gal.transport.handshakes import HandshakeRate
-from gal.transport.inner import InnerServer
-from gal.transport.passages import FAREWELL, READ, Handing, Passage, hello_in
+from gal.transport.passages import FAREWELL, READ, Behind, Handing, Passage, hello_in
 from gal.transport.ports import Port, address_of
 from gal.transport.strangers import Reached, Strangers
 
@@ -50,6 +52,8 @@ class Limits:
     """Of one address, before it has to wait for its turn; half a second of a processor at most."""
     handshakes_per_second: float = 50.0
     """Of one address from then on: about a twentieth of a processor."""
+    farewell_seconds: float = FAREWELL
+    """For what is on its way to one side when the other has ended."""
 
 
 class Front:
@@ -60,7 +64,7 @@ class Front:
     def __init__(
         self,
         ports: Sequence[socket.socket],
-        lead: Callable[[], InnerServer],
+        lead: Callable[[], Behind],
         limits: Limits,
         on_dropped: Callable[[int], object],
     ) -> None:
@@ -77,6 +81,7 @@ class Front:
             drop=self._drop,
             greet=self._greet,
             goes_on=lambda passage: self.strangers.move(passage, Reached.ANSWERED),
+            farewell=limits.farewell_seconds,
         )
         self._next_look = self._next_report = 0.0
         self._dropped = 0

@@ -6,30 +6,43 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from typing import Literal
-
-from gal.transport.inner import InnerServer
+from pathlib import Path
+from typing import Literal, Protocol
 
 PIECE = 1 << 18
 """Bytes that are handed on at a time; as many may wait for a side that is slower."""
 HANDSHAKE, LARGEST_RECORD = 0x16, (1 << 14) + 256
 """The first byte of a TLS record with a hello in it, and the most bytes of one."""
 FAREWELL = 1.0
-"""Seconds for what is on its way when one side has ended, or was turned away."""
+"""Seconds for what is on its way when gRPC's side has ended, or a peer's, or one was turned away."""
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
+class Behind(Protocol):
+    """A server behind the port, to which connections are led."""
+
+    @property
+    def path(self) -> Path:
+        """The socket on which it listens."""
+
+    def enter(self) -> None:
+        """One more connection leads here."""
+
+    def leave(self) -> None:
+        """A connection has ended."""
+
+
 class Passage:
-    """One connection: the peer's socket, the one to gRPC, and what waits to be handed on."""
+    """One connection: the peer's socket, the one to the server, and what waits to be handed on."""
 
     def __init__(self, outer: socket.socket, address: str, until: float) -> None:
         self.outer, self.address = outer, address
         self.until: float | None = until
         """When it is dropped; None while it has a stream."""
         self.inner: socket.socket | None = None
-        self.server: InnerServer | None = None
+        self.server: Behind | None = None
         self.name = ""
-        """What gRPC calls it."""
+        """What the server calls it."""
         self.streams = 0
         self.to_inner, self.to_outer = bytearray(), bytearray()
         self.may_begin = False
@@ -56,7 +69,9 @@ class Handing:
         drop: Callable[[Passage], None],
         greet: Callable[[Passage], None],
         goes_on: Callable[[Passage], None],
+        farewell: float = FAREWELL,
     ) -> None:
+        self._farewell = farewell
         self._selector, self._drop, self._greet, self._goes_on = selector, drop, greet, goes_on
         self._buffer = memoryview(bytearray(PIECE))
 
@@ -132,7 +147,7 @@ class Handing:
             self._drop(passage)
             return
         passage.ending = True
-        passage.until = time.monotonic() + FAREWELL
+        passage.until = time.monotonic() + self._farewell
 
     def watch(self, passage: Passage) -> None:
         """Waits for what can be done: reading where nothing waits for the other

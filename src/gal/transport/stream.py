@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.protocol import Assembler, Encoded, Message, decode, digest, prepare, split
-from gal.protocol.frames import MORE
+from gal.protocol.frames import FIRST, MORE
 from gal.transport.wire import grpc
 
 WAITING_FRAMES = 4
@@ -121,6 +121,11 @@ class Stream:
         self._cancel, self._after = cancel, after
         self._assembler = Assembler(GREETING_BYTES)
         self._skipping = False
+        self._unfinished = 0
+        """Bytes of frames that have made no message yet."""
+        self.on_waste: Callable[[int], object] = lambda _: None
+        """Called with the bytes of frames that never make a message, before more is read, unless an
+        InvalidMessageError says so; what it raises, ``receive`` raises."""
         self._sending, self._receiving, self._ending = threading.Lock(), threading.Lock(), threading.Lock()
         self._closed = False
         self._gone = threading.Event()
@@ -153,15 +158,15 @@ class Stream:
     def receive(self) -> Received:
         """The next message; waits for it.
 
-        LinkLostError and RefusedError end the stream; after InvalidMessageError it
-        goes on with the next message.
+        LinkLostError and RefusedError end the stream; after InvalidMessageError, which says how many bytes
+        were no message, it goes on with the next message.
         """
         with self._receiving:
             data = self._next_message()
         try:
             message = decode(data, self._assembler.largest)
         except InvalidMessageError as error:
-            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}") from error
+            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}", len(data)) from error
         return Received(message, digest(data), len(data), data)
 
     def refuse(self, code: str, sentence: str, *, drop: bool = False) -> None:
@@ -207,6 +212,7 @@ class Stream:
         try:
             frame = next(self._incoming)
         except (StopIteration, grpc.RpcError):
+            self._waste(0)
             raise self._lost() from None
         self._check_known()
         return frame
@@ -214,14 +220,26 @@ class Stream:
     def _take(self, frame: bytes) -> bytearray | None:
         """The message that this frame completes; the rest of one that was refused is passed over."""
         if self._skipping and frame[:1] == MORE:
+            self._waste(len(frame))
             return None
+        if frame[:1] == FIRST:  # another message begins: what came of one that was not finished is lost
+            self._waste(0)
+        self._unfinished += len(frame)
         try:
             data = self._assembler.add(frame)
         except InvalidMessageError as error:
-            self._skipping = True
-            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}") from error
+            self._skipping, came, self._unfinished = True, self._unfinished, 0
+            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}", came) from error
         self._skipping = False
+        if data is not None:
+            self._unfinished = 0
         return data
+
+    def _waste(self, n_bytes: int) -> None:
+        """So many bytes more, and those of a message that was not finished, were for nothing."""
+        wasted, self._unfinished = self._unfinished + n_bytes, 0
+        if wasted:
+            self.on_waste(wasted)
 
     def _check_known(self) -> None:
         if self._closed or self._is_known():

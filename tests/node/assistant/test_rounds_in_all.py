@@ -1,4 +1,4 @@
-"""How many rounds an organization answers for one label holder, over all its tasks and versions."""
+"""How many fits an organization answers for one label holder, over all its tasks and versions."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ from gal.protocol import Message
 VERSION = {"rounds": 9, "without": (30,), "n_fit": 30, "n_outputs": 1, "fewest": 30}
 
 
-def asked(task: str, peer: str = "clinic", part: int | None = None) -> IncomingRequest:
+def asked(task: str, peer: str = "clinic", part: int | None = None, own: bool = False) -> IncomingRequest:
     residual = np.ones((30, 1), dtype=np.float32)
     fields = {"round": 1, "part": part}
-    return IncomingRequest(peer, Message("fit", task * 32, 1, "x", fields, {"residual": residual}), b"", "")
+    message = Message("fit", task * 32, 1, "x", fields, {"residual": residual})
+    return IncomingRequest(peer, message, b"", "", own)
 
 
 def test_they_are_counted_over_tasks_and_restarts(tmp_path: Path) -> None:
+    """Parts of a cross-validation among them: each is the fit to a residual that she chose."""
     version = cast(Any, type("V", (), VERSION))
-    configuration = NodeConfiguration(name="lab", policy=Policy(rounds_per_label_holder=3), home=tmp_path)
+    configuration = NodeConfiguration(name="lab", policy=Policy(rounds_per_label_holder=5), home=tmp_path)
     with closing(State(tmp_path)) as state:
         checks = RequestChecks(configuration, state, utc_now)
         for task in ("a", "b"):
             checks.fit(asked(task), version)
-            checks.fit(asked(task, part=0), version)  # says nothing new of a row
+            checks.fit(asked(task, part=0), version)
     with closing(State(tmp_path)) as state:
         checks = RequestChecks(configuration, state, utc_now)
         checks.fit(asked("c"), version)
-        with pytest.raises(RefusedError, match=r"answers 3 rounds.*'rounds_per_label_holder'") as refused:
-            checks.fit(asked("c"), version)
-        assert refused.value.code == "rounds-spent"
+        for part in (None, 0):
+            with pytest.raises(RefusedError, match=r"answers 5 fits.*'rounds_per_label_holder'") as refused:
+                checks.fit(asked("c", part=part), version)
+            assert refused.value.code == "rounds-spent"
         checks.fit(asked("d", peer="shop"), version)
+        checks.fit(asked("e", peer="lab", own=True), version)

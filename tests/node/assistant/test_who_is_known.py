@@ -15,7 +15,7 @@ from test_service import TERMS, Lab, N, begin, fit, predict
 
 from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
-from gal.node.assistant import request_checks
+from gal.node.assistant import prediction_checks
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import TaskRecord
 from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
@@ -96,6 +96,28 @@ def test_refused_beginnings_are_limited_over_tasks_and_restarts(lab: Lab) -> Non
 def test_beginnings_that_succeed_are_not_counted(lab: Lab) -> None:
     for version in range(1, 9):
         assert lab.ask(begin(version=version)).kind == "begun"
+
+
+def test_a_beginning_names_so_many_ids_at_most(tmp_path: Path) -> None:
+    """Known or not: they are not even looked for, and each try counts as a beginning that was refused."""
+    lab = Lab(tmp_path, "[policy]\nmax_rows = 45\nmin_rows = 20\nrefused_begins_per_day = 3\n")
+    for ids in (range(46), range(900, 1000)):
+        assert refusal(lab, begin(ids))[0] == "too-many-rows"
+    assert lab.worker.done == []
+    assert lab.state.versions(TERMS.task) == {}
+    assert not (lab.home / "tasks").exists()
+    assert lab.ask(begin(range(45))).kind == "begun"
+    assert refusal(lab, begin(range(46), 2))[0] == "too-many-rows"
+    assert refusal(lab, begin(range(46), 2))[0] == "budget-spent"
+    lab.close()
+
+
+def test_one_s_own_beginnings_have_no_such_limit(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "[policy]\nmax_rows = 30\nmin_rows = 20\n")
+    own = TERMS.model_copy(update={"task": "d" * 32})
+    lab.state.add_task(TaskRecord(own.task, "own", "label holder", "lab", own))
+    assert lab.ask(of(own, begin()), "lab", own=True).kind == "begun"
+    lab.close()
 
 
 # Prediction
@@ -205,11 +227,38 @@ def test_small_exchanges_are_limited(lab: Lab) -> None:
     assert error.value.code == "too-few-rows"
 
 
+def test_an_exchange_is_charged_for_the_ids_that_came(tmp_path: Path) -> None:
+    """Who says one row and sends thirty blinded ids would learn of thirty for the price of one."""
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    from gal.alignment.psi import Asker
+
+    lab = Lab(tmp_path, "[policy]\nmin_rows = 20\nmax_rows = 40\n")
+    lab.state.add_task(TaskRecord(PSI.task, "psi", "organization", "clinic", PSI))
+    lab.ask(of(PSI, begin(exchange(lab, range(N)))))
+    fields = {"kind": "integer", "exchange": "ab" * 16}
+    request = Asker(RowIds("integer", np.arange(30))).request()
+    content = {"bytes": np.frombuffer(request, dtype=np.uint8)}
+
+    def blind(step: str, n_rows: int, arrays: Any = None) -> Message:
+        said = fields | {"step": step, "n_rows": n_rows}
+        return Message("blind", PSI.task, 1, f"blind {step}", said, arrays or {})
+
+    assert refusal(lab, blind("setup", 41))[0] == "too-many-rows"
+    lab.ask(blind("setup", 30))
+    for n_rows in (1, 29, 31):
+        assert refusal(lab, blind("response", n_rows, content))[0] == "alignment"
+    assert refusal(lab, blind("response", 30))[0] == "alignment"
+    assert lab.state.spend_predictions("clinic", lab.today.date().isoformat(), 0, 0) == 0
+    assert lab.ask(blind("response", 30, content)).kind == "blinded"
+    assert lab.state.spend_predictions("clinic", lab.today.date().isoformat(), 0, 0) == 30
+    lab.close()
+
+
 def test_exchanges_to_begin_with_are_limited_over_tasks_and_restarts(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    monkeypatch.setattr(request_checks, "EXCHANGES", 3)
+    monkeypatch.setattr(prediction_checks, "EXCHANGES", 3)
     for version in (1, 2, 3):  # none of them begins: each would tell which of other ids are known
         assert exchange(lab, range(version, version + 25), version) == list(range(version, version + 25))
     for asked in (lab, Lab(lab.home, POLICY)):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.errors import InvalidMessageError
+from gal.node.carrier import called as called_module
 from gal.node.carrier.called import Called
+from gal.node.carrier.mailbox import Mailbox
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
+from live_nodes import eventually
+from patience import LONGEST
 
 ONE, OTHER = "ab" * 16, "cd" * 16
 
@@ -67,3 +73,38 @@ def test_a_session_goes_on_in_order_only() -> None:
     assert ended(parcel(3, OTHER))
     called.close()
     assert ended(parcel(1))
+
+
+def test_what_is_not_read_is_not_taken_in_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends faster than it is read would fill this side's memory; a frame has its price, too."""
+    monkeypatch.setattr(called_module, "MOST_UNREAD", 1000)
+    called, done = Called("clinic"), list[int]()
+
+    def flood() -> None:
+        for number in range(1, 101):
+            called.answer(Parcel(Header(session=ONE, number=number), [b""] * 3).to_bytes())
+            done.append(number)
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    eventually(lambda: len(done) == 4, "four parcels were taken")
+    session = called._session
+    assert session is not None
+    for _ in range(3):
+        next(session.incoming)
+    eventually(lambda: len(done) == 5, "and one more for what was read")
+    assert session.incoming._n_bytes <= 1200
+    called.close()  # whoever waits goes on
+    thread.join(LONGEST)
+    assert not thread.is_alive()
+    assert len(done) == 100
+
+
+def test_whole_messages_come_in_however_large() -> None:
+    box = Mailbox(10)
+    box.put([b"x" * 100, b"y" * 100])
+    assert [next(box), next(box)] == [b"x" * 100, b"y" * 100]
+    box.put([b"z"])
+    assert box.take(0.0) == [b"z"]
+    box.put([b"z"] * 50)
+    assert len(box.take(0.0)) == 50

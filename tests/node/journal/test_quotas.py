@@ -18,12 +18,14 @@ from gal.node.holder.assistants import Assistants
 from gal.node.journal import quotas as quota_module
 from gal.node.journal import records as record_module
 from gal.node.journal.metrics import Metrics
-from gal.node.journal.quotas import BURST, Quotas
+from gal.node.journal.quotas import BURST, LimitedError, Quotas
 from gal.node.journal.records import SINGLY, WINDOW, Records
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
-from gal.transport import Received
+from gal.protocol.frames import FIRST, MORE, SIZE
+from gal.transport import Received, Stream
+from gal.transport.stream import Outgoing
 from patience import LONGEST, patient
 from small_network import quiet
 
@@ -161,6 +163,54 @@ def test_answers_that_are_awaited_do_not_count(house: Callable[..., House]) -> N
     assert clinic.records().is_limited("lab") is None
 
 
+def test_answers_that_nobody_waited_for_count_across_restarts(house: Callable[..., House]) -> None:
+    clinic = house(messages_per_day=10)
+    records = clinic.records()
+    done = received(Message("done", "a" * 32, 1, "x", {"answers": DIGEST}))
+    for _ in range(9):
+        records.entered("lab", done)
+    records.entered("lab", done, awaited=True)
+    assert records.is_limited("lab") is None
+    again = clinic.records()
+    assert again.is_limited("lab") is None
+    again.entered("lab", done)
+    assert again.is_limited("lab") is not None
+    assert clinic.records().is_limited("lab") is not None
+
+
+def test_bytes_of_what_is_no_message_count_across_restarts(house: Callable[..., House]) -> None:
+    """Those of every refusal, also where it was only counted, and those that no refusal speaks of."""
+    clinic = house(bytes_per_day=ByteSize(10**6))
+    records = clinic.records()
+    for _ in range(3 * SINGLY):
+        records.refused("lab", "invalid-message", "no", n_bytes=10_000)
+    records.wasted("lab", 399_999)
+    assert records.is_limited("lab") is None
+    records.write_counted()
+    again = clinic.records()
+    assert again.is_limited("lab") is None
+    with pytest.raises(LimitedError) as error:
+        again.wasted("lab", 1)
+    assert error.value.limit == "bytes_per_day"
+    again.write_counted()
+    found = clinic.records().is_limited("lab")
+    assert found is not None
+    assert found.limit == "bytes_per_day"
+    [came] = again.audit.came_since(NOON - timedelta(hours=1))
+    assert (came.messages, came.n_bytes) == (0, 10**6)
+
+
+def test_many_wasted_bytes_are_written_down_at_once(
+    house: Callable[..., House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_module, "WASTED_BYTES", 1000)
+    clinic = house()
+    records = clinic.records()
+    for _ in range(25):
+        records.wasted("lab", 100)
+    assert [(one.kind, one.n_bytes) for one in records.audit.entries()] == [("wasted", 1000)] * 2
+
+
 # Rates
 
 
@@ -219,7 +269,7 @@ class FakeStream:
             raise LinkLostError("gone")
         message = self._messages.pop(0)
         if message is GARBAGE:
-            raise InvalidMessageError("sent what is no message")
+            raise InvalidMessageError("sent what is no message", 1000)
         return message
 
     @property
@@ -348,3 +398,84 @@ def test_what_is_no_message_counts_as_refused_at_an_organization(house: Callable
     link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
     end_when_spent(link)
     assert stream.n_left == 45
+
+
+def garbled(*frames: bytes) -> Stream:
+    """A stream of these frames."""
+    return Stream(
+        "lab",
+        DIGEST,
+        incoming=iter(frames),
+        outgoing=Outgoing(1000),
+        is_known=lambda: True,
+        why_lost=lambda: LinkLostError("gone"),
+        cancel=lambda: None,
+    )
+
+
+BEGINNING = FIRST + SIZE.pack(10**6) + b"x" * 991
+"""A frame of 1,000 bytes, of a message that goes on."""
+REST = MORE + b"x" * 999
+TOO_LARGE = FIRST + SIZE.pack(10**12) + b"x" * 991
+NONSENSE = FIRST + SIZE.pack(991) + b"x" * 991
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [BEGINNING] * 100,
+        [BEGINNING, REST] * 50,
+        [TOO_LARGE] + [REST] * 99,
+        [NONSENSE] * 100,
+        [REST] * 100,
+    ],
+    ids=["begun", "begun and gone on", "passed over", "not decoded", "continues nothing"],
+)
+def test_frames_that_make_no_message_use_up_the_bytes_of_a_day(
+    house: Callable[..., House], frames: list[bytes]
+) -> None:
+    clinic = house(bytes_per_day=ByteSize(20_000))
+    records, state = clinic.records(), State(clinic.home)
+    stream, left = garbled(), iter(frames)
+    stream._incoming = left
+    stream.agree(2, "gal", 10**9)
+    Assistants(state, records).on_stream(stream)
+    assert stream.refusal is not None
+    assert "'bytes_per_day'" in str(stream.refusal)
+    assert 76 <= len(list(left)) <= 80
+    state.close()
+
+
+def test_a_message_that_breaks_off_with_the_line_counts(house: Callable[..., House]) -> None:
+    clinic = house(bytes_per_day=ByteSize(2_500))
+    records, state = clinic.records(), State(clinic.home)
+    assistants = Assistants(state, records)
+    for spent in (False, False, True):
+        assert (records.is_limited("lab") is not None) == spent
+        stream = garbled(BEGINNING, REST)
+        stream.agree(2, "gal", 10**9)
+        assistants.on_stream(stream)
+    state.close()
+
+
+def test_what_is_no_message_uses_up_bytes_at_an_organization(house: Callable[..., House]) -> None:
+    lab = house(bytes_per_day=ByteSize(5_000))
+    stream = FakeStream("clinic", *[GARBAGE] * 50)
+    link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
+    end_when_spent(link)
+    assert stream.n_left == 45
+
+
+def test_and_so_do_frames_that_make_no_message(house: Callable[..., House]) -> None:
+    lab = house(bytes_per_day=ByteSize(20_000))
+    records, dialed = lab.records(), list[Stream]()
+
+    def dial(peer: str) -> Stream:
+        dialed.append(garbled(TOO_LARGE, *[REST] * 99))
+        dialed[-1].peer = peer
+        dialed[-1].agree(2, "gal", 10**9)
+        return dialed[-1]
+
+    end_when_spent(Link("clinic", cast(Any, FakeService(lab.policy)), records, dial))
+    assert len(dialed) == 1
+    assert len(list(dialed[0]._incoming)) == 80

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import http.client
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
 
 from gal.node.web import server
 from gal.node.web.app import make_app
 from gal.node.web.server import HttpServer, listening_socket
-from gal.transport import make_identity, save_identity
+from live_nodes import eventually
 from patience import LONGEST, patient
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Half: "
@@ -114,21 +115,6 @@ def test_a_client_may_ask_again_and_again(tmp_path: Path, monkeypatch: pytest.Mo
         connection.close()
 
 
-def test_a_handshake_of_tls_is_not_waited_for_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_identity(make_identity("clinic"), tmp_path)
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
-    with serving(tmp_path, "0.0.0.0:0") as port:
-        assert ended(slow(port, b"")) == b""
-    monkeypatch.setattr(server, "HEAD_SECONDS", LONGEST)
-    with serving(tmp_path, "0.0.0.0:0") as port:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=LONGEST, context=context)
-        connection.request("GET", "/livez")
-        assert connection.getresponse().status == 200
-        connection.close()
-
-
 def test_nonsense_is_no_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(tmp_path) as port:
         assert b"400" in ended(slow(port, b"\x16\x03\x01\r\n\r\n"))
@@ -137,3 +123,39 @@ def test_nonsense_is_no_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptur
         )
         assert b"200" in ended(slow(port, upgrade))
     assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
+
+
+def test_who_reads_no_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a token: it asks for what everybody may see, again and again, and takes none of it."""
+    monkeypatch.setattr(server, "READ_SECONDS", 0.3)
+    with serving(tmp_path) as port, socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect(("127.0.0.1", port))
+        one.setblocking(False)
+
+        def is_ended() -> bool:
+            try:
+                one.send(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            return False
+
+        eventually(is_ended, "it is ended")
+        assert answer(port) == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost/livez?", "localhost/livez#", "localhost\\", "x@localhost", "", "["]
+)
+def test_a_host_is_a_host_and_the_path_the_one_that_is_routed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Older versions of Starlette make the path of a URL of what the client calls the host."""
+    made = URL("http://localhost/livez?/secret")
+    monkeypatch.setattr(Request, "url", property(lambda request: made))
+    with serving(tmp_path) as port:
+        for name, expected in ((host, b"421"), ("localhost", b"401")):
+            said = f"POST /secret HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
+            assert expected in ended(slow(port, said.encode())).split(b"\r\n")[0]

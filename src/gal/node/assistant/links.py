@@ -13,7 +13,7 @@ from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, 
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.service import BESIDE, Service
 from gal.node.journal.failures import Failure, describe_failure
-from gal.node.journal.quotas import LIMITED
+from gal.node.journal.quotas import LIMITED, LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.state import State
 from gal.node.work.worker import WorkFailedError
@@ -138,6 +138,7 @@ class Link:
         self._stream, self._announced, self.problem = stream, (("", ""),), ""
         self._records.log.info("linked", peer=self.peer, software=stream.software, protocol=stream.version)
         self._records.metrics.connected(self.peer, True)
+        stream.on_waste = lambda n_bytes: self._records.wasted(self.peer, n_bytes)
         fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:
             self.announce()
@@ -166,7 +167,10 @@ class Link:
         try:
             received = stream.receive()
         except InvalidMessageError as error:
-            self._refuse(stream, Message("refusal"), None, Failure("invalid-message", str(error), ""))
+            failure = Failure("invalid-message", str(error), "")
+            self._refuse(stream, Message("refusal"), None, failure, error.n_bytes)
+            return
+        except LimitedError:  # by bytes that were no message: it is told, and let go
             return
         self._heard = True
         pause = self._records.entered(self.peer, received)
@@ -231,8 +235,10 @@ class Link:
             self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
             stream.close()
 
-    def _refuse(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
-        self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
+    def _refuse(
+        self, stream: Stream, message: Message, digest: str | None, failure: Failure, n_bytes: int = 0
+    ) -> None:
+        self._records.refused(self.peer, failure.code, failure.outside, failure.inside, n_bytes)
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
         self._records.send(
             stream, prepare(Message("refusal", message.task, message.version, message.request, fields))

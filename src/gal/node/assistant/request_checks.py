@@ -7,7 +7,6 @@ For the node's own tasks (``own``) its policy does not count.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,16 +19,13 @@ from gal.core.interactions.crossed_answers import SEEDS
 from gal.core.rows import CROSSING_FOLDS
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.prediction_checks import exchanged_rows, n_named, not_exchanged
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.store.files import folder_bytes
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.protocol import Message
-from gal.protocol.messages import IDS
-
-EXCHANGES = 20
-"""Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
 
 LOOK_AT_DISK = 5.0
 """Seconds for which bytes on the disk are not counted again."""
@@ -132,8 +128,11 @@ class RequestChecks:
             self._limits.check_begin(self._policy.min_rows, version)
             self.disk(asked)
             self._count_beginning(asked)
-            if terms.alignment == "psi" and not self._state.use_credit(*_exchanged(asked), _n_rows(asked)):
-                raise _not_exchanged(self._name)
+            self._limits.check_named(n_named(asked))
+            if terms.alignment == "psi" and not self._state.use_credit(
+                *exchanged_rows(asked), n_named(asked)
+            ):
+                raise not_exchanged(self._name)
 
     def disk(self, asked: IncomingRequest) -> None:
         """Whether more may be kept for this label holder: views, models and answers of all its tasks."""
@@ -155,46 +154,6 @@ class RequestChecks:
         """A beginning succeeded: it does not count as one that was refused."""
         if not asked.own:
             self._state.use_credit(f"begin {asked.peer}", self._today(), 1)
-
-    def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A step of a private set intersection: before a version begins, or (charged
-        as predictions) after its end.
-        """
-        if task.terms.alignment != "psi":
-            raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
-        fields = asked.message.fields
-        if self._state.version(task.id, asked.message.version) is None:
-            self._limits.check_begin(fields["n_rows"], asked.message.version)
-            if fields["step"] == "response":
-                self._count_exchange(asked, task)
-        elif fields["step"] == "response":
-            self.charge_rows(asked, fields["n_rows"])
-            self._count_small(asked, fields["n_rows"])
-
-    def exchanged(self, asked: IncomingRequest) -> None:
-        """An exchange is complete: so many rows may be named once."""
-        if asked.message.fields["step"] == "response" and not asked.own:
-            self._state.spend_predictions(*_exchanged(asked), asked.message.fields["n_rows"], sys.maxsize)
-
-    def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
-        before = self._state.spend_predictions(f"psi {asked.peer}", self._today(), 1, EXCHANGES)
-        if before >= EXCHANGES:
-            raise RefusedError(
-                "too-many-exchanges",
-                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
-                f"{task.name!r} "
-                "begins: try again tomorrow",
-            )
-
-    def charge_rows(self, asked: IncomingRequest, n_rows: int) -> None:
-        """Charge rows to the label holder's budget of the day; refused where it is spent."""
-        if asked.own:
-            return
-        before = self._state.spend_predictions(
-            asked.peer, self._today(), n_rows, self._policy.predictions_per_day
-        )
-        self._limits.check_predict(n_rows, before)
 
     def _today(self) -> str:
         return self._clock().date().isoformat()
@@ -224,11 +183,10 @@ class RequestChecks:
             folded = version.fewest_crossed if beyond else version.fewest
             self._limits.check_fit(min(counted, folded) if part is None else counted, round)
             self._limits.check_residual(_narrowest(arrays["residual"], weight) / SHARE_BY_RESIDUAL, round)
-            if part is None:
-                limit = self._policy.rounds_per_label_holder
-                self._limits.check_rounds_left(
-                    self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
-                )
+            # A part of a cross-validation is a fit to a residual of its own: it tells as much as a round.
+            limit = self._policy.rounds_per_label_holder
+            before = self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
+            self._limits.check_rounds_left(before)
 
     def rounds(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> None:
         """Each round once, and only those that there can be: the answer grows with them."""
@@ -239,60 +197,6 @@ class RequestChecks:
             )
         if len(set(rounds)) < len(rounds):
             raise RefusedError("repeated-rounds", "the same round is asked for more than once")
-
-    # Prediction
-
-    def predicted_rows(self, asked: IncomingRequest, task: TaskRecord, n_rows: int) -> None:
-        """Whether rows are named as was agreed, not too many at once; charged to the budget of the day."""
-        agreed, came = task.terms.alignment, asked.message.fields["method"]
-        if came != agreed:
-            raise RefusedError("other-terms", f"{self._name} agreed to match rows by {agreed}, not by {came}")
-        if n_rows > self._policy.max_rows and not asked.own:
-            raise RefusedError(
-                "too-many-rows",
-                f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
-            )
-        if asked.own:
-            return
-        limit = self._policy.unknown_ids_per_day
-        if self._state.spend_predictions(f"unknown {asked.peer}", self._today(), 0, limit) >= limit:
-            raise self._limits.too_many_unknown()
-        if agreed == "psi" and not self._state.use_credit(*_exchanged(asked), n_rows):
-            raise _not_exchanged(self._name)
-        self.charge_rows(asked, n_rows)
-
-    def predicted(self, asked: IncomingRequest, answer: Message) -> None:
-        """Whether an answer may leave that says which ids are known here, and is on record before it does.
-
-        With the budget for unknown ids spent nothing more is predicted that day: a refusal of only those with
-        unknown ones would tell as much as an answer.
-        """
-        if asked.own:
-            return
-        known = answer.arrays["known"] == 1
-        n_unknown, limit, day = int((~known).sum()), self._policy.unknown_ids_per_day, self._today()
-        before = n_unknown and self._state.spend_predictions(f"unknown {asked.peer}", day, n_unknown, limit)
-        if before + n_unknown > limit:
-            self._state.spend_predictions(f"unknown {asked.peer}", day, limit - before, limit)
-            raise self._limits.too_many_unknown()
-        if n_unknown and asked.message.fields["method"] == "psi":
-            raise _not_exchanged(self._name)
-        if asked.message.fields["method"] != "psi":  # there, the exchange was counted
-            self._count_small(asked, int(known.sum()))
-
-    def _count_small(self, asked: IncomingRequest, n_rows: int) -> None:
-        """Few rows at once tell more of each of them, first of all whether it is known."""
-        if n_rows >= self._policy.min_rows:
-            return
-        limit = self._policy.small_predictions_per_day
-        if self._state.spend_predictions(f"small {asked.peer}", self._today(), 1, limit) >= limit:
-            raise self._limits.too_small()
-
-
-def _not_exchanged(name: str) -> RefusedError:
-    return RefusedError(
-        "alignment", f"{name} speaks only of rows that a private set intersection has found: do one first"
-    )
 
 
 def _check_arrays(
@@ -342,16 +246,6 @@ def _narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
         if largest > 0:
             found.append(effective_rows(weights * (column / largest) ** 2) or np.inf)
     return min(found)
-
-
-def _exchanged(asked: IncomingRequest) -> tuple[str, str]:
-    """Under which names the rows of private set intersections are kept that may still be named."""
-    return f"exchanged {asked.peer}", f"{asked.message.task} {asked.message.version}"
-
-
-def _n_rows(asked: IncomingRequest) -> int:
-    """How many rows a request names."""
-    return max((len(asked.message.arrays[name]) for name in IDS if name in asked.message.arrays), default=0)
 
 
 def agreed_version(

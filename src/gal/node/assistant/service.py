@@ -25,6 +25,7 @@ from gal.models.registry import stays_put
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.fitting import Fitting
+from gal.node.assistant.prediction_checks import PredictionChecks
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
@@ -84,6 +85,7 @@ class Service:
         self.configuration, self.state, self.worker = configuration, state, worker
         self.log, self.metrics, self._clock = log, metrics, clock
         self._checks = RequestChecks(configuration, state, clock)
+        self._predictions = PredictionChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         self._moves: bool | None = None
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
@@ -179,9 +181,9 @@ class Service:
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection."""
         self._checks.current(asked, task)
-        self._checks.intersection(asked, task)
+        self._predictions.intersection(asked, task)
         answer = restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
-        self._checks.exchanged(asked)
+        self._predictions.exchanged(asked, answer)
         return answer
 
     # Rounds
@@ -222,16 +224,15 @@ class Service:
         version = self._checks.version(asked, task, *PREDICTING)
         if self.guard.noise_on(asked) is None:
             said = prepare(_said_of(asked, self._predicted(asked, task, version)))
-            self._checks.predicted(asked, said.message)
+            self._predictions.predicted(asked, said)
             return said
         folder = self.state.folder(task.id, asked.message.version)
         with self.guard.lock(asked.digest):
-            kept = self.guard.kept(folder, asked.digest)
-            if kept is not None:
+            if (kept := self.guard.kept(folder, asked.digest)) is not None:
                 return kept
             found = self._predicted(asked, task, version)
             said = prepare(_said_of(asked, found))
-            self._checks.predicted(asked, said.message)
+            self._predictions.predicted(asked, said)
             self.guard.charge(asked.peer, task, keys_of(found.keys), len(asked.message.fields["rounds"]))
             return self.guard.keep(folder, asked.digest, bytes(said.data))
 
@@ -251,7 +252,7 @@ class Service:
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
         self._checks.current(asked, task)
         self._checks.rounds(asked, task, version)
-        self._checks.predicted_rows(asked, task, n_rows)
+        self._predictions.predicted_rows(asked, task, n_rows)
         result, content = self.worker(
             "predict",
             asked.data,

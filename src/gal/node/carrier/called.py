@@ -10,7 +10,7 @@ import threading
 import time
 
 from gal.errors import LinkLostError, NodeError, RefusedError
-from gal.node.carrier.mailbox import AT_ONCE, Mailbox, collected
+from gal.node.carrier.mailbox import AT_ONCE, MOST_UNREAD, Mailbox, collected
 from gal.node.carrier.parcels import Header, Parcel, parcel_of
 from gal.transport import Card, CardFolder, Identity, Stream
 from gal.transport.handshake import greet
@@ -25,7 +25,7 @@ class Session:
 
     def __init__(self, session: str) -> None:
         self.id, self.number = session, 0
-        self.incoming, self.outgoing = Mailbox(), Outgoing(AT_ONCE)
+        self.incoming, self.outgoing = Mailbox(MOST_UNREAD), Outgoing(AT_ONCE)
         self.waiting = collected(self.outgoing, session)
         self.lost: NodeError = LinkLostError("the call ended")
         self.stream: Stream | None = None

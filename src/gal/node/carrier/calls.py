@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
 from gal.node.carrier.carrier import Carrier
-from gal.node.carrier.mailbox import AT_ONCE, Mailbox, collected
+from gal.node.carrier.mailbox import AT_ONCE, MOST_UNREAD, Mailbox, collected
 from gal.node.carrier.parcels import Header, Parcel, parcel_of
 from gal.transport import CardFolder, Identity, Stream
 from gal.transport.handshake import welcome
@@ -51,7 +51,7 @@ class Call:
     ) -> None:
         self._name, self._carrier, self._awaits, self._pace = name, carrier, awaits, pace
         self._session, self._number = uuid4().hex, 0
-        self._incoming = Mailbox()
+        self._incoming = Mailbox(MOST_UNREAD)
         self._lost: NodeError = LinkLostError(f"{name} ended the stream")
         self._greeted = self._cancelled = False
         self._outgoing = Outgoing(AT_ONCE)

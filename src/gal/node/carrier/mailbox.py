@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -17,10 +18,18 @@ MOMENT = 0.02
 """Seconds after which nothing more comes that could be taken along."""
 
 
+MOST_UNREAD = 64 << 20
+"""Bytes of frames that came and wait to be read; then no more are taken in."""
+APIECE = 100
+"""Bytes that a frame takes besides its own."""
+
+
 class Mailbox:
     """Frames in order; as an iterator it waits for each, until it is closed and empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
+        """``most`` bytes may wait; who puts more waits itself, with all that it has put."""
+        self._most, self._n_bytes = most, 0
         self._frames: deque[bytes] = deque()
         self._changed = threading.Condition()
         self._closed = self._is_read_out = False
@@ -32,10 +41,15 @@ class Mailbox:
             return self._closed and not self._frames
 
     def put(self, frames: Iterable[bytes]) -> None:
-        """Add frames, all at once."""
+        """Add frames, all at once, as soon as there is room for one."""
         with self._changed:
+            self._changed.wait_for(lambda: self._n_bytes < self._most or self._closed)
+            if self._closed:
+                return
             before = len(self._frames)
-            self._frames.extend(frames)
+            for frame in frames:
+                self._frames.append(frame)
+                self._n_bytes += len(frame) + APIECE
             self._is_read_out = self._is_read_out and len(self._frames) == before
             self._changed.notify_all()
 
@@ -53,7 +67,7 @@ class Mailbox:
                 n_frames = len(self._frames)
                 self._changed.wait_for(lambda: self._closed, MOMENT)
             frames = list(self._frames)
-            self._frames.clear()
+            self._empty()
             return frames
 
     def close(self, *, drop: bool = False) -> None:
@@ -61,8 +75,14 @@ class Mailbox:
         with self._changed:
             self._closed = True
             if drop:
-                self._frames.clear()
+                self._empty()
             self._changed.notify_all()
+
+    def _empty(self) -> None:
+        """Holds the lock."""
+        self._frames.clear()
+        self._n_bytes = 0
+        self._changed.notify_all()
 
     def wait_until_read(self, seconds: float) -> None:
         """Wait until who iterates has done with all that was put, and waits for more."""
@@ -80,7 +100,10 @@ class Mailbox:
             self._changed.wait_for(lambda: self._frames or self._closed)
             if not self._frames:
                 raise StopIteration
-            return self._frames.popleft()
+            frame = self._frames.popleft()
+            self._n_bytes -= len(frame) + APIECE
+            self._changed.notify_all()
+            return frame
 
 
 def collected(outgoing: Outgoing, name: str) -> Mailbox:

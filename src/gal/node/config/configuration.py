@@ -398,10 +398,10 @@ REST_TEXT = """
 [policy]
 # accept = ["bank"]                # who may ask; default: everybody whose invitation you joined
 # max_rounds = 50                  # of one learning
-# max_rows = 10_000_000            # of one learning or prediction
+# max_rows = 10_000_000            # that one learning or prediction may name
 # min_rows = 20                    # fewest rows that are fitted: no probing of small groups
 # max_versions = 100               # learnings of one task
-# rounds_per_label_holder = 2_000  # answered in all, for each label holder: answers tell of your columns
+# rounds_per_label_holder = 2_000  # fits in all for each of them, also of a cross-validation's parts
 # fit_cpu_seconds = 3600           # of one fit, or one prediction
 # fit_memory = "4GB"               # of one fit, or one prediction
 # predictions_per_day = 1_000_000  # rows, for each label holder

@@ -81,7 +81,8 @@ class Policy(BaseModel):
     """Fewest rows that it fits: fewer would let a label holder probe small groups."""
     max_versions: Count = 100
     rounds_per_label_holder: Count = 2_000
-    """Answered in all, over all its tasks and versions: every answer tells a little of the columns."""
+    """Fits answered in all, over all its tasks and versions, of rounds and of parts of cross-validations: an
+    answer tells a little of the columns."""
     fit_cpu_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 3600.0
     fit_memory: Size = ByteSize(4 * 10**9)
     """Bytes beyond what the process uses before the fit."""
@@ -154,13 +155,19 @@ class PolicyLimits:
                 f"{self.organization} learns at most {self.policy.max_versions} versions of a task, and this "
                 f"would be version {version}: start a new task, or ask its operator to raise 'max_versions'.",
             )
+        self.check_named(n_rows)
+        self._check_enough(n_rows)
+
+    def check_named(self, n_rows: int) -> None:
+        """Whether so many rows may be learned on; and named in a beginning, since all that are are looked
+        for, known or not.
+        """
         if n_rows > self.policy.max_rows:
             raise RefusedError(
                 "too-many-rows",
                 f"{self.organization} learns on at most {self.policy.max_rows} rows: send fewer rows, or ask "
                 "its operator to raise 'max_rows'.",
             )
-        self._check_enough(n_rows)
 
     def check_fit(self, n_fit_rows: int, round: int) -> None:
         """Whether a fit on ``n_fit_rows`` rows in round ``round`` (1, 2, ...) is allowed."""
@@ -173,13 +180,13 @@ class PolicyLimits:
         self._check_enough(n_fit_rows)
 
     def check_rounds_left(self, answered: int) -> None:
-        """Whether a label holder who had so many rounds answered may have one more."""
+        """Whether a label holder who had so many fits answered may have one more."""
         if answered >= self.policy.rounds_per_label_holder:
             raise RefusedError(
                 "rounds-spent",
-                f"{self.organization} answers {self.policy.rounds_per_label_holder} rounds for one label "
-                "holder, over all tasks and versions, and these are spent: ask its operator to raise "
-                "'rounds_per_label_holder'.",
+                f"{self.organization} answers {self.policy.rounds_per_label_holder} fits for one label "
+                "holder, rounds and parts of cross-validations of all tasks and versions, and these are "
+                "spent: ask its operator to raise 'rounds_per_label_holder'.",
             )
 
     def check_interactions(self) -> None:

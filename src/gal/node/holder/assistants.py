@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.node.journal.quotas import LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.audit import ANSWER_KINDS
 from gal.node.store.state import State
@@ -194,6 +196,7 @@ class Assistants:
             self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
             self._joined.pop(stream.peer, None)
             self._changed.notify_all()
+        stream.on_waste = partial(self._records.wasted, stream.peer)
         software, protocol = stream.software, stream.version
         self._records.log.info("connected", peer=stream.peer, software=software, protocol=protocol)
         self._records.metrics.connected(stream.peer, True)
@@ -215,8 +218,9 @@ class Assistants:
     def _take(self, stream: Stream) -> None:
         try:
             received = stream.receive()
-        except InvalidMessageError as error:
-            self._refuse(stream, Message("refusal"), "invalid-message", str(error))
+        except (InvalidMessageError, LimitedError) as error:
+            if isinstance(error, InvalidMessageError):  # the other is told when it is let go
+                self._refuse(stream, Message("refusal"), "invalid-message", str(error), error.n_bytes)
             return
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
@@ -277,15 +281,13 @@ class Assistants:
                 del self._pending[pending.key]
         if pending is None:
             if message.kind == "refusal" and not message.fields.get("answers"):
-                self._records.log.warning(
-                    "told", peer=stream.peer, code=message.fields["code"], why=message.fields["message"]
-                )
-                if message.fields["code"] == "invalid-message":
+                code, said = message.fields["code"], message.fields["message"]
+                self._records.log.warning("told", peer=stream.peer, code=code, why=said)
+                if code == "invalid-message":
                     self._fail_open(stream, received)
             else:
-                self._records.refused(
-                    stream.peer, "not-asked", f"{message.kind} {message.request} answers nothing that is open"
-                )
+                why = f"{message.kind} {message.request} answers nothing that is open"
+                self._records.refused(stream.peer, "not-asked", why)
             return
         self._settle(pending, stream, received)
 
@@ -310,8 +312,8 @@ class Assistants:
             if all(done.is_set() for done in pending.together):
                 self.notify()
 
-    def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
-        self._records.refused(stream.peer, code, why)
+    def _refuse(self, stream: Stream, message: Message, code: str, why: str, n_bytes: int = 0) -> None:
+        self._records.refused(stream.peer, code, why, n_bytes=n_bytes)
         self._records.send(stream, _refusal(message, code, why))
 
 

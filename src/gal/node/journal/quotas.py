@@ -74,10 +74,17 @@ class Quotas:
             spent.free_at = max(spent.free_at, now) + apart
             return max(0.0, spent.free_at - now - max(BURST, apart))
 
-    def count_refusal(self, peer: str) -> None:
-        """Something that came was refused."""
+    def count_refusal(self, peer: str, n_bytes: int = 0) -> None:
+        """Something that came was refused; ``n_bytes`` of it were no message, and are not counted yet."""
         with self._lock:
-            self._of(peer).refusals += 1
+            spent = self._of(peer)
+            spent.refusals += 1
+            spent.n_bytes += n_bytes
+
+    def count_bytes(self, peer: str, n_bytes: int) -> None:
+        """Bytes came that make no message."""
+        with self._lock:
+            self._of(peer).n_bytes += n_bytes
 
     def why_spent(self, peer: str) -> LimitedError | None:
         """Why nothing more is heard of a peer today; None where it has something left."""

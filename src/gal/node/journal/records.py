@@ -13,40 +13,54 @@ from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.journal.traces import Traces
-from gal.node.store.audit import AuditLog
+from gal.node.store.audit import ANSWER_KINDS, UNASKED, WASTED, AuditLog
 from gal.protocol import Encoded, in_version
 from gal.transport import Received, Stream
 
 SINGLY, WINDOW = 20, 60.0
 """So many refusals of one kind are written down one by one within so many seconds; the others as a number."""
+WASTED_BYTES = 100_000_000
+"""So many bytes of one peer that were no message are an entry of their own at the latest."""
 
 
 class Repeats:
-    """Refusals of the same kind: which are written down, and how many one entry stands for."""
+    """Refusals of the same kind: which are written down, and how many one entry stands for. And bytes that
+    were no message, until an entry names them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str], tuple[float, int, int]] = {}
+        self._bytes: dict[str, int] = {}
 
-    def count(self, peer: str, code: str) -> int | None:
-        """How many the next entry stands for; None where this one is only counted."""
+    def count(self, peer: str, code: str, n_bytes: int = 0) -> tuple[int, int] | None:
+        """How many the next entry stands for, and how many bytes; None where this one is only counted."""
         now = time.monotonic()
         with self._lock:
+            self._bytes[peer] = self._bytes.get(peer, 0) + n_bytes
             began, written, waiting = self._windows.get((peer, code), (now, 0, 0))
             if now - began > WINDOW:
                 began, written = now, 0
             if written < SINGLY:
                 self._windows[peer, code] = began, written + 1, 0
-                return waiting + 1
+                return waiting + 1, self._bytes.pop(peer)
             self._windows[peer, code] = began, written, waiting + 1
             return None
 
-    def take_all(self) -> dict[tuple[str, str], int]:
-        """What was only counted; it counts no more."""
+    def waste(self, peer: str, n_bytes: int) -> int:
+        """Bytes came that are no message; how many the next entry has to name, 0 where none is due."""
+        with self._lock:
+            self._bytes[peer] = self._bytes.get(peer, 0) + n_bytes
+            return self._bytes.pop(peer) if self._bytes[peer] >= WASTED_BYTES else 0
+
+    def take_all(self) -> tuple[dict[tuple[str, str], int], dict[str, int]]:
+        """What was only counted, refusals and bytes; it counts no more."""
         with self._lock:
             waiting = {key: one[2] for key, one in self._windows.items() if one[2]}
+            n_bytes = {peer: one for peer, one in self._bytes.items() if one}
             self._windows.clear()
-        return waiting
+            self._bytes.clear()
+        return waiting, n_bytes
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,7 @@ class Records:
             shape=message.shape,
             digest=received.digest,
             n_bytes=received.n_bytes,
+            note=UNASKED if message.kind in ANSWER_KINDS and not awaited else "",
         )
         self.metrics.message("in", peer, message.kind, received.n_bytes)
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
@@ -125,12 +140,22 @@ class Records:
             "sent", peer=stream.peer, kind=message.kind, task=message.task, bytes=encoded.data.size
         )
 
-    def refused(self, peer: str, code: str, why: str, inside: str = "") -> None:
-        """Something that came was refused; ``inside`` may quote this
-        organization's data and is only for its log.
+    def refused(self, peer: str, code: str, why: str, inside: str = "", n_bytes: int = 0) -> None:
+        """Something that came was refused; ``inside`` may quote this organization's data and is only for
+        its log. ``n_bytes`` of it were no message, and stand in no other entry.
         """
-        self.quotas.count_refusal(peer)
-        self._write_refusal(peer, code, why, inside)
+        self.quotas.count_refusal(peer, n_bytes)
+        self._write_refusal(peer, code, why, inside, n_bytes)
+
+    def wasted(self, peer: str, n_bytes: int) -> None:
+        """Bytes came that will never make a message; LimitedError where the peer's day is spent with them."""
+        self.quotas.count_bytes(peer, n_bytes)
+        due = self._repeats.waste(peer, n_bytes)
+        if due:
+            self.audit.append("in", WASTED, peer=peer, n_bytes=due)
+        limited = self.is_limited(peer)
+        if limited is not None:
+            raise limited
 
     def turned_away(self, fingerprint: str, why: str) -> None:
         """Somebody without a card here got through TLS; made-up keys do not make as many entries."""
@@ -147,22 +172,27 @@ class Records:
 
     def write_counted(self) -> None:
         """Write down what was only counted, such as before the node ends."""
-        for (peer, code), n in self._repeats.take_all().items():
-            self._append_refusal(peer, f"{code}: {n} more", n)
+        refusals, wasted = self._repeats.take_all()
+        for (peer, code), n in refusals.items():
+            self._append_refusal(peer, f"{code}: {n} more", n, 0)
+        for peer, n_bytes in wasted.items():
+            self.audit.append("in", WASTED, peer=peer, n_bytes=n_bytes)
 
-    def _write_refusal(self, peer: str, code: str, why: str, inside: str = "") -> None:
+    def _write_refusal(self, peer: str, code: str, why: str, inside: str = "", n_bytes: int = 0) -> None:
         self.metrics.refused(code)
-        n = self._repeats.count(peer, code)
-        if n is None:
+        counted = self._repeats.count(peer, code, n_bytes)
+        if counted is None:
             return
+        n, n_bytes = counted
         # A peer's own words may be in it, and a terminal would obey some characters.
         more = "" if n == 1 else f" (and {n - 1} more since the last entry)"
         said = "".join(one if one.isprintable() else "?" for one in f"{code}: {why}"[: 500 - len(more)])
-        self._append_refusal(peer, said + more, n)
+        self._append_refusal(peer, said + more, n, n_bytes)
         self.log.warning("refused", peer=peer, code=code, why=inside or why, times=n)
 
-    def _append_refusal(self, peer: str, note: str, n: int) -> None:
-        self.audit.append("in", "refused", peer=peer, shape="" if n == 1 else str(n), note=note)
+    def _append_refusal(self, peer: str, note: str, n: int, n_bytes: int) -> None:
+        shape = "" if n == 1 else str(n)
+        self.audit.append("in", "refused", peer=peer, shape=shape, n_bytes=n_bytes, note=note)
 
     def own(self, what: str, task: str = "", note: str = "") -> None:
         """Something that was done here, such as forgetting a task."""

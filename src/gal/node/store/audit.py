@@ -42,6 +42,10 @@ ANSWER_KINDS = (
     *("offers", "shares", "masked", "opened", "found"),
 )
 """Kinds of messages that answer something."""
+UNASKED = "not asked for"
+"""Note of an entry of such a kind that nobody was waiting for: it counts like any other message."""
+WASTED = "wasted"
+"""Kind of the entry for bytes that came and were no message, where no entry of a refusal names them."""
 CUT = "audit-cut"
 """Kind of the entry that records that the log did not end where ``audit.head`` says it ended."""
 TRIMMED = "audit-trimmed"
@@ -112,7 +116,9 @@ class Total:
 
 @dataclass(frozen=True)
 class Came:
-    """What came from one peer besides answers: messages, their bytes, and how often something was refused."""
+    """What came from one peer besides answers that were asked for: messages, bytes (also of what was no
+    message), and how often something was refused.
+    """
 
     peer: str
     messages: int
@@ -215,16 +221,18 @@ class AuditLog:
         ]
 
     def came_since(self, since: datetime) -> list[Came]:
-        """What came from each peer since then; an entry that stands for several refusals says how many."""
+        """What came from each peer since then, besides answers that were waited for; an entry that stands for
+        several refusals says how many.
+        """
         kinds = ", ".join("?" * len(ANSWER_KINDS))
         return [
             Came(*row)
             for row in self._rows(
-                "select peer, sum(kind != 'refused'), sum(n_bytes), "
+                "select peer, sum(kind not in ('refused', ?)), sum(n_bytes), "
                 "sum((kind = 'refused') * max(1, cast(shape as integer))) from audit "
                 "where time >= ? and direction = 'in' and peer != '' "
-                f"and kind not in ({kinds}) group by peer",
-                (_text(since), *ANSWER_KINDS),
+                f"and (kind not in ({kinds}) or note = ?) group by peer",
+                (WASTED, _text(since), *ANSWER_KINDS, UNASKED),
             )
         ]
 

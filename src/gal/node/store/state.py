@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from gal.errors import TaskError
 from gal.node.agreement.invitations import TaskTerms
+from gal.node.store import charges
 from gal.node.store.database import Database
 from gal.node.store.restores import Restores
 from gal.node.store.stored_replies import ReplyTable
@@ -116,9 +117,11 @@ class State:
             self._database.close,
         )
         with self.transaction() as db:
-            upgrade(db, self.path, SCHEMA)
+            upgrade(db, self.path, SCHEMA + charges.SCHEMA)
         self.restores = Restores(self)
         """Whether this folder was brought back from a backup."""
+        self.charges = charges.Charges(self)
+        """Which requests were charged to a label holder's day."""
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an
@@ -207,7 +210,7 @@ class State:
         """Remove every trace of a task here; its files are the caller's to delete first."""
         with self.transaction() as db:
             db.execute("DELETE FROM tasks WHERE id = ?", (task,))
-            for table in ("members", "versions", "answers", "replies", "closed_steps"):
+            for table in ("members", "versions", "answers", "replies", "closed_steps", "charged"):
                 db.execute(f"DELETE FROM {table} WHERE task = ?", (task,))
 
     # Versions

@@ -112,20 +112,28 @@ def shows_token(request: Request) -> bool:
 def _refused(
     request: Request, token: str, hosts: Collection[str] | None, open_paths: Collection[str]
 ) -> JSONResponse | None:
-    """Why a request is not looked at: a strange host or origin (a page in a browser), or no token."""
-    if hosts is not None and _host(f"//{request.headers.get('host', '')}") not in hosts:
+    """Why a request is not looked at: a strange host or origin (a page in a browser), or no token.
+
+    The path is the one that is routed, never that of the URL: older versions of Starlette make it of what the
+    client calls the host, and ``Host: localhost/livez?`` would open every door.
+    """
+    named = request.headers.get("host", "")
+    host = _host(f"//{named}")
+    if host not in hosts if hosts is not None else named and host is None:
         return said_error(421, "this host name is not served here: use localhost")
     origin = request.headers.get("origin")
-    if origin is not None and _host(origin) != _host(f"//{request.headers.get('host', '')}"):
+    if origin is not None and (host is None or _host(origin) != host):
         return said_error(403, "requests of other pages are not answered")
-    if request.url.path not in open_paths and not shows(request.headers.get("authorization"), token):
+    if request.scope["path"] not in open_paths and not shows(request.headers.get("authorization"), token):
         return said_error(401, f"send the token in {FILE} of the node's folder: Authorization: Bearer TOKEN")
     return None
 
 
 def _host(url: str) -> str | None:
+    """The host of an origin; None where there is none, or more than a host and a port."""
     try:
-        return urlsplit(url).hostname
+        parts = urlsplit(url)
+        return None if parts.path or parts.query or parts.fragment or "@" in parts.netloc else parts.hostname
     except ValueError:
         return None
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
+import shutil
 import socket
+import tempfile
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gal.errors import InvalidInputError, NodeError
 from gal.protocol.addresses import parse_address
+from gal.transport.front import Front, Limits
 from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
+from gal.transport.listener import default_limits
+
+LOGGER = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that may wait to be taken."""
@@ -26,9 +35,21 @@ IDLE_SECONDS = 15
 """After which a connection that asks nothing is closed."""
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come; before it, as long for the handshake of TLS."""
+READ_SECONDS = 20.0
+"""In which a client must have read on, where so much waits for it that no more is written."""
 MOST_WAITING = 1000
 """Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
 to ask does so at once, and is not kept out by those who do not.
+"""
+STRANGERS = Limits(
+    in_all=1024,
+    admission_seconds=HEAD_SECONDS,
+    handshakes_at_once=512,
+    handshakes_per_second=100.0,
+    farewell_seconds=READ_SECONDS,
+)
+"""Beyond this machine: what connections may use up whose handshake of TLS is not done. Applications open
+more of them than members do, and may be slow to read an answer.
 """
 STARTING, ENDING = 30.0, 10.0
 
@@ -36,12 +57,19 @@ STARTING, ENDING = 30.0, 10.0
 class HurriedProtocol(H11Protocol):
     """HTTP with an end to waiting: uvicorn itself waits for the head of a request as long as it takes."""
 
-    def __init__(self, waiting: dict[HurriedProtocol, asyncio.TimerHandle], **given: Any) -> None:
+    def __init__(
+        self,
+        waiting: dict[HurriedProtocol, asyncio.TimerHandle],
+        admit: Callable[[Any], object],
+        **given: Any,
+    ) -> None:
         super().__init__(**given)
-        self._waiting = waiting
+        self._waiting, self._admit = waiting, admit
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._admit(transport.get_extra_info("peername"))
         self._wait(HEAD_SECONDS)
         if len(self._waiting) > MOST_WAITING:
             oldest = next(iter(self._waiting))
@@ -50,6 +78,7 @@ class HurriedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
+        self._is_read()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -62,6 +91,20 @@ class HurriedProtocol(H11Protocol):
         if not self.transport.is_closing():
             self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
         super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._is_read()
+        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._is_read()
+        super().resume_writing()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _wait(self, seconds: float) -> None:
         self._wait_no_more()
@@ -81,16 +124,62 @@ class _Loop(asyncio.SelectorEventLoop):
         return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
 
+class TlsPort:
+    """A port beyond this machine: a front takes its connections, and leads those that begin a handshake to a
+    socket in a folder that only this user can enter.
+    """
+
+    def __init__(self, outside: socket.socket) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
+        self.path = self._folder / "http.sock"
+        self.inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.inside.bind(str(self.path))
+        self.inside.listen(BACKLOG)
+        outside.setblocking(False)
+        limits = replace(STRANGERS, in_all=min(STRANGERS.in_all, default_limits().in_all))
+        self._front = Front([outside], lambda: self, limits, self._say_dropped)
+
+    def start(self) -> None:
+        """Takes connections from now on."""
+        self._front.start()
+
+    def admit(self, name: Any) -> None:
+        """The handshake of the connection that the system calls so is done."""
+        if isinstance(name, bytes):
+            self._front.admit("unix-abstract:" + name[1:].decode("ascii"))
+
+    def refuse_new(self) -> None:
+        """Closes the port; connections that are open go on."""
+        self._front.refuse_new()
+
+    def close(self) -> None:
+        """Ends everything."""
+        self._front.close(1.0)
+        self.inside.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def enter(self) -> None:
+        """Nothing is counted: there is one server behind the port."""
+
+    def leave(self) -> None:
+        """As little when a connection ends."""
+
+    def _say_dropped(self, n_connections: int) -> None:
+        LOGGER.warning("%d connections to the page were dropped before they asked", n_connections)
+
+
 class HttpServer:
     """Serves one app on a socket that listens already."""
 
     def __init__(self, app: FastAPI, listening: socket.socket, home: Path) -> None:
         outside = not is_loopback(str(listening.getsockname()[0]))
         self._socket = listening
+        self._port = TlsPort(listening) if outside else None
+        admit = (lambda name: None) if self._port is None else self._port.admit  # noqa: ARG005
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=partial(HurriedProtocol, {}),  # type: ignore[arg-type]
+                http=partial(HurriedProtocol, {}, admit),  # type: ignore[arg-type]
                 ws="none",
                 log_config=None,
                 log_level="error",  # every stranger's nonsense would be a line
@@ -114,6 +203,8 @@ class HttpServer:
         waited = threading.Event()
         for _ in range(int(STARTING / 0.02)):
             if self._server.started:
+                if self._port is not None:
+                    self._port.start()
                 return
             if not self._thread.is_alive():
                 break
@@ -121,13 +212,18 @@ class HttpServer:
         raise NodeError("the HTTP server did not start")
 
     def _run(self) -> None:
+        served = self._socket if self._port is None else self._port.inside
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(self._server.serve(sockets=[self._socket]))
+            runner.run(self._server.serve(sockets=[served]))
 
     def stop(self) -> None:
         """Ends what is under way, within seconds."""
+        if self._port is not None:
+            self._port.refuse_new()
         self._server.should_exit = True
         self._thread.join(ENDING)
+        if self._port is not None:
+            self._port.close()
         self._socket.close()
 
 

@@ -1,0 +1,57 @@
+"""Requests that were charged to a label holder's day: one that comes again, after a line was lost, is not
+charged a second time.
+
+A request is known by the digest of its bytes, which name task and version, and by who sent it. It is free
+only where the answer is the same, to the byte, as the one that was paid for: what it tells has been told.
+"""
+
+from __future__ import annotations
+
+from gal.node.store.restores import Transactions
+
+KEPT = 256
+"""So many requests of a label holder are known, the newest; others are charged as new ones."""
+AGAIN = 10
+"""So often a request is answered again for one charge: lines break, but nobody has to ask all day long."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS charged (
+    peer TEXT NOT NULL, request TEXT NOT NULL, day TEXT NOT NULL, task TEXT NOT NULL, answer TEXT NOT NULL,
+    again INTEGER NOT NULL, PRIMARY KEY (peer, request)
+);
+"""
+
+
+class Charges:
+    """The requests of a state folder that were charged; every method is one transaction."""
+
+    def __init__(self, state: Transactions) -> None:
+        self._state = state
+
+    def answer(self, peer: str, day: str, request: str) -> str | None:
+        """The digest of the answer that was paid for on this day, empty where there was none yet; None where
+        the request is one to be charged.
+        """
+        with self._state.reading() as db:
+            row = db.execute(
+                "SELECT answer FROM charged WHERE peer = ? AND request = ? AND day = ? AND again < ?",
+                (peer, request, day, AGAIN),
+            ).fetchone()
+        return None if row is None else str(row["answer"])
+
+    def put(self, peer: str, day: str, request: str, task: str, answer: str = "") -> None:
+        """A request was charged, or what was charged is answered now; the oldest ones are forgotten."""
+        with self._state.transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO charged VALUES (?,?,?,?,?,0)", (peer, request, day, task, answer)
+            )
+            db.execute(
+                "DELETE FROM charged WHERE peer = ? AND rowid <= "
+                "(SELECT rowid FROM charged WHERE peer = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
+                (peer, peer, KEPT),
+            )
+
+    def repeat(self, peer: str, request: str) -> None:
+        """The same answer is given once more."""
+        with self._state.transaction() as db:
+            db.execute("UPDATE charged SET again = again + 1 WHERE peer = ? AND request = ?", (peer, request))
