@@ -3,7 +3,7 @@ cost beside the paper's mechanism?
 
     GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve
     | sums | meter] [--seeds 20]
-    [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000]
+    [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000] [--organizations 4]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
 of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
@@ -27,9 +27,9 @@ the label holder alone, with assistance, and under randomised response at epsilo
 stack, and the refit of in-sample values that came before it (fitted="in-sample").
 
 *alone*: is the private stack ever worse than alone? On many random splits of several tables, two
-organizations, by --model: what was lost on rows that nobody learned from, alone minus stack, paired, with its
-standard error; and the same for alone with another seed, which says what chance does. Log loss for classes;
-for numbers the share of the variance that is not explained.
+organizations (or --organizations), by --model: what was lost on rows that nobody learned from, alone minus
+stack, paired, with its standard error; and the same for alone with another seed, which says what chance does.
+Log loss for classes; for numbers the share of the variance that is not explained.
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
@@ -114,13 +114,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three seeds")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
-        "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack"
+        "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack and alone"
     )
     parser.add_argument(
         "--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve, columns and meter"
     )
     parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
-    parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack")
+    parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack and alone")
+    parser.add_argument("--organizations", type=int, default=2, help="of alone")
+    parser.add_argument("--first-seed", type=int, default=100, help="of alone: others draw other splits")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     if chosen.part in LATER:

@@ -77,10 +77,10 @@ def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
 SPLIT = ("QSAR", "BreastCancer", "CreditDefault", "Adult", "Diabetes", "BostonHousing")
 
 
-def against_alone(name: str, seed: int, model: Any, rows: int) -> dict[str, float]:
+def against_alone(name: str, seed: int, model: Any, rows: int, organizations: int = 2) -> dict[str, float]:
     """What is lost on rows that nobody learned from: alone, with another seed, and with the private stack."""
     data = find(name)
-    split = per_seed(data, 2, seed)
+    split = per_seed(data, organizations, seed)
     chosen = np.random.default_rng([seed, 9]).permutation(len(split.y_train))[:rows]
     X, y = split.X_train.iloc[chosen], split.y_train[chosen]
     tested = np.random.default_rng([seed, 10]).permutation(len(split.y_test))[:TESTED]
@@ -119,8 +119,8 @@ def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
     print("|---|---:|---:|---:|---:|---:|")
     for name in chosen.sets or SPLIT:
         jobs = (
-            delayed(against_alone)(name, seed, MODELS[chosen.model], chosen.rows)
-            for seed in range(100, 100 + chosen.seeds)
+            delayed(against_alone)(name, seed, MODELS[chosen.model], chosen.rows, chosen.organizations)
+            for seed in range(chosen.first_seed, chosen.first_seed + chosen.seeds)
         )
         found = run(jobs)
         alone, again = (np.array([one[key] for one in found]) for key in ("alone", "again"))

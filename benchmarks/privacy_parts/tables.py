@@ -23,9 +23,17 @@ KNOWN = 50
 ROUNDS = 10
 
 
-MADE_UP = ("friedman", "needles", "five classes", "chance", "houses")
+FRESH: dict[str, dict[str, Any]] = {
+    "rare class": {"n_samples": 25_000, "n_classes": 2, "weights": [0.95]},
+    "unequal classes": {"n_samples": 25_000, "n_classes": 5, "weights": [0.6, 0.25, 0.1, 0.04]},
+    "ten classes": {"n_samples": 25_000, "n_classes": 10},
+}
+"""Made-up classes of different sizes, with labels of which 3 % are wrong."""
+
+MADE_UP = ("friedman", "needles", "five classes", "chance", "houses", "heavy tails", *FRESH)
 """Tables on which nothing here was chosen: curved numbers, two columns of twelve that count, five classes,
-labels that no column tells anything of, and prices of houses, with skewed columns that hang together.
+labels that no column tells anything of, and prices of houses, with skewed columns that hang together; numbers
+of which a few are very large; classes that are rare, unequal and many.
 """
 
 
@@ -54,10 +62,30 @@ def made_up_houses() -> Dataset:
     return Dataset("houses", frame, np.minimum(price, 5.0), False)
 
 
+def made_up_tails() -> Dataset:
+    """25,000 rows: products and curves of eight columns, and noise of Student's t with 2.5 degrees."""
+    rng = np.random.default_rng(17)
+    X = rng.normal(size=(25_000, 12))
+    told = X[:, 0] + X[:, 1] * X[:, 2] + np.abs(X[:, 3]) - X[:, 4] + np.sin(2 * X[:, 5]) + X[:, 6] + X[:, 7]
+    frame = pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])])
+    return Dataset("heavy tails", frame, told + rng.standard_t(2.5, len(X)), False)
+
+
+def made_up_classes(name: str) -> Dataset:
+    """One of ``FRESH``: 20 columns, of which 12 count."""
+    X, y = make_classification(
+        n_features=20, n_informative=12, n_redundant=4, flip_y=0.03, random_state=23, **FRESH[name]
+    )
+    frame = pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])])
+    return Dataset(name, frame, y.astype(np.int64), True)
+
+
 def made_up(name: str) -> Dataset:
-    """A table that comes from nowhere, of 800 rows; more for houses."""
-    if name == "houses":
-        return made_up_houses()
+    """A table that comes from nowhere, of 800 rows; some have more."""
+    if name in FRESH:
+        return made_up_classes(name)
+    if name in ("houses", "heavy tails"):
+        return made_up_houses() if name == "houses" else made_up_tails()
     rng = np.random.default_rng(len(name))
     if name == "friedman":
         X, y = make_friedman1(800, 10, noise=1.0, random_state=0)
