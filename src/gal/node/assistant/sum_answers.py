@@ -30,7 +30,6 @@ from gal.node.agreement.sum_messages import (
     offer_arrays,
     opening_arrays,
     prediction_content,
-    prediction_unit,
     read_ask,
     read_offers,
     read_own_boxes,
@@ -40,12 +39,11 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.contents import added_rounds
+from gal.secrecy.contents import added_rounds, fit_unit, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer
 from gal.secrecy.record import Claim, DiskRecord
-from gal.secrecy.ring import unit_of
 from gal.transport import CardFolder, load_identity
 
 Floats = NDArray[np.floating[Any]]
@@ -140,7 +138,7 @@ class SumAnswers:
         """A residual was fitted; only that is said. ``fitted`` reads the values when a sum asks for them."""
         request = fit_request(asked.message, self._name)
         residual = residual_content(asked.message.fields["rows"], request)
-        unit = unit_of(float(np.abs(request.residual).max()))
+        unit = fit_unit(request)
         content = fit_sum_content(residual, learning_content(self._began(asked.message), [asked.digest]))
         if request.part is None:
             DiskRecord(self._state.path).settle([Claim(UNITS, asked.digest, repr(unit))])
