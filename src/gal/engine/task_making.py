@@ -111,7 +111,7 @@ def make_task(
         closing=_closing(options, n_jobs)
         if not private and _will_close(options, labels, rows, len(organizations))
         else None,
-        own_closing=_closing(options, n_jobs) if private and _closes_own(options, rows) else None,
+        own_closing=_closing(options, n_jobs) if private and _closes_own(options, labels, rows) else None,
         crossing=crossing,
         seed=seed,
     )
@@ -194,9 +194,11 @@ def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int
     return wanted and validated and closes(labels.loss)
 
 
-def _closes_own(options: Options, rows: Rows) -> bool:
+def _closes_own(options: Options, labels: Labels, rows: Rows) -> bool:
     """Whether a model that the label holder learns by herself is closed as it would be without privacy."""
-    return is_auto(options.closing) and not options.paper and LARGE <= rows.n <= CLOSING_ROWS
+    size = 4 * rows.n * labels.loss.n_outputs * int(options.rounds) * (rows.n_parts + 1)
+    possible = LARGE <= rows.n <= CLOSING_ROWS and size <= CLOSING_BYTES
+    return is_auto(options.closing) and not options.paper and possible
 
 
 def make_rows(

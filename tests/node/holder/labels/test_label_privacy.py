@@ -201,6 +201,8 @@ def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Pat
             network.holder.predict_file("same", asked)
         path.write_bytes(kept)
         assert network.holder.predict_file("same", asked)["rows"] == before
+        network.learn("same", no_closing=True)
+        assert list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE)) == [path], "of the first version alone"
 
 
 def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:
