@@ -204,6 +204,16 @@ def test_in_large_tables_her_own_model_is_closed_as_it_is_alone(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("small_forests")
+def test_her_own_model_is_closed_where_that_gains_more_than_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = steps()
+    gained = part(of_three(X, y)).alone_loss
+    monkeypatch.setattr("gal.engine.stacking.BEYOND_CHANCE", 1e9)
+    own = part(of_three(X, y))
+    assert own.ensemble.closing is None
+    assert own.alone_loss > gained + 0.2
+
+
+@pytest.mark.usefixtures("small_forests")
 def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     X, y = steps()
     chance = np.random.default_rng(5).integers(0, 3, len(y))
