@@ -288,6 +288,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         objects["fitted"] = {name: value for name, value in vars(self).items() if name in _STORED}
         plain = {"on_round": None, "on_message": None, "organizations": plain_columns(self.organizations)}
         objects["parameters"] = self.get_params(deep=False) | plain
+        if self.private_refit_ is not None and self.private_refit_.own_closing is not None:
+            objects["own_closing"] = self.private_refit_.own_closing
         write_archive(path, facts, self.ensemble_, objects)
 
     @classmethod
@@ -304,7 +306,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         loaded.label_holder_ = facts["label_holder"]
         loaded.ensemble_ = ensemble
         refit = facts.get("private_refit")
-        loaded.private_refit_ = None if refit is None else PrivateRefit.from_json(refit)
+        if refit is not None:
+            refit = PrivateRefit.from_json(refit).with_closing(objects.get("own_closing"))
+        loaded.private_refit_ = refit
         loaded._organizations = organizations_from_objects(objects)
         loaded._describe()
         return loaded

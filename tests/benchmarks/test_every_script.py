@@ -49,7 +49,10 @@ SMALLEST = {
 }
 """By script: the arguments with which it has the least to do; _ stands for a blank within one of them."""
 
-FEWER: dict[str, dict[str, Any]] = {"privacy": {"EPSILONS": (1.0,), "ROUNDS": 2}}
+FEWER: dict[str, dict[str, Any]] = {
+    "privacy": {f"privacy_parts.{part}.ROUNDS": 2 for part in ("labels", "stacks", "columns", "meter")}
+    | {"privacy_parts.labels.EPSILONS": (1.0,), "privacy_parts.stacks.EPSILONS": (2.0,)}
+}
 """By script: constants that its arguments do not reach, where less shows as much."""
 
 NEEDS = {
@@ -77,6 +80,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
     def load(name: str, words: str | None = None) -> ModuleType:
         for module in NEEDS.get(name, []):
             pytest.importorskip(module, reason=f"{module} is not installed")
+        monkeypatch.syspath_prepend(str(BENCHMARKS))  # some take from what lies beside them
         given = (SMALLEST[name] if words is None else words).split()
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *(one.replace("_", " ") for one in given)])
         return load_benchmark(name)
@@ -111,11 +115,37 @@ def test_it_runs(
 ) -> None:
     script = start(name)
     for constant, value in FEWER.get(name, {}).items():
-        monkeypatch.setattr(script, constant, value)
+        monkeypatch.setattr(constant, value)
     if name == "interactions":  # which wants more rows, unless it is told how many of them validate
         monkeypatch.setattr(script, "learned", partial(script.learned, validation_fraction=0.2))
     with forking(*([script] if name == "nodes" else [])):
         script.main()
+    assert re.search(said, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("paper --seeds 1 --sets Iris", r"Iris +.*\n\* ours is at least as good"),
+        ("stack --seeds 2 --sets Iris --model ridge --rows 60", r"Iris: alone 0\.\d+, assisted"),
+        ("alone --seeds 2 --sets chance --model ridge --rows 60", r"\| chance \| 0\.\d+ \| 2 \|"),
+        ("columns --models ridge", r"Diabetes ridge +50 rounds, two +organizations, noise none +\d"),
+        ("curve --seeds 2 --models ridge --labels numbers", r"\| numbers \| ridge \| 30 \| 0\.\d+ \("),
+        ("meter --models ridge --sets Iris", r"\| Iris \| ridge \| epsilon 1 \|"),
+    ],
+)
+@pytest.mark.usefixtures("weak_attackers", "small_forests")
+def test_every_part_of_privacy_runs(
+    words: str,
+    said: str,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script = start("privacy", words)
+    for constant, value in FEWER["privacy"].items():
+        monkeypatch.setattr(constant, value)
+    script.main()
     assert re.search(said, capsys.readouterr().out)
 
 
@@ -126,10 +156,7 @@ def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) ->
     assert re.search(r"Adult, by name: today 0\.\d+, log loss 0\.\d+", capsys.readouterr().out)
 
 
-def test_the_endpoint_is_asked(
-    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))  # it takes from the script beside it what both need
+def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     script = start("endpoint")
     with forking(script, sys.modules["nodes"]):
         script.main()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 import gal
+from gal.errors import NodeError
 from gal.node.admin.membership import invite, join, read_terms
+from gal.protocol import decode
 from gal.secrecy.member import CircleMember
-from gal.secrecy.ring import from_ring, to_ring
+from gal.secrecy.ring import from_ring, ring_bytes, to_ring
 from gal.transport import CardFolder, read_card
 from patience import patient
-from real_nodes import HOLDER, TASK, Network, text_of
+from real_nodes import HOLDER, TASK, Network, text_of, until
 from searched_memory import found_in, memory_of, pieces, processes_of, standing_still
 
 OTHERS = ("lab", "hospital", "shop")
@@ -31,8 +35,18 @@ pytestmark = [
 ]
 
 
+@dataclass
 class Summed(Network):
     """Organizations that agreed to sums, and have each other's cards."""
+
+    drop_outs: int = 0
+    models: Mapping[str, str] = field(default_factory=dict)
+    """By organization: its local model, where that is no linear one."""
+
+    def _found(self, name: str) -> None:
+        super()._found(name)
+        path = self.home(name) / "node.toml"
+        path.write_text(path.read_text().replace('"linear"', f'"{self.models.get(name, "linear")}"'))
 
     def invite(self, task: str = TASK) -> None:
         """Open the task; everybody joins."""
@@ -43,10 +57,10 @@ class Summed(Network):
         invite(
             self.home(HOLDER),
             task,
-            list(OTHERS),
+            list(self.organizations),
             path,
             secrecy="sums",
-            drop_outs=0,
+            drop_outs=self.drop_outs,
             options=options,
             **agreed,
         )
@@ -85,10 +99,53 @@ class Watched(list[Mapping[str, Any]]):
             self.found.setdefault(one, set()).add(where)
 
 
+class Told(Watched):
+    """The same for all answers that the organizations have on their own disks at the time."""
+
+    def __init__(self, network: Summed, name: str) -> None:
+        super().__init__(network, name, ())
+        self._others = network.organizations
+        self.lock = threading.Lock()
+        """Held while nothing moves: who is to be killed must not stand still."""
+        self.single: dict[bytes, str] = {}
+        self.means: dict[bytes, str] = {}
+        """As she may have it: of all organizations together."""
+
+    def search(self) -> None:
+        """Look up what was answered, then where it is."""
+        said: dict[str, list[NDArray[Any]]] = {}
+        for name in self._others:
+            for path in sorted((self._network.home(name) / "tasks").rglob("answer-assisted-*.arrow")):
+                try:
+                    values = decode(path.read_bytes()).arrays["fitted"]
+                except FileNotFoundError:  # learning has ended
+                    continue
+                said.setdefault(path.name, []).append(values)
+                for unit in (1.0, 2.0, 4.0, 8.0):
+                    self.single |= dict.fromkeys(stored(values, unit), f"{path.name} of {name}")
+        for file, every in said.items():
+            if len(every) == len(self._others):
+                whole = [np.rint(one.astype(np.float64) * 2.0**30) / 2.0**30 for one in every]
+                mean = np.sum(whole, axis=0) / len(every)
+                self.means[pieces(mean.astype(np.float32))] = file
+        with self.lock:
+            self._wanted = {*self.single, *self.means}
+            super().search()
+
+    def found_single(self) -> dict[str, set[str]]:
+        """Whose answers are somewhere."""
+        return {self.single[one]: places for one, places in self.found.items() if one in self.single}
+
+    def found_means(self) -> set[str]:
+        """Of which rounds the mean is somewhere."""
+        return {self.means[one] for one in self.found if one in self.means}
+
+
 def stored(values: NDArray[np.floating], unit: float) -> list[bytes]:
     """Numbers as they would be stored: in 32 bits, in 64, and as whole numbers that can be added up."""
     forms: list[NDArray[Any]] = [values.astype(np.float32), values.astype(np.float64)]
-    return [pieces(form) for form in (*forms, to_ring(values, unit, len(OTHERS)))]
+    whole = to_ring(values, unit, len(OTHERS))
+    return [pieces(form) for form in (*forms, whole, ring_bytes(whole))]
 
 
 def summed(answers: Sequence[tuple[NDArray[np.floating], float]]) -> list[bytes]:
@@ -154,3 +211,47 @@ def test_no_single_answer_is_anywhere_at_the_label_holders(
     theirs = Watched(network, "lab", stored(*answers["lab", ROUNDS]))
     theirs.search()
     assert theirs.found, "and at the organization its own answer"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drop_outs", [0, 1])
+def test_nor_after_kills_drop_outs_and_a_resumed_learning_of_other_models(
+    tmp_path: Path, drop_outs: int
+) -> None:
+    """An organization is killed in the second round, and the label holder in the third."""
+    models = {"hospital": "gradient_boosting", "shop": "tabular", "bank": "tabular"}
+    others = (*OTHERS, "bank")
+    how: dict[str, Any] = {"paced": ["lab"], "options": OPTIONS, "drop_outs": drop_outs, "models": models}
+    with Summed(tmp_path, others, 4, 1500, **how) as network:
+        network.serve(*network.names)
+        hers = Told(network, HOLDER)
+        vars(network)["events"] = hers
+        network.allow("lab", 1)
+        learning = network.beside(lambda: network.learn(join=patient(3.0)))
+        network.until_round(1)
+        network.kill("bank")
+        if not drop_outs:
+            network.serve("bank")
+        network.allow("lab", 2)
+        network.until_round(2)
+        network.allow("lab", 3)
+        until(lambda: 3 in network.answered("lab"), "the third fit")
+        hers.search()
+        theirs = Told(network, "shop")
+        theirs.search()
+        with hers.lock:
+            network.kill(HOLDER)
+        with pytest.raises(NodeError):
+            learning.result()
+        network.serve(HOLDER)
+        hers.search()
+        network.allow("lab")
+        network.learn(resume=True, join=patient(3.0))
+        hers.search()
+        left = {name for done in network.ensemble().rounds for name in done.left_out}
+        assert left == ({"bank"} if drop_outs else set())
+        assert hers.found_single() == {}
+        known = {f"answer-assisted-{round}--1.arrow of {name}" for round in (1, 2, 3) for name in OTHERS}
+        assert known <= set(hers.single.values()), "what is searched for"
+        assert "answer-assisted-1--1.arrow" in hers.found_means(), "what is there is found"
+        assert theirs.found_single(), "and at an organization its own answers"

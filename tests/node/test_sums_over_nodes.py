@@ -106,6 +106,35 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     assert np.abs(gal.predict(plain, others).output[:, 0] - outputs(found)).max() < 1e-6 * spread
 
 
+def of_all_sizes(n: int = 60) -> dict[str, pd.DataFrame]:
+    """Tables whose rows, and what linear models say of them, have sizes from 1e-4 to 1e7; each row and its
+    opposite, so that nothing is added to all of them.
+    """
+    rng = np.random.default_rng(3)
+    half = rng.choice([-1.0, 1.0], size=(n, 8)) * 10 ** rng.uniform(-4, 7, size=(n, 1))
+    X = np.vstack([half, -half])
+    tables = {
+        name: pd.DataFrame({ROW_ID: np.arange(2 * n), f"{name}_a": X[:, 2 * m], f"{name}_b": X[:, 2 * m + 1]})
+        for m, name in enumerate(NAMES)
+    }
+    tables["clinic"][LABEL] = X @ rng.uniform(0.5, 1.5, size=8)
+    return tables
+
+
+def test_residuals_that_are_very_large_are_added_up_to_the_same_bits(tmp_path: Path) -> None:
+    """As they are where nobody divides them: what rounds are written in follows from their size there."""
+    with running(Network(tmp_path, of_all_sizes())) as network:
+        options: dict[str, Any] = {**OPTIONS, "scale_residual": False}
+        record = network.invite("large", secrecy="sums", kind="regression", **options)
+        network.learn("large")
+        ensemble, members = network.in_process(secrecy="sums", kind="regression", **options)
+        assert exact(network.ensemble(record)) == exact(ensemble)
+        expected = gal.predict(ensemble, members).output[:, 0]
+        asked = network.tables["clinic"][[ROW_ID]]
+        assert outputs(predicted(network, asked, "large")) == list(expected)
+        assert outputs(predicted(network, asked.head(3), "large")) == list(expected[:3])
+
+
 def test_classes_with_a_cross_validation_are_learned_to_the_same_bits(network: Network) -> None:
     """Every part is a sum of its own, in the same round trips."""
     table = network.tables["clinic"]

@@ -170,6 +170,66 @@ def test_stored_it_predicts_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
+def steps(n: int = 2000, seed: int = 0) -> tuple[Any, Any]:
+    """Classes that come in turns along the bank's first column: of what linear models say of it, a forest
+    makes much.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    along = np.digitize(X[:, 0] + 0.05 * rng.normal(size=n), [-1.0, -0.3, 0.3, 1.0])
+    return X, np.array([0, 2, 1, 2, 0])[along]
+
+
+def of_three(X: Any, y: Any, noisy: Any = None, **options: Any) -> GALClassifier:
+    source = SeededNoise(3) if noisy is None else Fixed(noisy)
+    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 3, "random_state": 0} | options
+    return GALClassifier(BOTH, privacy=RandomisedResponse(1.0, [0, 1, 2], source), **given).fit(X, y)
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_in_large_tables_her_own_model_is_closed_as_it_is_alone(tmp_path: Path) -> None:
+    X, y = steps(4000)
+    model = of_three(X[:2000], y[:2000])
+    alone = GALClassifier(OWN, local_models=Ridge(), rounds=3, random_state=0).fit(X[:2000], y[:2000])
+    assert alone.closing_ is not None
+    assert loss(model, X[2000:], y[2000:]) < loss(alone, X[2000:], y[2000:]) + 0.02
+    unclosed = of_three(X[:2000], y[:2000], closing=False)
+    assert part(unclosed).ensemble.closing is None
+    assert loss(model, X[2000:], y[2000:]) < loss(unclosed, X[2000:], y[2000:]) - 0.2
+    assert part(model).alone_loss == pytest.approx(part(model).ensemble.closing.validation_loss)
+    assert part(model).alone_loss > loss(model, X[:2000], y[:2000]) + 0.05, "of rows that it did not see"
+    model.save(tmp_path / "model.gal")
+    loaded = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_her_own_model_is_closed_where_that_gains_more_than_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = steps()
+    gained = part(of_three(X, y)).alone_loss
+    monkeypatch.setattr("gal.engine.stacking.BEYOND_CHANCE", 1e9)
+    own = part(of_three(X, y))
+    assert own.ensemble.closing is None
+    assert own.alone_loss > gained + 0.2
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
+    X, y = steps()
+    chance = np.random.default_rng(5).integers(0, 3, len(y))
+    heard: list[list[Any]] = []
+    models = []
+    for labels in (y, chance):
+        messages: list[Any] = []
+        heard.append(messages)
+        models.append(of_three(X, labels, chance, on_message=_note(messages)))
+    assert part(models[0]).ensemble.closing is not None
+    assert part(models[1]).ensemble.closing is None, "nothing to learn, and nothing is made of it"
+    assert heard[0] == heard[1]
+    assert models[0].traffic_ == models[1].traffic_
+    assert models[0].ensemble_.coefficients == models[1].ensemble_.coefficients
+
+
 def test_noise_on_every_residual_is_never_cross_validated() -> None:
     X, y = table()
     privacy = LaplaceResiduals(20.0, classes=[0, 1], source=SeededNoise(0))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
+Replies = tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, Floats32]]]
+"""Of the rounds that are used: what counts how much, and all replies."""
 
 
 class ClosingModel(Protocol):
@@ -57,4 +59,16 @@ class LearnsClosing(Protocol):
     ) -> ClosingModel:
         """The same model followed as far, fitted on the validation rows too: they have nothing left to
         judge.
+        """
+
+    def cross_validated(
+        self,
+        task: Task,
+        left_out: Sequence[Replies],
+        coefficients: Sequence[Mapping[str, float]],
+        fitted: Sequence[Mapping[str, Floats32]],
+    ) -> tuple[ClosingModel, Floats] | None:
+        """Where rows are divided into parts instead: the model of all rows, and the closed output (n, K) of
+        every row by models that did not see it. ``left_out``: by part, what the learning without it counts,
+        and all its replies. None where it does not help beyond chance.
         """

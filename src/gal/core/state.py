@@ -116,6 +116,8 @@ class Ensemble:
     """The cross-validation, where the task keeps its replies; never stored."""
     summed: tuple[str, ...] = ()
     """Whose answers came as one sum, under one name (see ``gal.secrecy``); nobody's where all came apart."""
+    summed_units: tuple[float, ...] = ()
+    """By round: what the answers to its residual were written in there; none where all came apart."""
 
     @property
     def earned(self) -> Mapping[str, float]:
@@ -208,7 +210,7 @@ def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     initial = plain.pop("initial")
     organizations = tuple(plain.pop("organizations"))
     shares = shares_of(plain.pop("shares", None))
-    summed = tuple(plain.pop("summed", ()))
+    summed, units = tuple(plain.pop("summed", ())), tuple(plain.pop("summed_units", ()))
     return Ensemble(
         organizations=organizations,
         initial=None if initial is None else tuple(initial),
@@ -216,6 +218,7 @@ def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
         rounds=rounds,
         shares=shares,
         summed=summed,
+        summed_units=units,
         **plain,
     )
 

@@ -57,6 +57,8 @@ class Task:
     """What leaves instead of the residuals; None: they are sent as they are."""
     closing: LearnsClosing | None = None
     """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
+    own_closing: LearnsClosing | None = None
+    """Under a privacy guarantee: the same for the model that she learns by herself from the true labels."""
     crossing: LearnsCrossed | None = None
     """Asks for crossed residuals after the last round, and learns from the answers (see ``interactions``)."""
     seed: int = 0

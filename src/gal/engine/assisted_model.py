@@ -136,7 +136,7 @@ class AssistedModel:
         views = {name: self.columns.view(table, name) for name in there}
         with open_driver("joblib", self.n_jobs) as run:
             said = drive_prediction(ensemble, self.organizations, views, int(table.shape[0]), run)
-        return final_output(ensemble, said)
+        return closed_output(ensemble, said, final_output(ensemble, said))
 
     def _first(self, table: Any) -> Floats | None:
         if self.ensemble.initial is not None:

@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
-from gal.core.closings import ClosingModel
+from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.task import Task
@@ -54,6 +54,9 @@ SMALLEST_SHARE = 0.01
 
 SMALLEST_OF_NETWORK = 0.05
 """A network with less to say is not worth another fit."""
+
+BEYOND_CHANCE = 2.0
+"""Standard errors that a cross-validated closing model has to gain: the rows that judge chose its shares."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,39 @@ class Stacking:
         network = None if closing.network is None else _network(received, rows)
         return replace(closing, model=model, network=network)
 
+    def cross_validated(
+        self,
+        task: Task,
+        left_out: Sequence[Replies],
+        coefficients: Sequence[Mapping[str, float]],
+        fitted: Sequence[Mapping[str, Floats32]],
+    ) -> tuple[Closing, Floats] | None:
+        """One for each part, fitted on the others' rows, then one of all rows; all are followed as far as the
+        parts say on average. None where a part finds none, or all together gain no more than chance does.
+        """
+        parts = [replace(task, rows=task.rows.without(part)) for part in range(task.rows.n_parts)]
+        found = [self(part, *replies) for part, replies in zip(parts, left_out, strict=True)]
+        closings = [one for one in found if one is not None]
+        if not closings or len(closings) < len(found):
+            return None
+        shape = task.rows.n, task.loss.n_outputs
+        output, closed = np.empty(shape), np.empty(shape)
+        for part, closing, replies in zip(parts, closings, left_out, strict=True):
+            received, rows = KeptReplies(part, *replies), part.rows.validation
+            output[rows] = received.output[rows]
+            closed[rows] = _alike(closing, closings).output(output[rows], received.answers(rows))
+        gains = task.loss.value(task.y, output) - task.loss.value(task.y, closed)
+        if not gains.mean() > BEYOND_CHANCE * gains.std() / np.sqrt(len(gains)):
+            return None
+        received, every = KeptReplies(task, coefficients, fitted), np.arange(task.rows.n)
+        model = self._fitted(received, every, task.seed)
+        if self.given is None and isinstance(task.loss, BinaryLogLoss):
+            model = _together(model, self._fitted(received, every, task.seed + 1))
+        last = _alike(closings[0], closings)
+        network = None if last.network is None else _network(received, every)
+        value = float(task.loss.value(task.y, closed).mean())
+        return replace(last, model=model, network=network, validation_loss=value), closed
+
     def _is_forest(self, loss: Loss) -> bool:
         """Whether it is the forest of several classes."""
         return self.given is None and isinstance(loss, MultinomialLogLoss)
@@ -238,6 +274,18 @@ def _with_network(closing: Closing, received: KeptReplies, rows: NDArray[np.intp
     if share < SMALLEST_OF_NETWORK or not loss < closing.validation_loss:
         return closing
     return replace(closing, validation_loss=loss, network=network, network_share=share)
+
+
+def _alike(closing: Closing, among: Sequence[Closing]) -> Closing:
+    """One of these, followed as far as all of them are on average."""
+    networks = all(one.network is not None for one in among)
+    return replace(
+        closing,
+        share=float(np.mean([one.share for one in among])),
+        sharpness=float(np.mean([one.sharpness for one in among])),
+        network=closing.network if networks else None,
+        network_share=float(np.mean([one.network_share for one in among])) if networks else 0.0,
+    )
 
 
 def _together(judged: Any, more: Any) -> Any:

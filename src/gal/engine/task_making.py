@@ -108,7 +108,10 @@ def make_task(
         guard=not private,
         moving=tuple(sorted(moving)),
         release=release,
-        closing=_closing(options, n_jobs) if _will_close(options, labels, rows, len(organizations)) else None,
+        closing=_closing(options, n_jobs)
+        if not private and _will_close(options, labels, rows, len(organizations))
+        else None,
+        own_closing=_closing(options, n_jobs) if private and _closes_own(options, labels, rows) else None,
         crossing=crossing,
         seed=seed,
     )
@@ -189,6 +192,13 @@ def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int
     size = 4 * rows.n * labels.loss.n_outputs * organizations * int(options.rounds)
     wanted = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CLOSING_BYTES
     return wanted and validated and closes(labels.loss)
+
+
+def _closes_own(options: Options, labels: Labels, rows: Rows) -> bool:
+    """Whether a model that the label holder learns by herself is closed as it would be without privacy."""
+    size = 4 * rows.n * labels.loss.n_outputs * int(options.rounds) * (rows.n_parts + 1)
+    possible = LARGE <= rows.n <= CLOSING_ROWS and size <= CLOSING_BYTES
+    return is_auto(options.closing) and not options.paper and possible
 
 
 def make_rows(

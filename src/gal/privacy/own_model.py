@@ -1,19 +1,21 @@
 """The label holder's own model under a privacy guarantee: on her columns and true labels. It never leaves.
 
 It is learned after the last round, by her organization alone (``track="alone"``), cross-validated in the same
-parts as the task: what it says of a row comes from a learning that did not see the row. The private stack
-adds to it what the others' answers are worth.
+parts as the task: what it says of a row comes from a learning that did not see the row. In large tables it is
+closed, as it would be without privacy. The private stack adds to it what the others' answers are worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.algorithm import learn
+from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
@@ -21,7 +23,8 @@ from gal.core.state import ByName, Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.engine.labels import Labels
-from gal.errors import InvalidLabelsError, NobodyAnsweredError
+from gal.engine.stacking import closes
+from gal.errors import InvalidLabelsError, LocalModelError, NobodyAnsweredError
 
 Floats = NDArray[np.float64]
 
@@ -48,11 +51,16 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
     """
     if task.label_holder is None or task.rows.n_parts == 0:
         return None
+    fitted: dict[int, Mapping[str, Reply]] = {}
     try:
-        steps = learn(_alone(task, task.label_holder, labels))
+        alone = _alone(task, task.label_holder, labels)
+        steps = learn(alone)
         requests = next(steps)
         while True:
             replies = yield [_to_herself(one) for one in requests]
+            for request, said in zip(requests, replies, strict=True):
+                if isinstance(request, FitRequest) and request.part is None:
+                    fitted[request.round] = said
             requests = steps.send(replies)
     except StopIteration as end:
         ensemble: Ensemble = end.value
@@ -61,7 +69,30 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
     if ensemble.judged is None:
         return None
     first, last = ensemble.judged.stages[0], ensemble.judged.stages[ensemble.n_rounds]
-    return OwnModel(replace(ensemble, track="alone", judged=None), first + ensemble.trust * (last - first))
+    closed = _closed(alone, ensemble, fitted)
+    model, output = (None, first + ensemble.trust * (last - first)) if closed is None else closed
+    return OwnModel(replace(ensemble, track="alone", judged=None, closing=model), output)
+
+
+def _closed(
+    alone: Task, ensemble: Ensemble, fitted: Mapping[int, Mapping[str, Reply]]
+) -> tuple[ClosingModel, Floats] | None:
+    """A closing model of her own, and what it makes of rows that it did not see; None without one."""
+    learns, judged, rounds = alone.own_closing, ensemble.judged, range(1, ensemble.n_rounds + 1)
+    if learns is None or judged is None or not rounds or not closes(alone.loss):
+        return None
+    left_out: list[Replies] = []
+    for reached in judged.reached:
+        if reached is None:
+            return None
+        counts = reached.coefficients[: len(rounds)]
+        trusted = [{name: ensemble.trust * count for name, count in one.items()} for one in counts]
+        left_out.append((trusted, reached.fitted[: len(rounds)]))
+    own: Any = [fitted[one] for one in rounds]
+    try:
+        return learns.cross_validated(alone, left_out, ensemble.coefficients, own)
+    except LocalModelError:  # what others see of the end must not depend on it
+        return None
 
 
 def _alone(task: Task, holder: str, labels: Labels) -> Task:

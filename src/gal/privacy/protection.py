@@ -170,15 +170,14 @@ def private_options(privacy: Any, options: Options) -> Options:
 def public_options(options: Options) -> Options:
     """For learning on noisy labels: every round is used, and the private refit judges them on the true ones.
 
-    Judging on noisy labels is possible where it is asked for. A closing model
-    would be fitted to noisy labels.
+    Judging on noisy labels is possible where it is asked for. A closing model is none of the task's, where it
+    would be fitted to noisy labels, but of what the label holder learns by herself.
     """
     if options.closing is not False and options.closing != "auto":
         raise InvalidOptionError("closing is not possible with privacy: the private refit takes its place")
     parts, fraction = options.cross_validation, options.validation_fraction
     return replace(
         options,
-        closing=False,
         interactions="off" if options.interactions == "auto" else options.interactions,
         cross_validation=0 if parts == "auto" else parts,
         validation_fraction=0.0 if fraction == "auto" else fraction,

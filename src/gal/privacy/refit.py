@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold
 
+from gal.core.closings import ClosingModel
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
 from gal.core.state import Ensemble, ensemble_of, plain
@@ -129,6 +130,18 @@ class PrivateRefit:
         if self.own is not None and own_output is not None:
             parts.append(own_output @ self.own.matrix)
         return np.asarray(sum(parts) + np.asarray(self.intercept))
+
+    @property
+    def own_closing(self) -> ClosingModel | None:
+        """The closing model of her own model: no plain numbers, so it is kept beside them."""
+        return None if self.own is None else self.own.ensemble.closing
+
+    def with_closing(self, closing: ClosingModel | None) -> PrivateRefit:
+        """The same with the closing model that was kept."""
+        if self.own is None or closing is None:
+            return self
+        own = replace(self.own, ensemble=replace(self.own.ensemble, closing=closing))
+        return replace(self, own=own)
 
     @property
     def words(self) -> str:

@@ -20,10 +20,9 @@ from gal.engine.assisted_model import AssistedModel, Unasked
 from gal.engine.drivers import Driver, ask_to_predict, open_driver
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
-from gal.secrecy.contents import added_rounds
+from gal.secrecy.contents import added_rounds, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import plain_bytes
-from gal.secrecy.ring import unit_of
 from gal.secrecy.summing import LocalCircle, count
 from gal.secrecy.terms import SUM, Sums
 
@@ -108,7 +107,8 @@ def _own_rounds(ensemble: Ensemble, name: str, values: Any) -> Floats | None:
 def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:
     rates = [counts.get(SUM, 0.0) for counts in ensemble.coefficients]
     circle = LocalCircle.of(ensemble.summed, sums)
-    unit = unit_of(float(np.abs(rates).sum()))
+    units = ensemble.summed_units[: len(rates)] or [1.0] * len(rates)  # files of before have none
+    unit = prediction_unit(rates, units)
     content = sha256_of(plain_bytes(["predict", rates, list(shape)]))
     try:
         total, _ = circle.add_up(together, content, unit, partial(count, None))

@@ -142,13 +142,15 @@ class CircleMember:
         unit: float,
         once: str = "",
         rows: Sequence[str] = (),
+        also: Sequence[Claim] = (),
     ) -> Masked:
         """Its values under its masks; ``boxes`` are the others' shares for it.
 
         ``content`` is the digest of what it has itself seen of the question, ``unit`` follows from the same:
         in a smaller one large answers could not be written, and that it does not answer would tell how large
         they are. ``once`` is of what there is one sum, where that is less than all of it: a residual, however
-        it is to be fitted. ``rows`` are keys of the rows, where they are rows to predict.
+        it is to be fitted. ``rows`` are keys of the rows, where they are rows to predict. ``also`` is claimed
+        before anything leaves.
         """
         one = self._sum(ask.number)
         if one.ask is not None or not one.offers:
@@ -167,7 +169,7 @@ class CircleMember:
         if self.circle.shares:
             one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
-        self._settle("number", [claim], f"it has answered in sum {ask.number} before")
+        self._settle("number", [claim, *also], f"it has answered in sum {ask.number} before")
         one.ask, one.once, one.rows = ask, once or content, tuple(rows)
         masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
         one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # who steals a memory finds none

@@ -23,11 +23,11 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import InvalidReplyError, LocalModelError, RefusedError
 from gal.secrecy.collector import Collector
-from gal.secrecy.contents import fit_content
+from gal.secrecy.contents import fit_content, fit_unit
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
 from gal.secrecy.record import MemoryRecord
-from gal.secrecy.ring import RING_BYTES, unit_of
+from gal.secrecy.ring import RING_BYTES
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
@@ -118,6 +118,7 @@ class Summing:
         self.names = [holder, SUM]
         self._circle = LocalCircle.of(sorted(self.members), sums)
         self._left_out: dict[int, dict[str, str]] = {}
+        self._units: dict[int, float] = {}
 
     def options(self, options: Options) -> Options:
         """Equal weights, and nothing that needs single answers."""
@@ -151,7 +152,7 @@ class Summing:
         assert isinstance(request, FitRequest)  # no model moves, so that nobody is asked again
         values = {name: said for name, said in replies.items() if name in self.members and _is_numbers(said)}
         failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
-        unit = unit_of(float(np.abs(request.residual).max()))
+        unit = fit_unit(request)
         if self._counted is not None:
             weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
             self._counted.sent += len(self.members) * (request.residual.nbytes + weight)
@@ -162,6 +163,7 @@ class Summing:
         if request.part is None:
             gone = set(self.members) - set(there)
             self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
+            self._units[request.round] = unit
         own = {name: said for name, said in replies.items() if name not in self.members}
         return own | {SUM: total / len(self.members)}
 
@@ -184,7 +186,13 @@ class Summing:
             for done in ensemble.rounds
         )
         rounds = rounds if ensemble.track == "assisted" else ensemble.rounds
-        return replace(ensemble, rounds=rounds, summed=tuple(sorted(self.members)))
+        units = units_of(ensemble, self._units)
+        return replace(ensemble, rounds=rounds, summed=tuple(sorted(self.members)), summed_units=units)
+
+
+def units_of(ensemble: Ensemble, found: Mapping[int, float]) -> tuple[float, ...]:
+    """By round: what answers to its residual were written in; 1, as is usual, of rounds before a resuming."""
+    return tuple(found.get(done.round, 1.0) for done in ensemble.rounds)
 
 
 def _is_numbers(said: Any) -> bool:

@@ -433,3 +433,40 @@ def test_who_answers_does_not_tell_how_large_its_answer_is(made: Callable[..., B
     expected = sum(by.fitted(name)[:6].astype(np.float64) for name in NAMES) / len(NAMES)
     assert np.abs(expected).max() > 2.0**23 / len(NAMES), "the test asks for what could not be written"
     assert np.abs(collector.total() - expected).max() < 1e-6 * np.abs(expected).max()
+
+
+def test_one_request_is_one_choice_of_rows(made: Callable[..., ByHand]) -> None:
+    """It is charged once: with other rows in every sum she would look for the one that cannot be written."""
+    by = made()
+    asked_all(by, by.residual())
+    question = asked_all(by, by.total(IDS[:6]))
+    chosen, other = np.array([1, 1, 1, 0, 0, 0]), np.array([1, 0, 0, 0, 0, 0])
+    by.masked("lab", by.ready(7), question, chosen)
+    with refused("other-rows", "lab has added up other rows of this request"):
+        by.masked("lab", by.ready(8), question, other)
+    by.masked("lab", by.ready(9), question, chosen)
+    by.houses["lab"].stop()
+    by.houses["lab"].start()
+    by.houses["lab"].answer(question)
+    with refused("other-rows", "lab has added up other rows of this request"):
+        by.masked("lab", by.ready(10), question, other)
+    asked_all(by, again := by.total(IDS[:1], name="total 2"))
+    assert by.masked("lab", by.ready(11), again, np.ones(1)).values.shape == (1, 1)
+
+
+@pytest.mark.parametrize("drop_outs", [0, 1])
+def test_rows_keep_their_names_where_members_may_drop_out(
+    made: Callable[..., ByHand], drop_outs: int
+) -> None:
+    """In a second task, of the same circle, a row with another name would be opened without one of them."""
+    by = made(drop_outs=drop_outs)
+    by.keys("lab", 7)
+    hashed = by.terms.model_copy(update={"task": PLAIN_TASK, "name": "other", "alignment": "hashed"})
+    by.join("lab", hashed)
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [8]})
+    if not drop_outs:
+        assert by.houses["lab"].answer(keys).kind == "offers"
+        return
+    with refused("circle", "names rows to lab by plain ids where members may drop out, and not by hashed"):
+        by.houses["lab"].answer(keys)
+    by.keys("lab", 9)

@@ -15,7 +15,7 @@ from gal.protocol.codec import check_fields
 from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
-from gal.secrecy.ring import RING_BYTES, ring_bytes, ring_of, unit_of
+from gal.secrecy.ring import RING_BYTES, ring_bytes, ring_of
 from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES
 
 Bytes = NDArray[np.uint8]
@@ -26,8 +26,6 @@ SIGNATURE_BYTES = 80
 """Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
 ROLES = ("fit", "folds", "parts", "crossing")
 """Arrays of a beginning that say what rows are used for."""
-USUAL = 2.0**12
-"""Residuals are divided by their root mean square: the largest is rarely so many times that."""
 BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
@@ -217,16 +215,6 @@ def prediction_content(message: Message, rows: str, shape: Sequence[int], learne
             ]
         )
     )
-
-
-def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
-    """What rounds are written in that are added up with these rates, of residuals in these units.
-
-    It follows from the residuals as well: were they large and the unit small, answers could not be written,
-    and who refuses would tell how large its own is. Residuals of usual size change nothing.
-    """
-    larger = np.maximum(1.0, np.asarray(units) / USUAL)
-    return unit_of(float(np.abs(np.asarray(rates) * larger).sum()))
 
 
 def _rows(data: Sequence[bytes], size: int) -> Bytes:

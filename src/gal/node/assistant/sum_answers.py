@@ -30,22 +30,21 @@ from gal.node.agreement.sum_messages import (
     offer_arrays,
     opening_arrays,
     prediction_content,
-    prediction_unit,
     read_ask,
     read_offers,
     read_own_boxes,
     residual_content,
 )
+from gal.node.assistant.sum_claims import check_naming, chosen_rows
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.contents import added_rounds
+from gal.secrecy.contents import added_rounds, fit_unit, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer
 from gal.secrecy.record import Claim, DiskRecord
-from gal.secrecy.ring import unit_of
 from gal.transport import CardFolder, load_identity
 
 Floats = NDArray[np.floating[Any]]
@@ -140,7 +139,7 @@ class SumAnswers:
         """A residual was fitted; only that is said. ``fitted`` reads the values when a sum asks for them."""
         request = fit_request(asked.message, self._name)
         residual = residual_content(asked.message.fields["rows"], request)
-        unit = unit_of(float(np.abs(request.residual).max()))
+        unit = fit_unit(request)
         content = fit_sum_content(residual, learning_content(self._began(asked.message), [asked.digest]))
         if request.part is None:
             DiskRecord(self._state.path).settle([Claim(UNITS, asked.digest, repr(unit))])
@@ -223,7 +222,7 @@ class SumAnswers:
                     f"{self._name} has nothing computed for {asked.message.fields['of']} (it is gone after a "
                     "restart): ask for that again, then for a new sum",
                 )
-            values, content, rows = self._read(question, asked, member.circle)
+            values, content, rows, also = self._read(question, asked, member.circle)
             try:
                 masked = member.answer(
                     read_ask(asked.message),
@@ -233,6 +232,7 @@ class SumAnswers:
                     unit=question.unit,
                     once=question.residual,
                     rows=rows,
+                    also=also,
                 )
             except InvalidReplyError as error:
                 raise RefusedError("not-finite", f"{self._name}: {error}") from error
@@ -266,6 +266,7 @@ class SumAnswers:
         identity = load_identity(self._home, self._name)
         check_members(task.terms, self._cards, identity.fingerprint)
         if task.id not in self._members or self._members[task.id].circle != circle:
+            check_naming(self._name, task, circle, DiskRecord(self._state.path))
             self._members[task.id] = CircleMember(
                 named_in(circle, identity),
                 circle,
@@ -300,16 +301,20 @@ class SumAnswers:
 
     def _read(
         self, question: Computed, asked: IncomingRequest, circle: Circle
-    ) -> tuple[Floats, str, list[str]]:
-        """Values, their content as this organization has seen it, and keys of rows to predict."""
+    ) -> tuple[Floats, str, list[str], list[Claim]]:
+        """Values, their content as this organization has seen it, keys of rows to predict, and what is
+        claimed with them.
+        """
         request, known = question.asked, question.known
         if request is None or known is None:
-            return question.values(), question.content, []
+            return question.values(), question.content, [], []
         chosen = asked.message.arrays.get("rows", known.astype(np.uint8)) == 1
         if chosen.shape != known.shape or (chosen & ~known).any():
             raise RefusedError(
                 "other-rows", f"{self._name} does not know all rows that are to be added up: nothing was sent"
             )
+        record = DiskRecord(self._state.path)
+        also = chosen_rows(self._name, asked.message.fields["of"], chosen, record)
         tokens = asked_tokens(request, asked.peer)[chosen]
         values = question.values()[chosen[known]]
         order = row_digest(tokens, request.fields["kind"], request.fields["method"])
@@ -317,7 +322,7 @@ class SumAnswers:
         rows = (
             [] if not circle.drop_outs else [sha256_of(f"{circle.digest} {one}".encode()) for one in tokens]
         )
-        return values, prediction_content(request, order, values.shape, question.learned), rows
+        return values, prediction_content(request, order, values.shape, question.learned), rows, [also]
 
 
 def _done(

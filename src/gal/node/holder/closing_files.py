@@ -1,22 +1,25 @@
 """The closing model of a version as a file: written before the version is
-finished, read when it first predicts.
+finished, read when it first predicts. Under privacy, that of the label holder's own model likewise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
 from gal.errors import TaskError
 from gal.node.store.files import read_whole, sync_file
 from gal.node.store.state import State
-from gal.node.store.stored_versions import LearningOutcome, StoredClosing
+from gal.node.store.stored_versions import OWN_CLOSING, LearningOutcome, StoredClosing
+from gal.privacy.refit import PrivateRefit
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
 
-FILE = "closing.gal"
-"""In the folder of a version, beside those of its roles: it stays when they are emptied."""
+FILE, OWN_FILE = "closing.gal", "own-closing.gal"
+"""In the folder of a version, beside those of its roles: they stay when these are emptied."""
 
 
 def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> StoredClosing | None:
@@ -54,5 +57,32 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
     return replace(ensemble, closing=stored.closing, crossing=stored.crossing)
 
 
-def _path(state: State, task: str, version: int) -> Path:
-    return state.folder(task, version, "label holder").parent / FILE
+def write_own_closing(state: State, task: str, version: int, own: Ensemble | None) -> dict[str, str]:
+    """Put the closing model of her own model on the disk; what the facts of the private refit say of it."""
+    if own is None or own.closing is None:
+        return {}
+    path = _path(state, task, version, OWN_FILE)
+    save_ensemble(own, path)
+    sync_file(path)
+    return {OWN_CLOSING: digest(path.read_bytes())}
+
+
+def read_refit(state: State, task: str, version: int, facts: Mapping[str, Any]) -> PrivateRefit | None:
+    """The private refit of a finished version, with that model; None where there is none."""
+    found = facts.get("private_refit")
+    if found is None:
+        return None
+    refit, expected = PrivateRefit.from_json(found), facts.get(OWN_CLOSING)
+    if expected is None:
+        return refit
+    path = _path(state, task, version, OWN_FILE)
+    if read_whole(path, expected) is None:
+        raise TaskError(
+            f"the closing model of your own model in version {version} ({path}) is missing or damaged: bring "
+            "the file back from a backup, or learn a new version"
+        )
+    return refit.with_closing(load_ensemble(path).closing)
+
+
+def _path(state: State, task: str, version: int, file: str = FILE) -> Path:
+    return state.folder(task, version, "label holder").parent / file

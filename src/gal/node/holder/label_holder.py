@@ -120,7 +120,7 @@ class LabelHolder:
             gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)
             if no_closing:
-                version = replace(version, task=replace(version.task, closing=None))
+                version = replace(version, task=replace(version.task, closing=None, own_closing=None))
             started = time.perf_counter()
             learning = Learning(version, transcript_of(version.task) if measure_leak else None)
             try:

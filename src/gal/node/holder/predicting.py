@@ -38,7 +38,7 @@ from gal.errors import (
 )
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
-from gal.node.holder.closing_files import read_learned
+from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
 from gal.node.holder.sums.summed_predictions import SummedAnswers, SummedPredictions
@@ -216,9 +216,8 @@ class Predictor:
         """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
         found = self._learned.get((task, version))
         if found is None:
-            refit = refitted.get("private_refit")
-            ensemble = read_learned(self._state, task, version, outcome)
-            found = ensemble, None if refit is None else PrivateRefit.from_json(refit)
+            refit = read_refit(self._state, task, version, refitted)
+            found = read_learned(self._state, task, version, outcome), refit
             self._learned = {(task, version): found}  # one is enough: mostly the active version is asked for
         return found
 
@@ -434,7 +433,7 @@ def _own_output(refit: PrivateRefit, n_rows: int, ask: Callable[[PredictRequest]
         steps.send(ask(request))
     except StopIteration as end:
         said: Answers = end.value
-    return final_output(refit.own.ensemble, said)
+    return closed_output(refit.own.ensemble, said, final_output(refit.own.ensemble, said))
 
 
 def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers, own: Floats | None) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import TaskError
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
+from gal.node.store.stored_versions import OWN_CLOSING, LearnedVersion, LearningOutcome
 
 
 def finished_versions(state: State, record: TaskRecord, chosen: Sequence[int] | None) -> list[int]:
@@ -34,7 +34,7 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
     nested = {"outcome", "refit", "leak"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}
     facts |= {"task": record.name, "version": number}
-    facts |= {key: value for key, value in version.refit.items() if key != "private_refit"}
+    facts |= {key: value for key, value in version.refit.items() if key not in ("private_refit", OWN_CLOSING)}
     if version.refit:
         facts["refitted"] = version.refit["private_refit"] is not None
     if version.leak is not None:

@@ -12,6 +12,8 @@ from pydantic import TypeAdapter
 
 Status = Literal["begun", "finished", "abandoned"]
 """Begun: it is learned, or was interrupted."""
+OWN_CLOSING = "own_closing"
+"""Among the facts of a private refit: the digest of the file with the closing model of her own model."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,12 +27,15 @@ from gal.errors import (
     InvalidOptionError,
     LearningInterruptedError,
     PrivacyError,
+    TaskError,
 )
 from gal.models import LinearModel
 from gal.node.config.configuration import Privacy as NodePrivacy
+from gal.node.holder.closing_files import OWN_FILE
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
+from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse, SeededNoise, SystemNoise
 from gal.privacy.accounting import Event
 from gal.privacy.accounting import spent as composed
@@ -165,6 +168,41 @@ def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None
     facts = same_as_in_one_process(net, LinearModel())
     assert facts["refitted"]
     assert facts["private_true_loss"] < facts["public_true_loss"]
+
+
+def in_turns(n: int = 2000) -> dict[str, pd.DataFrame]:
+    """Labels that come in turns along the clinic's first column, in a large table."""
+    tables = labelled()
+    rng = np.random.default_rng(8)
+    for name in tables:
+        columns = {f"{name}_a": rng.normal(size=n), f"{name}_b": rng.normal(size=n)}
+        tables[name] = pd.DataFrame({ROW_ID: np.arange(n), **columns})
+    along = np.digitize(tables["clinic"]["clinic_a"], [-1.0, 0.0, 0.9])
+    tables["clinic"][LABEL] = np.array(["no", "yes", "no", "yes"])[along]
+    return tables
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Path) -> None:
+    with running(Network(tmp_path, in_turns())) as network:
+        network.holder.guard.noise = FixedNoise
+        facts = same_as_in_one_process(network, LinearModel())
+        assert facts["refitted"]
+        assert facts["private_true_loss"] < 0.75 * facts["public_true_loss"]
+        assert OWN_CLOSING not in facts
+        [path] = (tmp_path / "clinic" / "tasks").rglob(OWN_FILE)
+        assert not list((tmp_path / "lab").rglob(OWN_FILE))
+        asked = network.root / "all.csv"
+        before = network.holder.predict_file("same", asked)["rows"]
+        kept = path.read_bytes()
+        path.write_bytes(b"nothing")
+        network.holder.predictor.close()
+        with pytest.raises(TaskError, match=r"closing model of your own model in version 1.*is missing or"):
+            network.holder.predict_file("same", asked)
+        path.write_bytes(kept)
+        assert network.holder.predict_file("same", asked)["rows"] == before
+        network.learn("same", no_closing=True)
+        assert list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE)) == [path], "of the first version alone"
 
 
 def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ from gal.node.holder.sums.circle_calls import CircleCalls, OpenedSum, SumFailedE
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.ring import unit_of
+from gal.secrecy.contents import fit_unit
+from gal.secrecy.summing import units_of
 from gal.secrecy.terms import SUM
 
 AGAIN, TRIES = 0.5, 20
@@ -62,6 +63,7 @@ class SummedRounds:
         everything = np.ones(len(version.rows.ids), dtype=np.bool_)
         self._began = begin_content(beginning.message(version.own_name), everything)
         self._left_out: dict[int, dict[str, str]] = {}
+        self._units: dict[int, float] = {}
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -74,7 +76,8 @@ class SummedRounds:
             for done in ensemble.rounds
         )
         rounds = rounds if ensemble.track == "assisted" else ensemble.rounds
-        return replace(ensemble, rounds=rounds, summed=self._calls.circle.names)
+        units = units_of(ensemble, self._units)
+        return replace(ensemble, rounds=rounds, summed=self._calls.circle.names, summed_units=units)
 
     def step(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
         """One step: the label holder's own values, and the mean of the others', for each request."""
@@ -89,6 +92,7 @@ class SummedRounds:
             if isinstance(request, FitRequest) and request.part is None and SUM in request.organizations:
                 gone = {name: one for name, one in replies.items() if name in self._calls.circle.members}
                 self._left_out[request.round] = {name: str(one) for name, one in gone.items()}
+                self._units[request.round] = fit_unit(request)
         return values
 
     def _check_rows(self, shared: Mapping[str, SharedRows]) -> None:
@@ -166,7 +170,7 @@ class SummedRounds:
                 residual_content(message.fields["rows"], sent),
                 learning_content(self._began, [encoded.digest]),
             ),
-            unit_of(float(np.abs(sent.residual).max())),
+            fit_unit(sent),
             (rows, self._version.task.loss.n_outputs),
             request.round,
         )

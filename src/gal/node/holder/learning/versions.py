@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gal.core.state import Ensemble, plain
 from gal.errors import AlignmentError, GALError, TaskError
-from gal.node.holder.closing_files import write_closing
+from gal.node.holder.closing_files import write_closing, write_own_closing
 from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
@@ -177,7 +177,8 @@ class Versions:
             refit = refit_facts(
                 version.task, labels, learning.reached, learning.moved, ensemble, learning.further, own
             )
-            finished = replace(finished, refit=refit)
+            kept = write_own_closing(state, record.id, version.number, None if own is None else own.ensemble)
+            finished = replace(finished, refit=refit | kept)
             self._send_end(learning, ensemble, others=False, own_rounds=own is not None)
         decided = self._decide(learning, finished, acceptance)
         state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
