@@ -6,9 +6,13 @@
 
 Over mutual TLS on loopback: every organization runs ``gal serve``, the label holder's node runs in a process
 of its own for each point. Four columns each, made up with a seed; linear local models, squared error, no
-closing model. Seconds of a round are medians without the first, in which workers start and views are opened;
-memory is proportional set size, sampled, of node and worker together. CPU seconds are of the nodes' own
-processes over all of learning, without workers and their fits: they say what is left where cores are shared.
+closing model. Seconds of a round are medians without the first, in which workers start and views are opened.
+The slowest fit is the most that one organization's local model took in a round; the label holder's fits twice
+in each, with the others and alone. CPU seconds are of a round after the first, of the label holder's node, of
+the other nodes together and of all workers together, fits included: they say what is left where cores are
+shared. Memory is of one organization's node and worker together: memory of their own (anonymous), the most
+until the first round is over and the most in those that follow, and the same with the pages of files that
+they map, which the system may take back (libraries that both have mapped count twice).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -95,16 +99,18 @@ class Running:
         if not assistants.wait_for(lambda: len(assistants.present(task)) == organizations - 1, 600):
             raise SystemExit("not all organizations have connected")
 
-    def learn(self) -> tuple[list[float], list[float]]:
-        """Seconds of the rounds, and of the slowest local fit in each."""
+    def learn(self, first: Callable[[], object] = lambda: None) -> tuple[list[float], list[float]]:
+        """Seconds of the rounds, and of the slowest organization's local fits in each; ``first`` is called
+        after the first.
+        """
         times: list[float] = []
-        own: list[float] = []
+        own: list[tuple[int, float]] = []
         log = self.node.service.log
         plain = log.info
 
         def info(event: str, /, **fields: Any) -> None:
             if event == "fitted":
-                own.append(fields["seconds"])
+                own.append((fields["round"], fields["seconds"]))
             plain(event, **fields)
 
         log.info = info  # type: ignore[method-assign]
@@ -112,16 +118,26 @@ class Running:
         def told(event: Mapping[str, Any]) -> None:
             if event["event"] == "round":
                 times.append(time.perf_counter())
+                if len(times) == 1:
+                    first()
 
         self.holder.learn(TASK, on_event=told, stopping=threading.Event())
-        others = [self._fits(name) for name in self.names[1:]]
-        slowest = [max(one) for one in zip(own, *others, strict=False)]
-        return list(np.diff(times)), slowest[1:]
+        fits = [_by_round(own), *(_by_round(self._fits(name)) for name in self.names[1:])]
+        slowest = [max(one.get(t, 0.0) for one in fits) for t in range(2, len(times) + 1)]
+        return list(np.diff(times)), slowest
 
-    def _fits(self, name: str) -> list[float]:
+    def _fits(self, name: str) -> list[tuple[int, float]]:
         lines = (self.root / name / "log").read_text(encoding="utf-8").splitlines()
         said = [json.loads(line) for line in lines if line.startswith("{")]
-        return [one["seconds"] for one in said if one.get("event") == "fitted"]
+        return [(one["round"], one["seconds"]) for one in said if one.get("event") == "fitted"]
+
+
+def _by_round(fits: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """What the local model took in each round: the label holder's fits twice, with the others and alone."""
+    found: dict[int, float] = {}
+    for number, seconds in fits:
+        found[number] = found.get(number, 0.0) + seconds
+    return found
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
@@ -136,22 +152,41 @@ def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
     """What one point takes."""
     with ExitStack() as stack:
         run = Running(rows, organizations, rounds, stack)
-        pid = run.processes[0].pid
+        nodes, pid = [one.pid for one in run.processes], run.processes[0].pid
         idle = held(with_children(pid))
-        before = time.process_time(), cpu_seconds([pid])
-        with Watch(lambda: with_children(pid)) as node:
-            seconds, fits = run.learn()
-        used = time.process_time() - before[0], cpu_seconds([pid]) - before[1]
-        beyond = [one - fit for one, fit in zip(seconds, fits, strict=False)]
+        marks: list[tuple[float, float, float]] = []
+
+        def used() -> tuple[float, float, float]:
+            workers = [one for node in (os.getpid(), *nodes) for one in with_children(node)[1:]]
+            fitting = cpu_seconds([one for one in workers if one not in nodes])
+            return time.process_time(), cpu_seconds(nodes), fitting
+
+        with (
+            Watch(lambda: with_children(pid), "RssAnon:") as own,
+            Watch(lambda: with_children(pid), "RssFile:") as files,
+        ):
+
+            def first() -> None:
+                marks.extend([used(), (own.since, files.since, 0.0)])
+                own.mark()
+                files.mark()
+
+            seconds, fits = run.learn(first)
+        spent = np.subtract(used(), marks[0]) / max(len(seconds), 1)
+        beyond = [one - fit for one, fit in zip(seconds, fits, strict=True)]
     view, residual = 8 * rows * COLUMNS, 4 * rows
     return {
         "round": float(np.median(seconds)),
         "slowest fit": float(np.median(fits)),
         "beyond": float(np.median(beyond)),
-        "CPU s of the label holder's node a round": used[0] / rounds,
-        "CPU s of an organization's node a round": used[1] / rounds,
+        "CPU s a round: label holder's node": spent[0],
+        "organizations' nodes": spent[1],
+        "all workers": spent[2],
         "idle MB": idle / 1e6,
-        "MB": node.most / 1e6,
+        "MB at the beginning": marks[1][0] / 1e6,
+        "with files": (marks[1][0] + marks[1][1]) / 1e6,
+        "MB in rounds": own.since / 1e6,
+        "with files ": (own.since + files.since) / 1e6,
         "allowed MB": (2 * view + residual) / 1e6 + 100,
     }
 
