@@ -12,7 +12,8 @@ in each, with the others and alone. CPU seconds are of a round after the first, 
 the other nodes together and of all workers together, fits included: they say what is left where cores are
 shared. Memory is of one organization's node and worker together: memory of their own (anonymous), the most
 until the first round is over and the most in those that follow, and the same with the pages of files that
-they map, which the system may take back (libraries that both have mapped count twice).
+they map, which the system may take back (libraries that both have mapped count twice). A message that both
+have mapped counts once.
 """
 
 from __future__ import annotations
@@ -45,10 +46,15 @@ from nodes import LEAN, Watch, _free_port, _toml, held, serving, with_children
 
 OWN, TASK, COLUMNS = "org-00", "outcome", 4
 MODEL = LEAN
+LABELLED = 100_000
+"""Rows that are learned from where many are predicted."""
 
 
-def make_homes(root: Path, rows: int, organizations: int, rounds: int) -> list[str]:
-    """Homes with a Parquet file each, cards exchanged, one task that all have joined; their names."""
+def make_homes(root: Path, rows: int, organizations: int, rounds: int, labelled: int) -> list[str]:
+    """Homes with a Parquet file each, cards exchanged, one task that all have joined; their names.
+
+    Only the first ``labelled`` rows have a label.
+    """
     names, port = [f"org-{number:02d}" for number in range(organizations)], _free_port()
     label = np.random.default_rng(0).standard_normal(rows)
     identities = {}
@@ -60,7 +66,7 @@ def make_homes(root: Path, rows: int, organizations: int, rounds: int) -> list[s
             table[f"x{column}"] = pa.array(label[order] + rng.standard_normal(rows) * (2 + column))
         own: dict[str, Any] = {}
         if name == OWN:
-            table["label"] = pa.array(label[order])
+            table["label"] = pa.array(label[order], mask=order >= labelled)
             own = {"label": "label", "bind": f"127.0.0.1:{port}"}
         (root / name).mkdir(mode=0o700)
         pq.write_table(pa.table(table), root / name / "rows.parquet")
@@ -87,10 +93,14 @@ def _choose_model(home: Path) -> None:
 class Running:
     """Homes whose nodes run; the label holder's in this process."""
 
-    def __init__(self, rows: int, organizations: int, rounds: int, stack: ExitStack) -> None:
+    def __init__(
+        self, rows: int, organizations: int, rounds: int, stack: ExitStack, labelled: int | None = None
+    ) -> None:
         self.rows = rows
         self.root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-growth-")))
-        self.names = make_homes(self.root, rows, organizations, rounds)
+        self.names = make_homes(
+            self.root, rows, organizations, rounds, rows if labelled is None else labelled
+        )
         self.node = stack.enter_context(Node(self.root / OWN, log=open_log(self.root / OWN, "warning")))
         self.holder = LabelHolder(self.node)
         stack.callback(self.holder.close)
@@ -192,27 +202,40 @@ def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
 
 
 def predicted(rows: int, organizations: int) -> dict[str, float]:
-    """Predict every row by its id, into a file."""
+    """Predict every row by its id, into a file, with what was learned from a few of them."""
     with ExitStack() as stack:
-        run = Running(rows, organizations, 2, stack)
+        run = Running(rows, organizations, 2, stack, labelled=min(rows, LABELLED))
         run.learn()
         ids = pa.table({"id": pa.array(np.random.default_rng(3).permutation(rows) + 1_000)})
         pq.write_table(ids, run.root / "ask.parquet")
-        pid = run.processes[0].pid
-        with Watch(lambda: with_children(pid)) as node, Watch(lambda: [os.getpid()]) as holder:
-            before = held([os.getpid()])
-            started = time.perf_counter()
-            facts = run.holder.predict_file(
-                TASK, run.root / "ask.parquet", run.root / "out.csv", seconds=600.0
-            )
-            seconds = time.perf_counter() - started
+        del ids
+        nodes, pid = [one.pid for one in run.processes], run.processes[0].pid
+
+        def own_worker() -> list[int]:
+            return [one for one in with_children(os.getpid())[1:] if one not in nodes]
+
+        watched = [(lambda: with_children(pid)), (lambda: [os.getpid()]), own_worker]
+        before, watches = (
+            [held(one(), "RssAnon:") for one in watched],
+            [Watch(one, "RssAnon:") for one in watched],
+        )
+        for watch in watches:
+            stack.enter_context(watch)
+        started, used = time.perf_counter(), time.process_time()
+        facts = run.holder.predict_file(TASK, run.root / "ask.parquet", run.root / "out.csv", seconds=600.0)
+        seconds, cpu = time.perf_counter() - started, time.process_time() - used
         assert facts["n_rows"] == rows, facts
         assert facts["degraded"] == 0, facts
+        most = [watch.most for watch in watches]
     return {
         "seconds": seconds,
         "rows a second": rows / seconds,
-        "label holder MB more": (holder.most - before) / 1e6,
-        "organization MB": node.most / 1e6,
+        "CPU s of the label holder's node": cpu,
+        "MB of an organization": most[0] / 1e6,
+        "more than before": (most[0] - before[0]) / 1e6,
+        "MB of the label holder's node": most[1] / 1e6,
+        "more than before ": (most[1] - before[1]) / 1e6,
+        "MB of her worker": most[2] / 1e6,
     }
 
 

@@ -541,9 +541,12 @@ class Watch:
 
 def held(pids: Sequence[int], of: str = "Pss:") -> int:
     """Bytes of proportional set size: a page that several processes share is divided among them; with
-    ``Rss:`` it counts whole, with ``RssAnon:`` only if it is memory of the process alone, and no file's.
+    ``Rss:`` it counts whole. ``RssAnon:`` is memory of no file, and once what a node and its worker share (a
+    message); ``RssFile:`` the pages of files that are mapped.
     """
-    file = "status" if of in ("RssAnon:", "RssFile:") else "smaps_rollup"
+    if of == "RssAnon:":
+        return held(pids, "RssAnon") + max((held([pid], "RssShmem") for pid in pids), default=0)
+    file = "status" if of.startswith("RssAnon") or of[:4] in ("RssF", "RssS") else "smaps_rollup"
     return sum(_kilobytes(Path(f"/proc/{pid}/{file}"), of) for pid in pids)
 
 
