@@ -6,9 +6,14 @@
 
 Over mutual TLS on loopback: every organization runs ``gal serve``, the label holder's node runs in a process
 of its own for each point. Four columns each, made up with a seed; linear local models, squared error, no
-closing model. Seconds of a round are medians without the first, in which workers start and views are opened;
-memory is proportional set size, sampled, of node and worker together. CPU seconds are of the nodes' own
-processes over all of learning, without workers and their fits: they say what is left where cores are shared.
+closing model. Seconds of a round are medians without the first, in which workers start and views are opened.
+The slowest fit is the most that one organization's local model took in a round; the label holder's fits twice
+in each, with the others and alone. CPU seconds are of a round after the first, of the label holder's node, of
+the other nodes together and of all workers together, fits included: they say what is left where cores are
+shared. Memory is of one organization's node and worker together: memory of their own (anonymous), the most
+until the first round is over and the most in those that follow, and the same with the pages of files that
+they map, which the system may take back (libraries that both have mapped count twice). A message that both
+have mapped counts once.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,10 +46,15 @@ from nodes import LEAN, Watch, _free_port, _toml, held, serving, with_children
 
 OWN, TASK, COLUMNS = "org-00", "outcome", 4
 MODEL = LEAN
+LABELLED = 100_000
+"""Rows that are learned from where many are predicted."""
 
 
-def make_homes(root: Path, rows: int, organizations: int, rounds: int) -> list[str]:
-    """Homes with a Parquet file each, cards exchanged, one task that all have joined; their names."""
+def make_homes(root: Path, rows: int, organizations: int, rounds: int, labelled: int) -> list[str]:
+    """Homes with a Parquet file each, cards exchanged, one task that all have joined; their names.
+
+    Only the first ``labelled`` rows have a label.
+    """
     names, port = [f"org-{number:02d}" for number in range(organizations)], _free_port()
     label = np.random.default_rng(0).standard_normal(rows)
     identities = {}
@@ -56,7 +66,7 @@ def make_homes(root: Path, rows: int, organizations: int, rounds: int) -> list[s
             table[f"x{column}"] = pa.array(label[order] + rng.standard_normal(rows) * (2 + column))
         own: dict[str, Any] = {}
         if name == OWN:
-            table["label"] = pa.array(label[order])
+            table["label"] = pa.array(label[order], mask=order >= labelled)
             own = {"label": "label", "bind": f"127.0.0.1:{port}"}
         (root / name).mkdir(mode=0o700)
         pq.write_table(pa.table(table), root / name / "rows.parquet")
@@ -83,10 +93,14 @@ def _choose_model(home: Path) -> None:
 class Running:
     """Homes whose nodes run; the label holder's in this process."""
 
-    def __init__(self, rows: int, organizations: int, rounds: int, stack: ExitStack) -> None:
+    def __init__(
+        self, rows: int, organizations: int, rounds: int, stack: ExitStack, labelled: int | None = None
+    ) -> None:
         self.rows = rows
         self.root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-growth-")))
-        self.names = make_homes(self.root, rows, organizations, rounds)
+        self.names = make_homes(
+            self.root, rows, organizations, rounds, rows if labelled is None else labelled
+        )
         self.node = stack.enter_context(Node(self.root / OWN, log=open_log(self.root / OWN, "warning")))
         self.holder = LabelHolder(self.node)
         stack.callback(self.holder.close)
@@ -95,16 +109,18 @@ class Running:
         if not assistants.wait_for(lambda: len(assistants.present(task)) == organizations - 1, 600):
             raise SystemExit("not all organizations have connected")
 
-    def learn(self) -> tuple[list[float], list[float]]:
-        """Seconds of the rounds, and of the slowest local fit in each."""
+    def learn(self, first: Callable[[], object] = lambda: None) -> tuple[list[float], list[float]]:
+        """Seconds of the rounds, and of the slowest organization's local fits in each; ``first`` is called
+        after the first.
+        """
         times: list[float] = []
-        own: list[float] = []
+        own: list[tuple[int, float]] = []
         log = self.node.service.log
         plain = log.info
 
         def info(event: str, /, **fields: Any) -> None:
             if event == "fitted":
-                own.append(fields["seconds"])
+                own.append((fields["round"], fields["seconds"]))
             plain(event, **fields)
 
         log.info = info  # type: ignore[method-assign]
@@ -112,16 +128,26 @@ class Running:
         def told(event: Mapping[str, Any]) -> None:
             if event["event"] == "round":
                 times.append(time.perf_counter())
+                if len(times) == 1:
+                    first()
 
         self.holder.learn(TASK, on_event=told, stopping=threading.Event())
-        others = [self._fits(name) for name in self.names[1:]]
-        slowest = [max(one) for one in zip(own, *others, strict=False)]
-        return list(np.diff(times)), slowest[1:]
+        fits = [_by_round(own), *(_by_round(self._fits(name)) for name in self.names[1:])]
+        slowest = [max(one.get(t, 0.0) for one in fits) for t in range(2, len(times) + 1)]
+        return list(np.diff(times)), slowest
 
-    def _fits(self, name: str) -> list[float]:
+    def _fits(self, name: str) -> list[tuple[int, float]]:
         lines = (self.root / name / "log").read_text(encoding="utf-8").splitlines()
         said = [json.loads(line) for line in lines if line.startswith("{")]
-        return [one["seconds"] for one in said if one.get("event") == "fitted"]
+        return [(one["round"], one["seconds"]) for one in said if one.get("event") == "fitted"]
+
+
+def _by_round(fits: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """What the local model took in each round: the label holder's fits twice, with the others and alone."""
+    found: dict[int, float] = {}
+    for number, seconds in fits:
+        found[number] = found.get(number, 0.0) + seconds
+    return found
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
@@ -136,48 +162,80 @@ def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
     """What one point takes."""
     with ExitStack() as stack:
         run = Running(rows, organizations, rounds, stack)
-        pid = run.processes[0].pid
+        nodes, pid = [one.pid for one in run.processes], run.processes[0].pid
         idle = held(with_children(pid))
-        before = time.process_time(), cpu_seconds([pid])
-        with Watch(lambda: with_children(pid)) as node:
-            seconds, fits = run.learn()
-        used = time.process_time() - before[0], cpu_seconds([pid]) - before[1]
-        beyond = [one - fit for one, fit in zip(seconds, fits, strict=False)]
+        marks: list[tuple[float, float, float]] = []
+
+        def used() -> tuple[float, float, float]:
+            workers = [one for node in (os.getpid(), *nodes) for one in with_children(node)[1:]]
+            fitting = cpu_seconds([one for one in workers if one not in nodes])
+            return time.process_time(), cpu_seconds(nodes), fitting
+
+        with (
+            Watch(lambda: with_children(pid), "RssAnon:") as own,
+            Watch(lambda: with_children(pid), "RssFile:") as files,
+        ):
+
+            def first() -> None:
+                marks.extend([used(), (own.since, files.since, 0.0)])
+                own.mark()
+                files.mark()
+
+            seconds, fits = run.learn(first)
+        spent = np.subtract(used(), marks[0]) / max(len(seconds), 1)
+        beyond = [one - fit for one, fit in zip(seconds, fits, strict=True)]
     view, residual = 8 * rows * COLUMNS, 4 * rows
     return {
         "round": float(np.median(seconds)),
         "slowest fit": float(np.median(fits)),
         "beyond": float(np.median(beyond)),
-        "CPU s of the label holder's node a round": used[0] / rounds,
-        "CPU s of an organization's node a round": used[1] / rounds,
+        "CPU s a round: label holder's node": spent[0],
+        "organizations' nodes": spent[1],
+        "all workers": spent[2],
         "idle MB": idle / 1e6,
-        "MB": node.most / 1e6,
+        "MB at the beginning": marks[1][0] / 1e6,
+        "with files": (marks[1][0] + marks[1][1]) / 1e6,
+        "MB in rounds": own.since / 1e6,
+        "with files ": (own.since + files.since) / 1e6,
         "allowed MB": (2 * view + residual) / 1e6 + 100,
     }
 
 
 def predicted(rows: int, organizations: int) -> dict[str, float]:
-    """Predict every row by its id, into a file."""
+    """Predict every row by its id, into a file, with what was learned from a few of them."""
     with ExitStack() as stack:
-        run = Running(rows, organizations, 2, stack)
+        run = Running(rows, organizations, 2, stack, labelled=min(rows, LABELLED))
         run.learn()
         ids = pa.table({"id": pa.array(np.random.default_rng(3).permutation(rows) + 1_000)})
         pq.write_table(ids, run.root / "ask.parquet")
-        pid = run.processes[0].pid
-        with Watch(lambda: with_children(pid)) as node, Watch(lambda: [os.getpid()]) as holder:
-            before = held([os.getpid()])
-            started = time.perf_counter()
-            facts = run.holder.predict_file(
-                TASK, run.root / "ask.parquet", run.root / "out.csv", seconds=600.0
-            )
-            seconds = time.perf_counter() - started
+        del ids
+        nodes, pid = [one.pid for one in run.processes], run.processes[0].pid
+
+        def own_worker() -> list[int]:
+            return [one for one in with_children(os.getpid())[1:] if one not in nodes]
+
+        watched = [(lambda: with_children(pid)), (lambda: [os.getpid()]), own_worker]
+        before, watches = (
+            [held(one(), "RssAnon:") for one in watched],
+            [Watch(one, "RssAnon:") for one in watched],
+        )
+        for watch in watches:
+            stack.enter_context(watch)
+        started, used = time.perf_counter(), time.process_time()
+        facts = run.holder.predict_file(TASK, run.root / "ask.parquet", run.root / "out.csv", seconds=600.0)
+        seconds, cpu = time.perf_counter() - started, time.process_time() - used
         assert facts["n_rows"] == rows, facts
         assert facts["degraded"] == 0, facts
+        most = [watch.most for watch in watches]
     return {
         "seconds": seconds,
         "rows a second": rows / seconds,
-        "label holder MB more": (holder.most - before) / 1e6,
-        "organization MB": node.most / 1e6,
+        "CPU s of the label holder's node": cpu,
+        "MB of an organization": most[0] / 1e6,
+        "more than before": (most[0] - before[0]) / 1e6,
+        "MB of the label holder's node": most[1] / 1e6,
+        "more than before ": (most[1] - before[1]) / 1e6,
+        "MB of her worker": most[2] / 1e6,
     }
 
 

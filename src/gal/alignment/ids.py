@@ -74,10 +74,13 @@ def check_overlap(n_shared: int, n_asked: int, organization: str, label_holder: 
 
 
 def _plain_values(column: Any, whose: str) -> NDArray[Any]:
-    """A numpy array (n,); missing values are NaN in floats and None or NaN in objects."""
+    """A numpy array (n,) that is nobody else's; missing values are NaN in floats and None or NaN in objects.
+
+    Of one piece of Arrow's numbers it is over the same memory, which may be a file's.
+    """
     if hasattr(column, "null_count") and hasattr(column, "type"):
         return _from_arrow(column, whose)
-    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    values = np.array(column.to_numpy() if hasattr(column, "to_numpy") else column)
     if isinstance(column, list | tuple):  # numpy would make text of [1, "a"]
         values = np.empty(len(column), dtype=object)
         values[:] = column
@@ -108,7 +111,11 @@ def _from_arrow(column: Any, whose: str) -> NDArray[Any]:
     if column.null_count:
         first = int(pc.index(pc.is_null(column), True).as_py())
         raise AlignmentError(_missing(column.null_count, first, whose))
-    return np.array(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
+    if hasattr(column, "chunks") and column.num_chunks == 1:
+        column = column.chunk(0)
+    return np.asarray(
+        column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False)
+    )
 
 
 def _is_whole(column: Any) -> bool:
@@ -159,7 +166,7 @@ def _one_kind(values: NDArray[Any], whose: str) -> tuple[Kind, NDArray[Any]]:
         raise AlignmentError(f"{whose}: {values.dtype} cannot name rows; {OTHERS}")
     if values.dtype.kind == "u" and int(values.max()) >= 2**63:
         raise AlignmentError(f"{whose}: {values.max()} is too large for 64 bits; {OTHERS}")
-    return "integer", values.astype(np.int64)
+    return "integer", values.astype(np.int64, copy=False)
 
 
 def _is_integer(value: object) -> bool:
@@ -204,6 +211,10 @@ def _encodable(values: NDArray[Any], whose: str) -> NDArray[Any]:
 def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
     if len(values) <= FEW and len(set(values.tolist())) == len(values):
         return
+    if values.dtype.kind == "i":  # in order, equal ones are neighbours: less memory than pandas' table
+        in_order = np.sort(values)
+        if not (in_order[1:] == in_order[:-1]).any():
+            return
     import pandas as pd
 
     again = np.asarray(pd.Series(values, dtype=values.dtype, copy=False).duplicated())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ BLOCK = 2**16
 """Texts that are encoded at once; part of the digest's definition, so it stays as it is."""
 FEW = 1000
 """So many rows are looked up one by one; more are sorted first, which is kinder to the processor's cache."""
+SOUGHT = 1 << 18
+"""Rows that are looked up together: what that takes besides the answer does not grow with all of them."""
 
 
 def tokens(ids: RowIds, method: str, secret: bytes | None = None) -> Tokens:
@@ -101,17 +104,22 @@ def check_tokens(tokens: Tokens, kind: str, method: str, peer: str) -> Tokens:
 
 
 class Index:
-    """Finds rows by their tokens: many at once fast, one without looking at all."""
+    """Finds rows by their tokens: many at once fast, one without looking at all.
 
-    def __init__(self, tokens: Tokens) -> None:
+    ``stored`` is given what the index keeps besides the tokens, and returns the same from wherever it lies.
+    """
+
+    def __init__(
+        self, tokens: Tokens, stored: Callable[[NDArray[Any]], NDArray[Any]] = lambda array: array
+    ) -> None:
         self._tokens = tokens
         self._text: Any = None
         if tokens.dtype == object:
             self._text = _text_index(tokens)
             return
         keys = _keys(tokens)
-        self._order: Positions | None = None if _rises(keys) else np.argsort(keys)
-        self._keys = keys if self._order is None else keys[self._order]
+        self._order: Positions | None = None if _rises(keys) else stored(np.argsort(keys))
+        self._keys = keys if self._order is None else stored(keys[self._order])
         self._refuse_repeated()
 
     def __len__(self) -> int:
@@ -131,6 +139,14 @@ class Index:
         return self._found(others)
 
     def _found(self, others: Tokens) -> Positions:
+        if len(others) <= SOUGHT:
+            return self._found_of(others)
+        found = np.empty(len(others), dtype=np.intp)
+        for start in range(0, len(others), SOUGHT):
+            found[start : start + SOUGHT] = self._found_of(others[start : start + SOUGHT])
+        return found
+
+    def _found_of(self, others: Tokens) -> Positions:
         keys = _keys(others)
         if len(keys) > FEW and not _rises(keys):
             order = np.argsort(keys)

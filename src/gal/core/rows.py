@@ -74,8 +74,15 @@ class Rows:
         """Those of parts that were asked for; they need not travel."""
         return {}
 
+    @cached_property
+    def is_fit(self) -> NDArray[np.bool_]:
+        """Whether each of all rows is a fit row; it need not travel either."""
+        found = np.zeros(self.n, dtype=np.bool_)
+        found[self.fit] = True
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_without"}
+        return {name: value for name, value in vars(self).items() if name not in ("_without", "is_fit")}
 
 
 CROSSING_FOLDS = 2

@@ -64,15 +64,14 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
 
     The size is the root mean square over the fit rows, weighted as they are.
     """
-    weight = _fit_weight(task)
+    weight, mass = _fit_weight(task)
 
     def squares(block: slice) -> float:
         part = task.loss.pseudo_residual(task.y[block], output[block])
         if weight is None:
             return float(np.vdot(part, part))
-        return float(np.einsum("ij,ij->i", part, part) @ weight[block])
+        return float(np.einsum("ij,ij->i", part, part) @ weight[block].astype(np.float64, copy=False))
 
-    mass = float(task.rows.n) if weight is None else float(weight.sum())
     size = float(np.sqrt(sum(over_blocks(squares, *output.shape)) / (mass * output.shape[1])))
     scale = size if task.scale_residual and size > 0 else 1.0
     residual = np.empty(output.shape, dtype=np.float32)
@@ -128,13 +127,18 @@ def weighed(task: Task, chosen: Fitted, counts: Floats | None) -> Fitted:
     return Fitted(chosen.values, chosen.residual, at(task.rows.search, counts))
 
 
-def _fit_weight(task: Task) -> Floats | None:
-    """The importance of each row as a fit row; None where all are fit rows and count the same."""
-    if len(task.rows.fit) == task.rows.n:
-        return task.sample_weight
-    weight = np.zeros(task.rows.n)
-    weight[task.rows.fit] = 1.0 if task.sample_weight is None else task.sample_weight[task.rows.fit]
-    return weight
+def _fit_weight(task: Task) -> tuple[Floats | NDArray[np.bool_] | None, float]:
+    """The importance of each row as a fit row, and their sum; None where all are fit rows and count the same,
+    whether it is one where all fit rows do.
+    """
+    rows = task.rows
+    if task.sample_weight is None:
+        return (None, float(rows.n)) if len(rows.fit) == rows.n else (rows.is_fit, float(len(rows.fit)))
+    weight = task.sample_weight
+    if len(rows.fit) < rows.n:
+        weight = np.zeros(rows.n)
+        weight[rows.fit] = task.sample_weight[rows.fit]
+    return weight, float(weight.sum())
 
 
 def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, scale: float) -> Line:

@@ -272,7 +272,7 @@ def _average(models: Models, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
     total = np.asarray(_said(models[0], view, rounds), dtype=np.float64)
     for model in models[1:]:
         total = total + _said(model, view, rounds)
-    return total / len(models)
+    return total if len(models) == 1 else total / len(models)
 
 
 def _said(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:

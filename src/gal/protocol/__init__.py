@@ -9,6 +9,7 @@ from gal.protocol.codec import Encoded, decode, digest, encode, prepare, restore
 from gal.protocol.frames import FRAME, Assembler, split
 from gal.protocol.messages import KINDS, Kind, Message
 from gal.protocol.names import check_name, is_name
+from gal.protocol.shared_bytes import SharedBytes, shared
 from gal.protocol.versions import VERSIONS, choose, in_version
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Encoded",
     "Kind",
     "Message",
+    "SharedBytes",
     "check_name",
     "choose",
     "decode",
@@ -28,5 +30,6 @@ __all__ = [
     "is_name",
     "prepare",
     "restore",
+    "shared",
     "split",
 ]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gal.errors import InvalidMessageError
+from gal.protocol.shared_bytes import GrowingBytes, SharedBytes, growing
 
 FRAME = 1 << 20
 """Bytes of a message in one frame."""
@@ -32,10 +33,10 @@ class Assembler:
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
-        self._message: bytearray | None = None
+        self._message: bytearray | GrowingBytes | None = None
         self._size = 0
 
-    def add(self, frame: bytes) -> bytearray | None:
+    def add(self, frame: bytes) -> bytearray | SharedBytes | None:
         """The message that this frame completes, or None; what does not fit is refused and forgotten."""
         if frame[:1] == FIRST and len(frame) >= 1 + SIZE.size:
             self._begin(SIZE.unpack_from(frame, 1)[0])
@@ -53,16 +54,23 @@ class Assembler:
                 "policy.largest_message in node.toml if that is meant"
             )
         # Kept as it comes, not reserved as announced: announcing much must not cost us memory.
-        self._message, self._size = bytearray(), size
+        self._message, self._size = growing(size), size
 
-    def _fill(self, piece: memoryview) -> bytearray | None:
+    def _fill(self, piece: memoryview) -> bytearray | SharedBytes | None:
         message = self._message
         assert message is not None
         if len(message) + len(piece) > self._size or (len(piece) == 0 and self._size > 0):
             self._message = None
             raise InvalidMessageError(f"more came than the {self._size:,} bytes that were announced")
-        message += piece
+        try:
+            message.extend(piece)
+        except OSError as error:
+            self._message = None
+            why = error.strerror or error
+            raise InvalidMessageError(
+                f"there is no room for the {self._size:,} bytes of a message: {why}"
+            ) from error
         if len(message) < self._size:
             return None
         self._message = None
-        return message
+        return message.whole() if isinstance(message, GrowingBytes) else message

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.protocol import Assembler, Encoded, Message, decode, digest, prepare, split
+from gal.protocol import Assembler, Encoded, Message, SharedBytes, decode, digest, prepare, split
 from gal.protocol.frames import FIRST, MORE
 from gal.transport.wire import grpc
 
@@ -37,7 +37,7 @@ class Received:
     message: Message
     digest: str
     n_bytes: int
-    data: bytearray
+    data: bytearray | SharedBytes
     """The bytes as they came."""
 
 
@@ -202,7 +202,7 @@ class Stream:
         self._gone.set()
         self.outgoing.finish(drop=True)
 
-    def _next_message(self) -> bytearray:
+    def _next_message(self) -> bytearray | SharedBytes:
         while True:
             data = self._take(self._next_frame())
             if data is not None:
@@ -217,7 +217,7 @@ class Stream:
         self._check_known()
         return frame
 
-    def _take(self, frame: bytes) -> bytearray | None:
+    def _take(self, frame: bytes) -> bytearray | SharedBytes | None:
         """The message that this frame completes; the rest of one that was refused is passed over."""
         if self._skipping and frame[:1] == MORE:
             self._waste(len(frame))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from multiprocessing.connection import Pipe
 
 import numpy as np
 import pytest
 
-from gal.node.work.pipe import PredictedRows, pack, receive_piece, send_piece, unpack
+from gal.node.work.pipe import TOGETHER, PredictedRows, pack, receive_piece, send_piece, unpack
+from gal.protocol import SharedBytes, shared
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
 
@@ -35,3 +38,34 @@ def test_other_bytes_than_the_facts_say_are_refused(change: object) -> None:
     facts, data = pack(PredictedRows(VALUES, np.ones(2, dtype=np.uint8), "sha256:1", b"keys"))
     with pytest.raises(ValueError, match=r"bytes came for values of shape \(3, 2, 2\) and 2 rows"):
         unpack(facts, change(data))  # type: ignore[operator]
+
+
+LARGE = bytes(range(256)) * 8192
+
+
+def carried(data: object) -> object:
+    here, there = Pipe()
+    sending = threading.Thread(target=send_piece, args=(here, {"do": "fit"}, data))
+    sending.start()
+    facts, came = receive_piece(there)
+    sending.join()
+    assert facts == {"do": "fit"}
+    return came
+
+
+def test_large_bytes_are_handed_over_and_not_copied() -> None:
+    data = shared(LARGE)
+    if data is None:
+        pytest.skip("this system has no memory to hand over")
+    came = carried(data)
+    assert isinstance(came, SharedBytes)
+    assert bytes(came) == LARGE
+    assert os.fstat(came.descriptor).st_ino == os.fstat(data.descriptor).st_ino
+
+
+@pytest.mark.parametrize("size", [0, 1, TOGETHER, TOGETHER + 1, len(LARGE)])
+@pytest.mark.parametrize("handed", [True, False])
+def test_bytes_of_any_size_arrive(size: int, handed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not handed:
+        monkeypatch.setattr("gal.node.work.pipe.shared", lambda data: None)
+    assert bytes(carried(LARGE[:size])) == LARGE[:size]  # type: ignore[call-overload]

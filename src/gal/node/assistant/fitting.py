@@ -12,7 +12,7 @@ from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
-from gal.node.store.files import read_whole
+from gal.node.store.files import map_file, read_whole
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.work.worker import Worker
 from gal.protocol import Encoded, restore
@@ -72,6 +72,7 @@ class Fitting:
             previous=previous,
             own=asked.own,
             noise=noise,
+            digest=asked.digest,
         )
         digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
         record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])
@@ -112,7 +113,7 @@ class Fitting:
     def _stored(self, folder: Path, record: Answer) -> Encoded:
         """What the worker has just written, and taken the digest of."""
         try:
-            data = (folder / record.answer).read_bytes()
+            data = map_file(folder / record.answer)
         except OSError as error:
             raise RefusedError("disk", f"{self._name} could not read back what it had stored") from error
         return restore(data, record.answer_digest)

@@ -95,7 +95,7 @@ def read_source(
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label))
     if whole:
         return table
-    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values.tolist()))
+    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values))
 
 
 def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = False) -> Table:
@@ -159,7 +159,7 @@ def read_rows(
     if columns.num_rows:
         ids = typed_row_ids(columns.column(0), reader.data, reader.organization)
     table = _table_of(reader, columns, ids)
-    gone = read_forgotten(configuration.home).among(ids.values.tolist())
+    gone = read_forgotten(configuration.home).among(ids.values)
     return without_rows(table, gone, empty=True)
 
 
@@ -167,7 +167,7 @@ def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Tabl
     """Only the ids of all rows, and the label if it is wanted: no feature is read."""
     data = data_of(configuration).model_copy(update={"features": ()})
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
-    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values.tolist()))
+    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values))
 
 
 def kind_of_ids(configuration: NodeConfiguration) -> str:
@@ -198,7 +198,7 @@ def _streamed(
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
     """An error where one of these ids was forgotten here: nobody is asked about it."""
-    gone = np.flatnonzero(forgotten_now(configuration.home).among(ids.values.tolist()))
+    gone = np.flatnonzero(forgotten_now(configuration.home).among(ids.values))
     if len(gone):
         raise InvalidInputError(
             f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget-row), the first is in "
@@ -402,11 +402,19 @@ def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str]) ->
     made = []
     for name in names:
         chunked = columns.pop(0)
-        column = pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
+        column = _in_one_piece(chunked)
         if column.nbytes > LARGE_COLUMN:  # what is free is not always given back
             pa.default_memory_pool().release_unused()
         made.append(_as_categories(column, name in texts) if pa.types.is_string(column.type) else column)
     return pa.table(made, names=list(names))
+
+
+def _in_one_piece(chunked: Any) -> Any:
+    import pyarrow as pa
+
+    if chunked.num_chunks == 1:  # as it is: it may be mapped
+        return chunked.chunk(0)
+    return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
 
 
 def _as_categories(column: Any, stays_text: bool) -> Any:
@@ -465,7 +473,7 @@ def _label(column: Any) -> Any:
     """The label in one piece; "true" and "false" are booleans."""
     import pyarrow as pa
 
-    whole = pa.concat_arrays(column.chunks)
+    whole = _in_one_piece(column)
     truths = _truths(whole.dictionary_encode()) if pa.types.is_string(whole.type) else None
     return pa.chunked_array([whole if truths is None else truths])
 

@@ -98,7 +98,7 @@ def _join(reader: StreamedReader, asked: AskedRows, folder: Path, forgotten: For
                 ids = typed_row_ids(batch.column(0), reader.data, reader.organization)
                 asked.check(ids)
                 places = asked.index.positions(asked.tokens_of(ids))
-                places[forgotten.among(ids.values.tolist())] = -1
+                places[forgotten.among(ids.values)] = -1
                 kept = np.flatnonzero(places >= 0)
                 joined.put(places[kept], ids.take(kept), batch.take(kept))
             if n_rows == 0:

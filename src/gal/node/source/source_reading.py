@@ -15,6 +15,7 @@ from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
 from gal.engine.reading.text_files import Written, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.node.config.data_source import DataSource
+from gal.node.source.unnamed_files import gathered
 
 NUMBERS = {
     *("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint"),
@@ -107,8 +108,6 @@ class SourceReader:
         return None
 
     def _read(self, sniffed: int) -> Any:
-        import pyarrow as pa
-
         with self._connected() as connection:
             if self.data.path is not None and is_spreadsheet(self.data.path):
                 connection.register(SHEET, self._rows_of_sheet())
@@ -119,7 +118,7 @@ class SourceReader:
                 )
             types = self.checked_types(relation)
             batches = relation.project(", ".join(self.selected(types))).to_arrow_reader(BATCH)
-            rows = pa.Table.from_batches(map(_owned, batches), batches.schema)
+            rows = gathered(batches, batches.schema, self.home)
         if rows.num_rows == 0:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} has no rows; put data into it"
@@ -293,15 +292,6 @@ class SourceReader:
         return InvalidInputError(
             f"organization {self.organization!r}: {self.what} cannot be read: {first_words(error)}. {todo}"
         )
-
-
-def _owned(batch: Any) -> Any:
-    """A copy of DuckDB's batch: each of its columns can be let go of by
-    itself, DuckDB's only all together.
-    """
-    import pyarrow as pa
-
-    return pa.record_batch([pa.concat_arrays([one]) for one in batch.columns], schema=batch.schema)
 
 
 def csv_options(how: Written) -> str:

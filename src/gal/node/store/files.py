@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,6 +72,14 @@ def read_whole(path: Path, expected: str) -> bytes | None:
     except OSError:
         return None
     return data if digest(data) == expected else None
+
+
+def map_file(path: Path) -> Any:
+    """The bytes of a file that was written whole, without a copy of their own; OSError where it is gone."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return b""
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def remove_drafts(folder: Path) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,8 @@ from gal.node.store.files import write_whole
 
 FILE = "forgotten.json"
 """In the home folder."""
+BLOCK = 1 << 16
+"""Ids that are hashed together."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,16 @@ class Forgotten:
             str(one).encode(), key=self.key, digest_size=16, person=b"forgotten"
         ).hexdigest()
 
-    def among(self, ids: Iterable[object]) -> NDArray[np.bool_]:
+    def among(self, ids: Sequence[object] | NDArray[Any]) -> NDArray[np.bool_]:
         """Which of these ids were forgotten."""
-        values = list(ids)
+        found = np.zeros(len(ids), dtype=np.bool_)
         if not self.hashes:
-            return np.zeros(len(values), dtype=np.bool_)
-        return np.fromiter((self.hash_of(one) in self.hashes for one in values), np.bool_, len(values))
+            return found
+        for start in range(0, len(ids), BLOCK):  # as objects, many ids take ten times their memory
+            some = ids[start : start + BLOCK]
+            values = some.tolist() if isinstance(some, np.ndarray) else some
+            found[start : start + BLOCK] = [self.hash_of(one) in self.hashes for one in values]
+        return found
 
 
 def read_forgotten(home: Path) -> Forgotten:

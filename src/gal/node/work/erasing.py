@@ -106,7 +106,7 @@ def erase_rows(
 
 
 def _forgotten_in(configuration: NodeConfiguration, table: Table) -> Any:
-    return read_forgotten(configuration.home).among(table.ids.values.tolist())
+    return read_forgotten(configuration.home).among(table.ids.values)
 
 
 def _being_learned(state: State) -> list[str]:

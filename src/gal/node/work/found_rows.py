@@ -86,7 +86,8 @@ class FoundInTable:
 
     def save(self, path: Path, *, parts: bool) -> Saved:
         """Write the view of the known rows: as one file, or in ``parts``."""
-        there = self.positions[self.known]
+        known = self.known
+        there = self.positions if known.all() else self.positions[known]
         ids, kinds = self.table.ids.values[there], self.table.kinds
         if parts:
             save_parts(part_columns(self.table), view_in_parts(self.table, there), path)

@@ -78,16 +78,35 @@ class Changes:
 def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: Path) -> None:
     """Keep what a version learns from, beside its view; a key is drawn for each."""
     key = secrets.token_bytes(32)
-    found = np.empty((2, len(ids)), dtype=np.uint64)
-    for start in range(0, len(ids), BLOCK):
-        found[0, start : start + BLOCK] = _id_hashes(ids[start : start + BLOCK], key)
-        found[1, start : start + BLOCK] = _row_hashes(_rows(view, slice(start, start + BLOCK)), names, key)
-    order = np.argsort(found[0], kind="stable")
-    with whole_file(folder / ROWS) as file:
-        for start in range(0, len(ids), BLOCK):  # never all of it twice
-            file.write(np.ascontiguousarray(found[:, order[start : start + BLOCK]].T).data)
+    unordered = folder / f"{ROWS}.unordered.part"  # which is removed, should a crash leave it
+    with whole_file(unordered) as draft:
+        for start in range(0, len(ids), BLOCK):
+            some = np.empty((len(ids[start : start + BLOCK]), 2), dtype=np.uint64)
+            some[:, 0] = _id_hashes(ids[start : start + BLOCK], key)
+            some[:, 1] = _row_hashes(_rows(view, slice(start, start + BLOCK)), names, key)
+            draft.write(some.data)
+    try:
+        _write_in_order(unordered, folder / ROWS)
+    finally:
+        unordered.unlink()
     columns = _summary(_rows(view, _sampled(np.arange(len(ids)))), names)
     write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
+
+
+def _write_in_order(draft: Path, path: Path) -> None:
+    """The digests in order of those of the ids; in memory there is only that order."""
+    found = _mapped(draft)
+    order = np.argsort(np.ascontiguousarray(found[:, 0]))
+    with whole_file(path) as file:
+        for start in range(0, len(order), BLOCK):
+            file.write(np.ascontiguousarray(found[order[start : start + BLOCK]]).data)
+
+
+def _mapped(path: Path) -> Hashes:
+    """Digests of ids and rows, shape (n, 2), that stay in their file."""
+    if path.stat().st_size == 0:
+        return np.zeros((0, 2), dtype=np.uint64)
+    return np.memmap(path, dtype=np.uint64, mode="r").reshape(-1, 2)
 
 
 def _rows(view: Any, rows: Any) -> Any:
@@ -162,9 +181,7 @@ def _kept(folder: Path) -> tuple[dict[str, Any], Hashes] | None:
     """Columns and rows that are kept of a version; None for versions of before."""
     try:
         facts = json.loads((folder / COLUMNS).read_bytes())
-        if (folder / ROWS).stat().st_size == 0:
-            return facts, np.zeros((0, 2), dtype=np.uint64)
-        return facts, np.memmap(folder / ROWS, dtype=np.uint64, mode="r").reshape(-1, 2)
+        return facts, _mapped(folder / ROWS)
     except (OSError, ValueError):
         return None
 

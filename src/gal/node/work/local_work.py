@@ -32,7 +32,7 @@ from gal.node.agreement.request_arrays import (
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import Table, check_kinds, read_like, view_of_table
-from gal.node.store.files import write_whole
+from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
 from gal.node.work.found_rows import found_rows
@@ -40,7 +40,7 @@ from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.pipe import PredictedRows
 from gal.node.work.stored_models import StoredModels
-from gal.protocol import Message, decode, digest, encode
+from gal.protocol import Message, SharedBytes, decode, digest, encode
 from gal.storage import save_models
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]
+Data = bytes | SharedBytes
 OwnTable = tuple[Table, NDArray[np.intp], NDArray[Any]]
 KEPT = 4
 """So many versions stay in memory."""
@@ -110,7 +111,7 @@ class LocalWork:
                 self._noises[key] = answer_noise(facts, self._source or SystemNoise())
             return self._noises[key]
 
-    def begin(self, data: bytes, folder: Path, peer: str, *, own: bool, keys: bool = False) -> Aligned:
+    def begin(self, data: Data, folder: Path, peer: str, *, own: bool, keys: bool = False) -> Aligned:
         """Find the rows, keep a view of those that are known, and answer which they are.
 
         ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
@@ -126,6 +127,7 @@ class LocalWork:
                 self.limits.check_begin(int(known.sum()), message.version)
                 check_exchanged(message, known, self.configuration.name)
             saved = found.save(folder / "view", parts=takes_parts(self.new_model()))
+        del found  # where the rows are takes as much memory as their ids
         remember_rows(saved.ids, saved.view, tuple(saved.kinds), folder)
         answer = encode(
             Message(
@@ -135,7 +137,11 @@ class LocalWork:
                 message.request,
                 {
                     "answers": digest(data),
-                    "rows": row_digest(asked[known], message.fields["kind"], message.fields["method"]),
+                    "rows": row_digest(
+                        asked if known.all() else asked[known],
+                        message.fields["kind"],
+                        message.fields["method"],
+                    ),
                     "n_rows": int(known.sum()),
                 },
                 {"known": known.astype(np.uint8)},
@@ -161,7 +167,7 @@ class LocalWork:
             return self._versions[folder]
 
     def _open(self, folder: Path) -> tuple[Organization, Terms]:
-        begin, begun = (decode((folder / f"{name}.arrow").read_bytes()) for name in ("begin", "begun"))
+        begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
         known = begun.arrays["known"] == 1
         rows = shared_rows(begin.arrays, known)
         give_back_memory()  # what aligning the rows took
@@ -173,14 +179,18 @@ class LocalWork:
 
     def fit(
         self,
-        data: bytes,
+        data: Data,
         folder: Path,
         answer: str | None,
         model: str | None,
         previous: tuple[str, str] | None,
         noise: Mapping[str, Any] | None = None,
+        known: str | None = None,
     ) -> FittedFile:
-        """Fit the residual of a request; leaves the answer and the model in files, each unless it is None."""
+        """Fit the residual of a request; leaves the answer and the model in files, each unless it is None.
+
+        ``known`` is the digest of the request, if it was taken.
+        """
         message = decode(data)
         organization, terms = self.version(folder)
         request = fit_request(message, organization.name)
@@ -192,14 +202,15 @@ class LocalWork:
         if model is not None:
             model_digest = _save_models(organization, request, folder / model)
         if answer is not None:
-            answer_digest = write_whole(folder / answer, self._fitted(data, message, values, noise))
+            asked = digest(data) if known is None else known
+            answer_digest = write_whole(folder / answer, self._fitted(asked, message, values, noise))
         return FittedFile(answer_digest, model_digest, organization.moves, seconds)
 
     def _fitted(
-        self, data: bytes, message: Message, values: NDArray[Any], noise: Mapping[str, Any] | None
+        self, asked: str, message: Message, values: NDArray[Any], noise: Mapping[str, Any] | None
     ) -> Any:
         fields = {
-            "answers": digest(data),
+            "answers": asked,
             "rows": message.fields["rows"],
             "round": message.fields["round"],
         }
@@ -236,7 +247,7 @@ class LocalWork:
 
     def predict(
         self,
-        data: bytes,
+        data: Data,
         folder: Path,
         models: Sequence[tuple[str, str]],
         *,
@@ -278,7 +289,7 @@ class LocalWork:
 
     def revisit(
         self,
-        data: bytes,
+        data: Data,
         folder: Path,
         models: Sequence[tuple[str, str]],
         noise: Mapping[str, Any] | None = None,

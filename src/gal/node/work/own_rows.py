@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from gal.node.source.data import (
     streamed_features,
 )
 from gal.node.source.joining import AskedRows, JoinedRows, join_stream
+from gal.node.source.unnamed_files import on_disk
 from gal.node.store.forgotten import forgotten_stamp
-from gal.protocol import Message, decode, digest, encode
+from gal.protocol import Message, SharedBytes, decode, digest, encode
 
 LARGE = 100_000_000
 """Bytes of a table that does not stay in memory beside the view that is fitted."""
@@ -79,7 +81,8 @@ class OwnRows:
         with self._lock:
             key = id(table), method
             if key not in self._indices:
-                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)))
+                stored = partial(on_disk, home=self._configuration.home)
+                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)), stored)
             return table, self._indices[key]
 
     def _secret(self, method: str) -> bytes | None:
@@ -165,7 +168,7 @@ class OwnRows:
                 self._table = None
                 self._indices.clear()
 
-    def intersect(self, data: bytes, peer: str) -> bytes:
+    def intersect(self, data: bytes | SharedBytes, peer: str) -> bytes:
         """One step of a private set intersection; each exchange has a key of its own, and answers once."""
         from gal.alignment.psi import Holder
 

@@ -1,5 +1,7 @@
 """Between a node and the process that computes for it: facts as JSON and bytes, small ones in one piece.
 
+Large ones are not sent but handed over: memory that neither side can change any more.
+
 Predicted values go as they are: the node makes them the message that it sends, which it would have to read
 once more if it came made.
 """
@@ -11,33 +13,43 @@ import math
 import struct
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.protocol import SharedBytes, shared
+
 TOGETHER = 1 << 16
 """Bytes that are copied, so that both sides are woken up once."""
-_LENGTH = struct.Struct(">I?")
+_LENGTH = struct.Struct(">IB")
+_TOGETHER, _APART, _HANDED = range(3)
+"""Where the bytes are: behind the facts, in a piece of their own, or in memory that is handed over."""
 
 
 def send_piece(connection: Connection, facts: Mapping[str, Any], data: Any) -> None:
     """Send facts and bytes; one sender at a time."""
     text, size = json.dumps(facts, default=str).encode(), memoryview(data).nbytes
     if size <= TOGETHER:
-        connection.send_bytes(_LENGTH.pack(len(text), True) + text + bytes(data))
-        return
-    connection.send_bytes(_LENGTH.pack(len(text), False) + text)
-    connection.send_bytes(data)
+        connection.send_bytes(_LENGTH.pack(len(text), _TOGETHER) + text + bytes(data))
+    elif (memory := shared(data)) is not None:
+        connection.send_bytes(_LENGTH.pack(len(text), _HANDED) + text)
+        send_handle(connection, memory.descriptor, None)
+    else:
+        connection.send_bytes(_LENGTH.pack(len(text), _APART) + text)
+        connection.send_bytes(data)
 
 
-def receive_piece(connection: Connection) -> tuple[dict[str, Any], bytes]:
+def receive_piece(connection: Connection) -> tuple[dict[str, Any], bytes | SharedBytes]:
     """What was sent so; EOFError or OSError where the other side has ended."""
     whole = connection.recv_bytes()
-    length, together = _LENGTH.unpack_from(whole)
+    length, where = _LENGTH.unpack_from(whole)
     end = _LENGTH.size + length
     facts: dict[str, Any] = json.loads(whole[_LENGTH.size : end])
-    return facts, whole[end:] if together else connection.recv_bytes()
+    if where == _HANDED:
+        return facts, SharedBytes(recv_handle(connection))
+    return facts, whole[end:] if where == _TOGETHER else connection.recv_bytes()
 
 
 class PredictedRows(NamedTuple):
@@ -69,7 +81,7 @@ def pack(found: PredictedRows) -> tuple[dict[str, Any], bytes]:
     return facts, b"".join([found.values.tobytes(), found.known.tobytes(), found.keys])
 
 
-def unpack(facts: Mapping[str, Any], content: bytes) -> PredictedRows:
+def unpack(facts: Mapping[str, Any], content: bytes | SharedBytes) -> PredictedRows:
     """What was packed so, over the same memory; ValueError where there are other bytes than the facts say."""
     shape, n_known, n_keys = facts["values"], facts["known"], facts["keys"]
     end = 4 * math.prod(shape)

@@ -17,8 +17,9 @@ from gal.errors import NodeError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.failures import Failure
 from gal.node.work.pipe import receive_piece, send_piece
+from gal.protocol import SharedBytes
 
-Result = tuple[dict[str, Any], bytes]
+Result = tuple[dict[str, Any], bytes | SharedBytes]
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """So that what was used can be given back: a table that was read once would

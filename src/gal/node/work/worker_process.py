@@ -29,11 +29,12 @@ from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.exchanged_rows import ExchangedRows
 from gal.node.work.local_work import LocalWork, OwnTable
 from gal.node.work.pipe import pack, receive_piece, send_piece
-from gal.protocol import decode
+from gal.protocol import SharedBytes, decode
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
 
+Data = bytes | SharedBytes
 Result = tuple[dict[str, Any], bytes]
 
 
@@ -56,26 +57,26 @@ class Commands:
             return ALLOWANCE.granted(0, 0)
         return ALLOWANCE.granted(self.policy.fit_cpu_seconds, self.policy.fit_memory)
 
-    def describe(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
+    def describe(self, command: dict[str, Any], data: Data) -> Result:  # noqa: ARG002
         """Whether the local model can be made, and moves."""
         return {"moving": self.work.moves}, b""
 
-    def rows(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
+    def rows(self, command: dict[str, Any], data: Data) -> Result:  # noqa: ARG002
         """What features there are, and whether they can be read."""
         return self.work.rows.facts(), b""
 
-    def begin(self, command: dict[str, Any], data: bytes) -> Result:
+    def begin(self, command: dict[str, Any], data: Data) -> Result:
         how = {"own": command["own"], "keys": command["keys"]}
         with ALLOWANCE.granted(0, 0):  # the source is as large as it is
             aligned = self.work.begin(data, Path(command["folder"]), command["peer"], **how)
         facts = {"n_rows": aligned.n_rows, "kinds": aligned.kinds, "keys": aligned.keys}
         return facts, aligned.answer
 
-    def intersect(self, command: dict[str, Any], data: bytes) -> Result:
+    def intersect(self, command: dict[str, Any], data: Data) -> Result:
         with ALLOWANCE.granted(0, 0):
             return {}, self.work.rows.intersect(data, command["peer"])
 
-    def fit(self, command: dict[str, Any], data: bytes) -> Result:
+    def fit(self, command: dict[str, Any], data: Data) -> Result:
         previous = command["previous"]
         self.work.version(Path(command["folder"]))  # reading and importing is no part of the fit
         self.work.noise(command["noise"])
@@ -87,10 +88,11 @@ class Commands:
                 command["model"],
                 None if previous is None else (previous[0], previous[1]),
                 command["noise"],
+                command.get("digest"),
             )
         return left._asdict(), b""
 
-    def predict(self, command: dict[str, Any], data: bytes) -> Result:
+    def predict(self, command: dict[str, Any], data: Data) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
@@ -113,14 +115,14 @@ class Commands:
         positions[places[~spoken]] = -1
         return table, positions, asked
 
-    def revisit(self, command: dict[str, Any], data: bytes) -> Result:
+    def revisit(self, command: dict[str, Any], data: Data) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
         folder = Path(command["folder"])
         self.work.version(folder)
         with self._limited(command):
             return {}, self.work.revisit(data, folder, models, command["noise"])
 
-    def forget(self, command: dict[str, Any], data: bytes) -> Result:  # noqa: ARG002
+    def forget(self, command: dict[str, Any], data: Data) -> Result:  # noqa: ARG002
         self.work.forget(Path(command["folder"]))
         return {}, b""
 
@@ -166,7 +168,7 @@ class Server:
                 pool = fits if command["do"] in ONE_AT_A_TIME else others
                 pool.submit(self._answer, method, command, data)
 
-    def _answer(self, method: Callable[..., Result], command: dict[str, Any], data: bytes) -> None:
+    def _answer(self, method: Callable[..., Result], command: dict[str, Any], data: Data) -> None:
         try:
             if command["do"] in READ_DATA and self._outdated():
                 os._exit(OUTDATED)  # the node starts another process, and asks that one again
