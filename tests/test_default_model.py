@@ -220,6 +220,31 @@ class TestKnownTables:
         monkeypatch.setattr(HistGradientBoostingRegressor, "_preprocess_X", again)
         self.fitted(known, slice_of(560), y**2, None).predict(known)
 
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_of_rows_that_were_fitted_trees_are_not_asked_again(
+        self, monkeypatch: pytest.MonkeyPatch, weighted: bool
+    ) -> None:
+        X, y = mixed_table()
+        known, rows = TabularModel().prepare(X), np.random.default_rng(0).permutation(600)[:560]
+        weight = np.random.default_rng(1).random(560) if weighted else None
+        asked: list[int] = []
+        bins = KnownTable.bins
+
+        def counted(self: KnownTable, *given: Any, **named: Any) -> Any:
+            asked.append(len(self))
+            return bins(self, *given, **named)
+
+        monkeypatch.setattr(KnownTable, "bins", counted)
+        monkeypatch.setattr(tabular, "WEIGHED_ROWS", 500)
+        for fitted in (rows, np.arange(600)):
+            asked.clear()
+            local_weight = weight if len(fitted) == 560 else None
+            model = self.fitted(known, fitted, y, local_weight)
+            while_growing = model.predict(known)
+            assert asked == ([40] if len(fitted) == 560 else [])
+            np.testing.assert_array_equal(while_growing, model.predict(known))  # now they are asked
+            np.testing.assert_array_equal(while_growing, model.predict(X))
+
     def test_bins_say_what_codes_say(self) -> None:
         X, y = mixed_table()
         known, rows = TabularModel().prepare(X), slice_of(560)

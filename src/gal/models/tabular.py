@@ -14,9 +14,9 @@ without, 0.400 with, 0.320 trees alone. For several classes a few trees are enou
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,9 @@ TREES, TREES_OF_SEVERAL = 10, 2
 RATE, RATE_OF_SEVERAL = 0.1, 0.25
 """How many trees, for up to two outputs and for more, and how far each is followed. Two at .25 go about as
 far as five at .1, in less time: ``benchmarks/choices.py``, and docs/results-peers.md for what it said."""
+
+NOTED = ("gradient", "gradient_hessian")
+"""What trees ask of their loss as they grow, telling it what they say so far."""
 
 WEIGHED_ROWS = 2000
 """With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
@@ -124,6 +127,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         trees, rate = (TREES, RATE) if target.shape[1] < 3 else (TREES_OF_SEVERAL, RATE_OF_SEVERAL)
         max_iter = trees if self.max_iter is None else self.max_iter
         rate = rate if self.learning_rate is None else self.learning_rate
+        known.grown.clear()
         if max_iter > 0 and len(target) >= self.min_rows:
             left_over = target - self._linear(known)
             self.trees_ = [
@@ -185,8 +189,12 @@ class KnownTable:
     anything at hand the same numbers are computed again.
     """
 
-    def __init__(self, table: Table, named: Table | None = None) -> None:
+    def __init__(
+        self, table: Table, named: Table | None = None, rows: NDArray[np.intp] | None = None
+    ) -> None:
         self.table, self.named = table, table if named is None else named
+        self.rows = rows
+        """Which rows of the table that it is a part of; None where it is whole."""
         self.shape: tuple[int, ...] = tuple(table.shape)
         self._parts: dict[bytes, KnownTable] = {}
         self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
@@ -194,6 +202,8 @@ class KnownTable:
         self._moments: dict[int, tuple[Floats, Floats]] = {}
         self.sorted: Sorted | None = None
         """What histogram trees that are fitted to all of these rows have in common."""
+        self.grown: dict[int, tuple[HistGradientBoostingRegressor, Floats]] = {}
+        """What the trees of the last fit said of these rows while they grew; taken once."""
         self._bins: dict[int, tuple[Any, NDArray[np.uint8] | None]] = {}
 
     def __len__(self) -> int:
@@ -204,8 +214,12 @@ class KnownTable:
         if key not in self._parts:
             table: Any = self.table
             taken = table.iloc[rows] if is_frame(table) else table[rows]
-            self._parts[key] = KnownTable(taken, self.named)
+            self._parts[key] = KnownTable(taken, self.named, rows)
         return self._parts[key]
+
+    def grown_from(self, tree: HistGradientBoostingRegressor) -> KnownTable | None:
+        """This table or the part of it that holds what these trees said while they grew."""
+        return next((one for one in (self, *self._parts.values()) if id(tree) in one.grown), None)
 
     @cached_property
     def encoder(self) -> TableEncoder:
@@ -230,15 +244,17 @@ class KnownTable:
         for block in blocks:
             yield block, encoder.wide(codes[block])
 
-    def bins(self, tree: HistGradientBoostingRegressor, encoder: TableEncoder) -> NDArray[np.uint8] | None:
-        """The codes as these trees bin them; None where trees of other rows come for the first time: to bin
-        for one of them takes longer than to predict from codes.
+    def bins(
+        self, tree: HistGradientBoostingRegressor, encoder: TableEncoder, *, again: bool = False
+    ) -> NDArray[np.uint8] | None:
+        """The codes as these trees bin them; None where trees of other rows come for the first time, unless
+        they come ``again``: to bin for one of them takes longer than to predict from codes.
         """
         mapper = tree._bin_mapper
         if self.sorted is not None and self.sorted.mapper is mapper:
             return self.sorted.bins
-        fitted_here = any(part.sorted and part.sorted.mapper is mapper for part in self._parts.values())
-        if id(mapper) not in self._bins and not fitted_here:
+        again = again or any(part.sorted and part.sorted.mapper is mapper for part in self._parts.values())
+        if id(mapper) not in self._bins and not again:
             self._bins[id(mapper)] = mapper, None
         elif self._bins.get(id(mapper), (mapper, None))[1] is None:
             codes = tree._preprocess_X(self.codes(encoder), reset=False)
@@ -256,9 +272,9 @@ def moments(known: KnownTable, encoder: TableEncoder, weight: Floats | None) -> 
     """Means (width,) and centred inner products (width, width) of the wide columns."""
     sums, gram = np.zeros(encoder.width), np.zeros((encoder.width, encoder.width))
     for block, wide in known.wide_blocks(encoder):
-        weighted = wide if weight is None else wide * weight[block, None]
-        sums += weighted.sum(axis=0)
-        gram += weighted.T @ wide
+        sums += wide.sum(axis=0) if weight is None else weight[block] @ wide
+        scaled = wide if weight is None else wide * np.sqrt(weight[block, None])
+        gram += scaled.T @ scaled  # of a matrix with itself, BLAS computes half
     mean = sums / (known.shape[0] if weight is None else weight.sum())
     return mean, gram - np.outer(sums, mean)
 
@@ -288,6 +304,7 @@ def fit_tree(
     few small trees. Should it call that otherwise some day, trees are as good and only slower.
     """
     look_through, found, categories = tree._preprocess_X, dict[str, Any](), None
+    get_loss, said = tree._get_loss, list[Floats]()
 
     def looked_through(X: Floats, *, reset: bool) -> Any:
         nonlocal found, categories
@@ -307,19 +324,50 @@ def fit_tree(
         tree._bin_mapper = known.sorted.mapper
         return known.sorted.bins
 
-    tree._preprocess_X, tree._bin_data = looked_through, binned
+    def noting(**named: Any) -> Any:
+        loss = get_loss(**named)
+        for name in NOTED:
+            setattr(loss, name, partial(_noting, said, getattr(loss, name)))
+        return loss
+
+    tree._preprocess_X, tree._bin_data, tree._get_loss = looked_through, binned, noting
     try:
-        return tree.fit(codes, target, weight)
+        tree.fit(codes, target, weight)
     finally:
-        del tree._preprocess_X, tree._bin_data
+        del tree._preprocess_X, tree._bin_data, tree._get_loss
+        for name in NOTED:
+            vars(getattr(tree, "_loss", tree)).pop(name, None)
+    if said:
+        known.grown[id(tree)] = tree, said[0][:, 0]
+    return tree
 
 
-def predict_tree(tree: HistGradientBoostingRegressor, known: KnownTable, encoder: TableEncoder) -> Floats:
+def _noting(said: list[Floats], slopes: Callable[..., Any], **named: Any) -> Any:
+    """What trees said so far stands in one array, to which every tree adds in its place."""
+    said[:] = [named["raw_prediction"]]
+    return slopes(**named)
+
+
+def predict_tree(
+    tree: HistGradientBoostingRegressor, known: KnownTable, encoder: TableEncoder, *, again: bool = False
+) -> Floats:
     """What trees say of these rows; from bins, where they are at hand or will be used again.
 
-    A row falls into the same leaf by its bins as by its codes, so the values are the same, bit for bit.
+    A row falls into the same leaf by its bins as by its codes, so the values are the same, bit for bit. So
+    are those that were added up while the trees grew: of rows that were fitted nothing is asked again.
     """
-    bins = known.bins(tree, encoder)
+    grown = known.grown_from(tree)
+    if grown is not None:
+        _, said = grown.grown.pop(id(tree))
+        if grown is known or grown.rows is None:
+            return said
+        unasked, whole = np.ones(len(known), dtype=np.bool_), np.empty(len(known))
+        unasked[grown.rows], whole[grown.rows] = False, said
+        others = np.flatnonzero(unasked)
+        if len(others):
+            whole[others] = predict_tree(tree, known[others], encoder, again=True)
+        return whole
+    bins = known.bins(tree, encoder, again=again)
     if bins is None:
         return np.asarray(tree.predict(known.codes(encoder)))
     said = np.full(len(bins), tree._baseline_prediction[0, 0])

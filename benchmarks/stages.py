@@ -1,0 +1,157 @@
+"""Where the CPU seconds of one learning go, beside pooled boosting in the same run.
+
+    OMP_NUM_THREADS=1 python benchmarks/stages.py Adult CreditDefault Letter Covertype
+
+GAL with defaults and without crossing, on the tables of ``gal bench peers``; they learn and predict.
+Each stage has its own seconds, without those of stages inside it. Forest and network of the closing model
+stand by what they are fitted for: to be judged, with the others' answers or the label holder's alone, or for
+good, on all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from gal import GALClassifier
+from gal.core import algorithm, steps
+from gal.engine import drivers, organization, stacking
+from gal.evaluate.metrics import accuracy, auc, log_loss
+from gal.models import tabular
+from gal_bench.peers import methods
+from gal_bench.peers.tables import SETS, PeerTable, peer_tables
+
+PLACES: list[tuple[Any, str, str | Callable[..., str | None]]] = [
+    (tabular.KnownTable, "codes", "encoding columns"),
+    (tabular.TableEncoder, "fit", "encoding columns"),
+    (tabular, "ridge", "local ridge"),
+    (tabular, "fit_tree", "local trees"),
+    (drivers, "fit_locally", lambda *a, **_: f"local fits, rest, {a[3].track}"),
+    (organization, "_own_values", "fitted values of all rows"),
+    (algorithm, "weighed", "weights and line search"),
+    (algorithm, "line_along", "weights and line search"),
+    (algorithm, "advance", "weights and line search"),
+    (algorithm, "broadcast", "residuals"),
+    (stacking.Stacking, "__call__", "closing, rest"),
+    (stacking.Stacking, "_fitted", "closing forest"),
+    (stacking, "_sharpness", "closing, sharpness"),
+    (stacking, "_network", "closing network"),
+    (stacking, "said", "closing forest asked"),
+    (stacking.Stacking, "whole", "closing, last fit, rest"),
+    (steps, "share_out", "contributions"),
+]
+"""Where time is taken, and what it is called."""
+
+
+class Stages:
+    """CPU seconds by stage; a stage inside another is not counted there."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.calls: dict[str, int] = {}
+        self._open: list[str] = []
+        self._since = time.process_time()
+
+    def _tick(self) -> None:
+        now = time.process_time()
+        stage = self._open[-1] if self._open else "rest"
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
+        self._since = now
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Until it ends, seconds are of this stage."""
+        self._tick()
+        self._open.append(name)
+        self.calls[name] = self.calls.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._tick()
+            self._open.pop()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """All places take time."""
+        with ExitStack() as stack:
+            for place, name, stage in PLACES:
+                stack.enter_context(patch.object(place, name, self._timed(getattr(place, name), stage)))
+            yield
+
+    def _timed(self, function: Callable[..., Any], stage: str | Callable[..., str | None]) -> Any:
+        def timed(*given: Any, **named: Any) -> Any:
+            with self.stage(self._inside(stage if isinstance(stage, str) else str(stage(*given, **named)))):
+                return function(*given, **named)
+
+        return timed
+
+    def _inside(self, stage: str) -> str:
+        """Closing models are called by what they are fitted for."""
+        if not stage.startswith("closing") or stage.endswith(", rest"):
+            return stage
+        if "closing, last fit, rest" in self._open:
+            return f"{stage}, all rows"
+        return f"{stage}, judged" if "closing, rest" in self._open else f"{stage}, elsewhere"
+
+
+def gal(table: PeerTable, seed: int) -> tuple[Any, Stages, float]:
+    """What GAL says, and where its time went."""
+    stages, started = Stages(), time.process_time()
+    with stages.taken(), stages.stage("rest of learning"):
+        model = GALClassifier(table.organizations, random_state=seed, interactions="off")
+        model.fit(table.X, table.y)
+    with stages.stage("prediction"):
+        said = model.predict_proba(table.X_test)
+    return said, stages, time.process_time() - started
+
+
+def beside(table: PeerTable, seed: int) -> Mapping[str, tuple[Any, float]]:
+    """What pooled boosting says, and its seconds."""
+    found = {}
+    for name, peer in {"XGBoost": methods.xgboost_pooled, "LightGBM": methods.lightgbm_pooled}.items():
+        started = time.process_time()
+        said, _ = peer(table, seed)
+        found[name] = said, time.process_time() - started
+    return found
+
+
+def _judged(table: PeerTable, said: Any) -> str:
+    two = table.n_classes == 2
+    score = auc(table.y_test, said[:, 1]) if two else accuracy(table.y_test, said.argmax(axis=1))
+    return f"{score:.4f}, log loss {log_loss(table.y_test, said):.4f}"
+
+
+def show(table: PeerTable, seed: int, *, pooled: bool) -> None:
+    """Print all stages of one table, the longest first."""
+    peers = beside(table, seed) if pooled else {}
+    said, stages, whole = gal(table, seed)
+    print(f"{table.name}, {table.split}: GAL {whole:.2f} CPU s, {_judged(table, said)}")
+    for name, (pooled_said, seconds) in peers.items():
+        print(f"  {name} pooled {seconds:.2f} CPU s ({whole / seconds:.1f} x), {_judged(table, pooled_said)}")
+    for stage, seconds in sorted(stages.seconds.items(), key=lambda one: -one[1]):
+        print(f"    {seconds:6.2f}  {seconds / whole:4.0%}  {stage} ({stages.calls.get(stage, 1)})")
+    print(flush=True)
+
+
+def main() -> None:
+    """Every set that was named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sets", nargs="*", default=list(SETS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--splits", type=int, default=1, help="of those that VertiBench draws")
+    parser.add_argument("--first", type=int, default=1, help="the first of them, from 0: alpha 0.1, 1, 100")
+    parser.add_argument("--no-pooled", action="store_true", help="GAL only")
+    given = parser.parse_args()
+    for name in given.sets:
+        tables = list(peer_tables(name, None, given.seed))
+        tables = tables if len(tables) == 1 else tables[given.first : given.first + given.splits]
+        for table in tables:
+            show(table, given.seed, pooled=not given.no_pooled)
+
+
+if __name__ == "__main__":
+    main()
