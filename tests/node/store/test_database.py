@@ -6,6 +6,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from gal.node.store.database import Database
 from patience import LONGEST
 
@@ -49,6 +51,23 @@ def test_many_threads_leave_few_connections(tmp_path: Path) -> None:
         one.join(LONGEST)
     database.close()
     assert descriptors(database.path) == 0
+
+
+def test_a_transaction_within_another_is_part_of_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "state.sqlite")
+    with database.transaction() as db:
+        db.execute("CREATE TABLE numbers (one INTEGER)")
+
+    def write_and_fail() -> None:
+        with database.transaction():
+            with database.transaction() as inner:
+                inner.execute("INSERT INTO numbers VALUES (1)")
+            raise ValueError("after the inner one")
+
+    with pytest.raises(ValueError, match="after the inner one"):
+        write_and_fail()
+    with database.reading() as db:
+        assert db.execute("SELECT count(*) FROM numbers").fetchone()[0] == 0
 
 
 def test_a_look_within_a_transaction_sees_what_it_wrote(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import numpy as np
@@ -33,8 +34,21 @@ class PredictionChecks:
         self._name, self._policy = configuration.name, configuration.policy
         self._state, self._clock = state, clock
         self._limits = PolicyLimits(configuration.name, configuration.policy)
-        # What comes twice at once is charged once: who is second sees what the first has paid.
         self._paying = threading.Lock()
+
+    @contextmanager
+    def _charging(self) -> Iterator[None]:
+        """All that is charged inside is kept at once, also where it ends with a refusal. What comes twice at
+        once is charged once: who is second sees what the first has paid.
+        """
+        refused = None
+        with self._paying, self._state.transaction():
+            try:
+                yield
+            except RefusedError as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     # Private set intersections
 
@@ -53,7 +67,7 @@ class PredictionChecks:
             self._limits.check_named(fields["n_rows"])
         if fields["step"] != "response":
             return
-        with self._paying:
+        with self._charging():
             paid = self._paid(asked)
             if paid is None and beginning:
                 self._count_exchange(asked, task)
@@ -79,7 +93,7 @@ class PredictionChecks:
         """An exchange is complete: so many rows may be named once."""
         if asked.message.fields["step"] != "response" or asked.own:
             return
-        with self._paying:
+        with self._charging():
             if self._paid(asked):
                 self._state.charges.repeat(asked.peer, asked.digest)
                 return
@@ -111,7 +125,7 @@ class PredictionChecks:
                 "too-many-rows",
                 f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
             )
-        with self._paying:
+        with self._charging():
             paid = self._paid(asked)
             limit = self._policy.unknown_ids_per_day
             if not paid and self._spent(f"unknown {asked.peer}") >= limit:
@@ -129,7 +143,7 @@ class PredictionChecks:
         if asked.own:
             return
         known = answer.message.arrays["known"] == 1
-        with self._paying:
+        with self._charging():
             paid = self._paid(asked)
             if paid == answer.digest:
                 self._state.charges.repeat(asked.peer, asked.digest)

@@ -46,10 +46,16 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; what the disk refuses is an error that says so."""
+        """All or nothing; what the disk refuses is an error that says so. Nested, it is part of the outer
+        one.
+        """
         try:
-            with self._connection() as connection, whole_transaction(connection) as db:
-                yield db
+            with self._connection() as connection:
+                if connection.in_transaction:
+                    yield connection
+                    return
+                with whole_transaction(connection) as db:
+                    yield db
         except sqlite3.Error as error:
             raise NodeError(
                 f"{self.path}: {error}. Nothing was changed; if the disk is full, make room and try again"
