@@ -131,8 +131,13 @@ def test_positions_are_the_same_in_blocks_and_from_elsewhere(
     here, others = (tokens(ids_of(one.tolist()), method, SECRET) for one in (own, asked))
     plain = Index(here).positions(others)
     stored: list[np.ndarray[Any, Any]] = []
+
+    def store(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        stored.append(array)
+        return array.copy()
+
     monkeypatch.setattr(sys.modules[Index.__module__], "SOUGHT", 7)
-    found = Index(here, lambda array: (stored.append(array), array.copy())[1]).positions(others)
+    found = Index(here, store).positions(others)
     np.testing.assert_array_equal(found, plain, strict=True)
     assert (plain >= 0).sum() == 500
     assert [len(one) for one in stored] == [500, 500]

@@ -83,4 +83,6 @@ def test_without_such_memory_messages_are_bytes(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert shared(DATA) is None
     assembler = Assembler(1 << 30)
-    assert [assembler.add(frame) for frame in split(DATA)][-1] == DATA
+    came = [assembler.add(frame) for frame in split(DATA)][-1]
+    assert isinstance(came, bytearray)
+    assert bytes(came) == DATA

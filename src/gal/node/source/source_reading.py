@@ -15,7 +15,7 @@ from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
 from gal.engine.reading.text_files import Written, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.node.config.data_source import DataSource
-from gal.node.source.unnamed_files import gathered
+from gal.node.source.unnamed_files import table_of_batches
 
 NUMBERS = {
     *("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint"),
@@ -118,7 +118,7 @@ class SourceReader:
                 )
             types = self.checked_types(relation)
             batches = relation.project(", ".join(self.selected(types))).to_arrow_reader(BATCH)
-            rows = gathered(batches, batches.schema, self.home)
+            rows = table_of_batches(batches, batches.schema, self.home)
         if rows.num_rows == 0:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} has no rows; put data into it"

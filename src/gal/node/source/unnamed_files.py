@@ -20,7 +20,7 @@ LARGE = 50_000_000
 """Bytes of a table, or of an array, from which on it lies in files."""
 
 
-def gathered(batches: Iterable[Any], schema: Any, home: Path) -> Any:
+def table_of_batches(batches: Iterable[Any], schema: Any, home: Path) -> Any:
     """A pyarrow Table of these batches; of a large one the columns of numbers are mapped."""
     import pyarrow as pa
 
