@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -138,7 +137,8 @@ class Network:
                 one.process.send_signal(signal.SIGCONT)
                 one.process.kill()
             one.process.wait(LONGEST)
-        self._closing.close()
+        for state in self._states.values():
+            state.close()
 
     # What everybody has
 
@@ -313,14 +313,14 @@ class Network:
         return Beside(work)
 
     def state(self, name: str) -> State:
-        """Somebody's memory, from outside."""
-        found = State(self.home(name))
-        self._closing.callback(found.close)
-        return found
+        """Somebody's memory, from outside; opened once, however often one looks."""
+        if name not in self._states:
+            self._states[name] = State(self.home(name))
+        return self._states[name]
 
     @cached_property
-    def _closing(self) -> ExitStack:
-        return ExitStack()
+    def _states(self) -> dict[str, State]:
+        return {}
 
     def task_id(self) -> str:
         """The id of the task."""
