@@ -137,6 +137,7 @@ class TlsPort:
         self.inside.listen(BACKLOG)
         outside.setblocking(False)
         limits = replace(STRANGERS, in_all=min(STRANGERS.in_all, default_limits().in_all))
+        self._closing = False
         self._front = Front([outside], lambda: self, limits, self._say_dropped)
 
     def start(self) -> None:
@@ -150,6 +151,7 @@ class TlsPort:
 
     def refuse_new(self) -> None:
         """Closes the port; connections that are open go on."""
+        self._closing = True
         self._front.refuse_new()
 
     def close(self) -> None:
@@ -165,7 +167,8 @@ class TlsPort:
         """As little when a connection ends."""
 
     def _say_dropped(self, n_connections: int) -> None:
-        LOGGER.warning("%d connections to the page were dropped before they asked", n_connections)
+        if not self._closing:  # then they are everybody's
+            LOGGER.warning("%d connections were dropped before their handshake was done", n_connections)
 
 
 class HttpServer:
