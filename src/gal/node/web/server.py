@@ -9,6 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -41,10 +42,12 @@ MOST_WAITING = 1000
 """Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
 to ask does so at once, and is not kept out by those who do not.
 """
+TLS_BYTES = 32 << 10
+"""Reserved for each connection: two records of TLS."""
 STRANGERS = Limits(
     in_all=1024,
     admission_seconds=HEAD_SECONDS,
-    handshakes_at_once=512,
+    handshakes_at_once=256,
     handshakes_per_second=100.0,
     farewell_seconds=READ_SECONDS,
 )
@@ -117,9 +120,15 @@ class HurriedProtocol(H11Protocol):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Ends handshakes of TLS that do not go on: asyncio itself waits a minute, before HTTP hears of them."""
+    """Ends handshakes of TLS that do not go on: asyncio itself waits a minute, before HTTP hears of them.
+
+    And each costs less memory: asyncio reserves 256 KiB for what a client may send, before it has sent any of
+    it, and gives them back when the garbage is next collected, which a flood does not wait for.
+    """
 
     async def create_server(self, *given: Any, ssl: Any = None, **more: Any) -> Any:
+        if ssl is not None:
+            SSLProtocol.max_size = min(SSLProtocol.max_size, TLS_BYTES)
         seconds = None if ssl is None else HEAD_SECONDS
         return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
