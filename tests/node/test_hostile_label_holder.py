@@ -135,7 +135,10 @@ def test_versions_and_rows_have_limits(link: Peer, task: Asker, net: Network) ->
     assert link.refused(task.begin(version=5)) == "too-many-versions"
     assert link.refused(task.begin(version=1_000_000)) == "too-many-versions"
     assert not (net.lab.home / "tasks" / task.terms.task).exists()
-    asked = {"integers": np.arange(50_001, dtype=np.int64), "fit": np.ones(50_001, dtype=np.uint8)}
+    asked: dict[str, Any] = {
+        "integers": np.arange(50_001, dtype=np.int64),
+        "fit": np.ones(50_001, dtype=np.uint8),
+    }
     assert link.refused(task.begin(arrays=asked)) == "too-many-rows"
     assert not (net.lab.home / "tasks" / task.terms.task).exists()
     begun = link.ask(task.begin(arrays={name: one[:-1] for name, one in asked.items()}))

@@ -161,6 +161,16 @@ def test_only_in_bulk(tmp_path: Path) -> None:
     lab.close()
 
 
+@pytest.mark.parametrize("ids", [[3] * 40, [3, 4] * 5000, [3] * 40 + [999], [3] * 5000 + [*range(4, 22)]])
+def test_one_row_named_many_times_is_no_bulk(tmp_path: Path, ids: list[int]) -> None:
+    """Else one would ask forty times about one id, and be answered if it is known."""
+    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 0\n")
+    learned(lab)
+    assert refusal(lab, predict(ids, 1)) == refusal(lab, predict([999] * len(ids), 1))
+    assert lab.ask(predict([*ids, *range(20), 39], 1)).kind == "predicted"
+    lab.close()
+
+
 def test_own_tasks_have_no_such_limits(tmp_path: Path) -> None:
     lab = Lab(tmp_path, POLICY)
     own = TERMS.model_copy(update={"task": "d" * 32})
@@ -330,6 +340,7 @@ def test_by_hashes_only_rows_of_an_exchange_are_spoken_of(tmp_path: Path) -> Non
     assert known(lab, [30]) == known(lab, [999]) == [0]  # one of them it has
     assert known(lab, [*range(20), 30]) == [1] * 20 + [0]  # also among others, and
     assert known(lab, [*range(20), *range(21, N)]) == [1] * 20 + [0] * (N - 21)  # with too few new ones
+    assert known(lab, [30] * 25) == [0] * 25  # one row is one, however often it is named
     assert known(lab, range(20, N)) == [1] * (N - 20)  # a further exchange, of enough
     assert known(lab, [30]) == [1]
     lab.close()

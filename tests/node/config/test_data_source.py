@@ -47,6 +47,9 @@ def test_kinds_of_sources(tmp_path: Path) -> None:
         f"postgresql://host/db?sslpassword={SECRET}",
         f"s3://key:{SECRET}@bucket/rows",
         f"snowflake://me@account/db?token={SECRET}",
+        f"postgresql://me@host/db#password={SECRET}",
+        f"host=db user=me password={SECRET}",
+        f"Server=db;Uid=me;Password = {SECRET}",
     ],
 )
 def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> None:
@@ -55,6 +58,22 @@ def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> 
     assert "GAL_DATA_PASSWORD" in str(error.value)
     assert SECRET not in f"{error.value!r}{error.value.__cause__}"
     assert "line 4" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f'source = "postgresql://me:{SECRET}@ho\u2100st/db"', 'table = "t"'],
+        [f'source = "postgresql://me:{SECRET}@[host/db"', 'table = "t"'],
+        ['driver = "x"', 'table = "t"', f'driver_options = {{uri = "mysql://me:{SECRET}@host/db"}}'],
+        ['driver = "x"', 'table = "t"', f'driver_options = {{dsn = "host=db password={SECRET}"}}'],
+    ],
+    ids=["not ASCII", "a bracket", "in an option", "in words of an option"],
+)
+def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no place for secrets|cannot be read") as error:
+        read(tmp_path, *lines)
+    assert SECRET not in f"{error.value!r}{error.value.__cause__!r}{error.value.__context__!r}"
 
 
 @pytest.mark.parametrize(

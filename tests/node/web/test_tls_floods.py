@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import os
 import select
 import socket
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from fastapi.responses import Response
 from test_slow_clients import ended
 
+from flood import flooded, made_by
 from gal.node.web import server
 from gal.node.web.app import make_app
 from gal.node.web.server import HttpServer, listening_socket
@@ -170,3 +172,39 @@ def test_plain_http_there_is_no_tls_and_is_dropped(home: Path) -> None:
     with serving(home) as port:
         assert ended(stranger(port, b"GET /livez HTTP/1.1\r\nHost: clinic\r\n\r\n")) == b""
         assert answer(port) == 200
+
+
+@pytest.mark.slow
+def test_applications_get_in_during_a_storm(tmp_path: Path) -> None:
+    """With the limits as they are; what it prints is on the page that says what protects whom."""
+    save_identity(make_identity("clinic"), tmp_path)
+    began = {"another address": 0, "the same address": 0}
+    came = dict(began)
+    with serving(tmp_path) as port:
+        answer(port)
+        before = n_sockets()
+        with (
+            flooded(port, 5000, 5000) as one,
+            flooded(port, 5000, 5000, "127.0.0.2") as other,
+            ThreadPoolExecutor(2) as pool,
+        ):
+            made = [pool.submit(made_by, flood) for flood in (one, other)]
+            while not all(flood.done() for flood in made):
+                for where, source in zip(began, ("127.0.0.9", "127.0.0.1"), strict=True):
+                    began[where] += 1
+                    with suppress(OSError):
+                        came[where] += answer(port, source) == 200
+        eventually(lambda: n_sockets() <= before, "descriptors are back")
+    print(f"{sum(one.result() for one in made):,} strangers; requests that were answered:")
+    print("\n".join(f"from {where}: {came[where]} of {began[where]}" for where in began))
+    assert came["another address"] == began["another address"] > 0
+    assert came["the same address"] > 0
+
+
+def n_sockets() -> int:
+    """How many this process has open."""
+    found = 0
+    for one in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile
+            found += os.readlink(f"/proc/self/fd/{one}").startswith("socket")
+    return found

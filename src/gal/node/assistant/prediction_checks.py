@@ -11,8 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gal.alignment.psi import POINT
 from gal.errors import RefusedError
@@ -23,6 +25,8 @@ from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded
 from gal.protocol.messages import IDS
 
+BLOCK = 4096
+"""Rows that are looked at together."""
 EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
 
@@ -152,7 +156,7 @@ class PredictionChecks:
                 self._charge_named(asked, len(known))
             self._count_unknown(asked, int((~known).sum()))
             if asked.message.fields["method"] != "psi":  # there, the exchange was counted
-                self._count_small(asked, int(known.sum()))
+                self._count_small(asked, n_different(asked, known, self._policy.min_rows))
             self._pay(asked, answer)
 
     def _charge_named(self, asked: IncomingRequest, n_rows: int) -> None:
@@ -217,6 +221,20 @@ def not_exchanged(name: str) -> RefusedError:
 def exchanged_rows(asked: IncomingRequest) -> tuple[str, str]:
     """Under which names the rows of private set intersections are kept that may still be named."""
     return f"exchanged {asked.peer}", f"{asked.message.task} {asked.message.version}"
+
+
+def n_different(asked: IncomingRequest, chosen: NDArray[np.bool_], enough: int) -> int:
+    """How many different rows are among the chosen ones that a request names, counted up to ``enough``: one
+    that is named many times is one row.
+    """
+    tokens = next(asked.message.arrays[name] for name in IDS if name in asked.message.arrays)
+    found: set[Any] = set()
+    for start in range(0, len(tokens), BLOCK):
+        block = tokens[start : start + BLOCK][chosen[start : start + BLOCK]]
+        found.update(map(bytes, block) if block.ndim == 2 else block.tolist())
+        if len(found) >= enough:
+            break
+    return len(found)
 
 
 def n_named(asked: IncomingRequest) -> int:

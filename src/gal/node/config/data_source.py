@@ -33,6 +33,8 @@ LAKES = ("s3",)
 
 FILES = {".csv", ".parquet", ".pq", ".xlsx", ".xlsm"}
 """How files of rows end."""
+OPTION = re.compile(r"(?:^|[\s;])([A-Za-z_]{3,40})\s*=")
+"""Where an option begins in the words that some databases have instead of an address."""
 SECRET_WORDS = re.compile(r"pass(word|wd|phrase)?|secret|token|credential|private_key|access_key", re.I)
 
 
@@ -51,18 +53,31 @@ def scheme_of(source: str) -> str | None:
 
 def _source(value: object, info: ValidationInfo) -> object:
     """The path of a file or folder, relative to the home folder; an address as it is, if it tells no secret."""
-    if not isinstance(value, str) or scheme_of(value) is None:
-        return _inside_home(value, info)
-    parts = urlsplit(value)
-    in_query = [name for name, _ in parse_qsl(parts.query) if SECRET_WORDS.search(name)]
-    if parts.password is not None or in_query:  # what came is not repeated: it is a secret
-        where = f"its option {in_query[0]}" if in_query else "a password"
+    told = _told(value) if isinstance(value, str) else None
+    if told is not None:  # what came is not repeated: it is a secret
         raise ValueError(
-            f"the address has {where} in it, and node.toml is no place for secrets: take it out, change it if "
+            f"the address has {told} in it, and node.toml is no place for secrets: take it out, change it if "
             f"others have seen it, and give it in the variable {PASSWORD_VARIABLE}, in a file (password_file) or, "
             "for PostgreSQL, in .pgpass"
         )
-    return value
+    return value if isinstance(value, str) and scheme_of(value) is not None else _inside_home(value, info)
+
+
+def _told(address: str) -> str | None:
+    """The secret that an address tells, in words that do not: of a URL, or of a text such as "host=a user=b"."""
+    if scheme_of(address) is None:
+        found = OPTION.findall(address)
+        return next((f"its option {name}" for name in found if SECRET_WORDS.search(name)), None)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # whose words would repeat it
+        raise ValueError(
+            "an address cannot be read: it has a bracket, or another character, too much"
+        ) from None
+    if parts.password is not None:
+        return "a password"
+    named = [name for text in (parts.query, parts.fragment) for name, _ in parse_qsl(text)]
+    return next((f"its option {name}" for name in named if SECRET_WORDS.search(name)), None)
 
 
 def _features(value: object) -> object:
@@ -190,7 +205,8 @@ class DataSource(Section):
                     raise ValueError(
                         f"{name} is for object stores: it needs a source such as s3://bucket/folder"
                     )
-        told = [name for name in self.driver_options if SECRET_WORDS.search(name)]
+        options = self.driver_options.items()
+        told = [name for name, value in options if SECRET_WORDS.search(name) or _told(value) is not None]
         if told:
             raise ValueError(
                 f"driver_options has {told[0]!r}, and node.toml is no place for secrets: give it in the variable "

@@ -9,6 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -41,10 +42,12 @@ MOST_WAITING = 1000
 """Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
 to ask does so at once, and is not kept out by those who do not.
 """
+TLS_BYTES = 32 << 10
+"""Reserved for each connection: two records of TLS."""
 STRANGERS = Limits(
     in_all=1024,
     admission_seconds=HEAD_SECONDS,
-    handshakes_at_once=512,
+    handshakes_at_once=256,
     handshakes_per_second=100.0,
     farewell_seconds=READ_SECONDS,
 )
@@ -117,9 +120,15 @@ class HurriedProtocol(H11Protocol):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Ends handshakes of TLS that do not go on: asyncio itself waits a minute, before HTTP hears of them."""
+    """Ends handshakes of TLS that do not go on: asyncio itself waits a minute, before HTTP hears of them.
+
+    And each costs less memory: asyncio reserves 256 KiB for what a client may send, before it has sent any of
+    it, and gives them back when the garbage is next collected, which a flood does not wait for.
+    """
 
     async def create_server(self, *given: Any, ssl: Any = None, **more: Any) -> Any:
+        if ssl is not None:
+            SSLProtocol.max_size = min(SSLProtocol.max_size, TLS_BYTES)
         seconds = None if ssl is None else HEAD_SECONDS
         return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
@@ -137,6 +146,7 @@ class TlsPort:
         self.inside.listen(BACKLOG)
         outside.setblocking(False)
         limits = replace(STRANGERS, in_all=min(STRANGERS.in_all, default_limits().in_all))
+        self._closing = False
         self._front = Front([outside], lambda: self, limits, self._say_dropped)
 
     def start(self) -> None:
@@ -150,6 +160,7 @@ class TlsPort:
 
     def refuse_new(self) -> None:
         """Closes the port; connections that are open go on."""
+        self._closing = True
         self._front.refuse_new()
 
     def close(self) -> None:
@@ -165,7 +176,8 @@ class TlsPort:
         """As little when a connection ends."""
 
     def _say_dropped(self, n_connections: int) -> None:
-        LOGGER.warning("%d connections to the page were dropped before they asked", n_connections)
+        if not self._closing:  # then they are everybody's
+            LOGGER.warning("%d connections were dropped before their handshake was done", n_connections)
 
 
 class HttpServer:

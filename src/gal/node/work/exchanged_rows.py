@@ -29,18 +29,22 @@ class ExchangedRows:
         self._min_rows, self._lock = min_rows, threading.Lock()
 
     def spoken_of(self, ids: NDArray[Any], folder: Path) -> Bools:
-        """Whether each of these rows, all known here, may be spoken of; enough new ones are an exchange."""
+        """Whether each of these rows, all known here, may be spoken of; enough new ones are an exchange.
+
+        One that is named many times is one row.
+        """
         found = hashes_by_version(folder, [str(one) for one in ids.tolist()])
         if found is None:  # a version of before there were digests: only many rows at once
-            return np.full(len(ids), len(ids) >= self._min_rows)
+            return np.full(len(ids), len(set(ids.tolist())) >= self._min_rows)
         hashes, learned = found
         with self._lock:
             before = _read(folder)
             known: Bools = learned | np.isin(hashes, before)
-            if (~known).sum() < max(self._min_rows, 1):
+            fresh = np.unique(hashes[~known])
+            if len(fresh) < max(self._min_rows, 1):
                 return known
             # On the disk before an answer says so.
-            write_whole(folder / EXCHANGED, np.append(before, hashes[~known]), durably=True)
+            write_whole(folder / EXCHANGED, np.append(before, fresh), durably=True)
         return np.ones(len(ids), dtype=np.bool_)
 
 
