@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
 from forked import WHERE, forking, nursery
@@ -41,6 +42,9 @@ ALLOWED_SKIPS = (
 )
 gc.disable()  # until all tests are collected: they are many, and none is garbage
 os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own
+
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")  # how long an example takes says how busy the machine is
 
 collect_ignore = ["support", "doc_examples.py"]  # no tests: doctests would import them
 

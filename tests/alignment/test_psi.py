@@ -31,7 +31,7 @@ numbers = st.lists(st.integers(0, 12), min_size=1, max_size=10, unique=True)
 words = st.lists(st.sampled_from(["a", "b", "Ä", "日本", "a ", "A"]), min_size=1, unique=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.one_of(st.tuples(numbers, numbers), st.tuples(words, words)))
 def test_the_positions_of_all_shared_ids_are_found(both: tuple[list[Any], list[Any]]) -> None:
     own, theirs = both

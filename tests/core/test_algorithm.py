@@ -105,7 +105,7 @@ def losses_of(ensemble: Ensemble) -> list[float]:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), weighted=st.booleans())
 def test_the_train_loss_never_rises(name: str, seed: int, weighted: bool) -> None:
     weight = np.random.default_rng(seed).uniform(0.1, 2, size=60) if weighted else None

@@ -56,7 +56,7 @@ def line_of(loss: Loss, seed: int, *, n: int = 40, scale: float = 1.0, weighted:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), weighted=st.booleans())
 def test_exact_search_agrees_with_scipy(name: str, seed: int, weighted: bool) -> None:
     line = line_of(LOSSES[name], seed, weighted=weighted)
@@ -98,7 +98,7 @@ def test_a_negative_rate_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PIECEWISE_LINEAR)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), weighted=st.booleans())
 def test_piecewise_linear_losses_take_the_best_bend(name: str, seed: int, weighted: bool) -> None:
     line = line_of(LOSSES[name], seed, n=15, weighted=weighted)
@@ -129,7 +129,7 @@ def test_log_loss_takes_few_passes(loss: Loss, scale: float, seed: int) -> None:
     assert 2 <= len(line.asked) <= 8
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 10_000), factor=st.sampled_from([1e-6, 1.0, 1e6]))
 def test_a_loss_that_is_not_convex_does_not_rise(seed: int, factor: float) -> None:
     line = line_of(WAVY, seed, scale=factor)
@@ -153,7 +153,7 @@ def test_half_steps_are_half_of_the_exact_one_and_still_lower_the_loss(name: str
 
 
 @given(seed=st.integers(0, 1000), round=st.integers(1, 500), scale=st.sampled_from([1e-3, 1.0, 1e3]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_bounded_rates_obey_theorem_1(seed: int, round: int, scale: float) -> None:
     search = BoundedSearch(first=0.5, power=0.75)
     line = line_of(SquaredError(), seed, scale=1 / scale)

@@ -42,7 +42,7 @@ def away_from_kinks(name: str, y: Floats, output: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_the_residual_is_minus_the_derivative_of_the_value(name: str, seed: int) -> None:
     loss = LOSSES[name]
@@ -57,7 +57,7 @@ def test_the_residual_is_minus_the_derivative_of_the_value(name: str, seed: int)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_along_gives_the_derivatives_on_the_way(name: str, seed: int) -> None:
     loss = LOSSES[name]
@@ -80,7 +80,7 @@ def test_which_losses_know_their_curvature() -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "custom"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @seeds
 def test_initial_is_the_best_constant(name: str, weighted: bool, seed: int) -> None:
     loss = LOSSES[name]
@@ -100,7 +100,7 @@ def test_initial_is_the_best_constant(name: str, weighted: bool, seed: int) -> N
 
 
 @every_loss
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @seeds
 def test_an_integer_weight_is_a_repetition(loss: Loss, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -258,7 +258,7 @@ def test_half_a_row_stands_for_a_class_or_an_event_that_did_not_occur() -> None:
 
 
 @pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5, 0.8])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_of_several_best_constants_the_middle_is_taken(quantile: float, seed: int) -> None:
     """Looked for among the labels: the pinball loss is lowest between the first

@@ -12,7 +12,7 @@ from gal.core.rows import FITTED_VALUES, FittedValues, Rows, all_rows, assign_ro
 from gal.errors import InvalidOptionError
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(20, 300),
     fitted=st.sampled_from(FITTED_VALUES),
@@ -38,7 +38,7 @@ def test_every_row_has_one_role(
     assert (rows.folds is not None) == (fitted == "out-of-fold")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shares=st.sampled_from([(0.5, 0.5), (0.9, 0.1), (0.2, 0.2, 0.2, 0.2, 0.2), (0.7, 0.2, 0.1)]),
     seed=st.integers(0, 1000),
@@ -59,7 +59,7 @@ def test_groups_keep_their_shares_in_every_part(shares: tuple[float, ...], seed:
         np.testing.assert_allclose(counts, len(part) * np.array(shares), atol=2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(10, 100), n_folds=st.integers(2, 10), seed=st.integers(0, 100))
 def test_folds_are_balanced(n: int, n_folds: int, seed: int) -> None:
     rows = assign_rows(n, np.random.default_rng(seed), fitted="out-of-fold", n_folds=n_folds)

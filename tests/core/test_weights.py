@@ -112,7 +112,7 @@ def linear_program(residual: Floats32, fitted: Sequence[Floats32], rows: Floats 
 
 @pytest.mark.parametrize("method", ["exact", "uniform", "softmax_adam"])
 @local_losses
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @seeds
 def test_weights_lie_on_the_simplex(method: str, loss: str, seed: int) -> None:
     residual, fitted = answers(seed)
@@ -123,7 +123,7 @@ def test_weights_lie_on_the_simplex(method: str, loss: str, seed: int) -> None:
 
 
 @local_losses
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @seeds
 def test_permuting_organizations_permutes_weights(loss: str, seed: int) -> None:
     residual, fitted = answers(seed)
@@ -136,7 +136,7 @@ def test_permuting_organizations_permutes_weights(loss: str, seed: int) -> None:
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 @pytest.mark.parametrize("loss", ["l1", "l1.5", "l2", "l4"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @seeds
 def test_weights_do_not_depend_on_the_unit(loss: str, scale: float, seed: int) -> None:
     residual, fitted = answers(seed)
@@ -146,7 +146,7 @@ def test_weights_do_not_depend_on_the_unit(loss: str, scale: float, seed: int) -
 
 
 @local_losses
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @seeds
 def test_duplicates_share_evenly(loss: str, seed: int) -> None:
     residual, fitted = answers(seed, m=3)
@@ -170,20 +170,20 @@ def test_a_huge_answer_does_not_spoil_the_choice_among_the_others() -> None:
     np.testing.assert_allclose(weights, [1, 0, 0], atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), n_outputs=st.sampled_from([1, 3]), weighted=st.booleans())
 def test_least_squares_agrees_with_slsqp(seed: int, n_outputs: int, weighted: bool) -> None:
     check_against(slsqp, "l2", seed, n_outputs, weighted, 1e-7)
 
 
 @pytest.mark.parametrize("loss", ["l1.5", "l4", "huber"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), n_outputs=st.sampled_from([1, 3]), weighted=st.booleans())
 def test_other_losses_agree_with_slsqp(loss: str, seed: int, n_outputs: int, weighted: bool) -> None:
     check_against(slsqp, loss, seed, n_outputs, weighted, GAP)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), n_outputs=st.sampled_from([1, 3]), weighted=st.booleans())
 def test_absolute_error_agrees_with_linear_programming(seed: int, n_outputs: int, weighted: bool) -> None:
     check_against(
@@ -214,7 +214,7 @@ def test_absolute_error_is_solved_where_nearly_all_fit_nearly_alike(seed: int) -
 
 
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @seeds
 def test_huber_is_solved_where_nearly_all_errors_are_linear(delta: float, seed: int) -> None:
     residual, fitted = answers(seed)
@@ -286,7 +286,7 @@ def test_where_everybody_answered_nothing_all_weigh_alike_on_the_simplex(m: int)
 
 @pytest.mark.parametrize("shrinkage", [0.5, 10.0])
 @pytest.mark.parametrize("weighted", [False, True])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @seeds
 def test_the_pull_is_relative_to_what_an_organization_alone_explains(
     shrinkage: float, weighted: bool, seed: int

@@ -39,7 +39,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> PartedView:
 ROWS = st.lists(st.integers(0, 22), max_size=40).map(lambda rows: np.array(rows, dtype=np.intp))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(first=ROWS, data=st.data())
 def test_rows_are_those_of_an_array_in_any_order(stored: PartedView, first: Any, data: st.DataObject) -> None:
     again = data.draw(

@@ -52,7 +52,7 @@ laplaces = st.builds(laplace, st.sampled_from([0.4, 2.0, 11.0]), st.integers(1, 
 gaussians = st.builds(gaussian, st.sampled_from([0.8, 3.0, 20.0]), st.integers(1, 4))
 several = st.lists(responses | laplaces | gaussians, min_size=1, max_size=4)
 deltas = st.sampled_from([0.0, 1e-9, 1e-6, 1e-3])
-quickly = settings(max_examples=10, deadline=None, derandomize=True)
+quickly = settings(max_examples=10, derandomize=True)
 
 
 def gaussian_delta(distance: float, epsilon: float) -> float:
@@ -219,7 +219,7 @@ def test_extreme_noise_costs_something_sensible(size: float, delta: float) -> No
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 4), min_size=1, max_size=12), st.sampled_from([0.0, 1e-6]))
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10, derandomize=True)
 def test_the_costliest_of_many_is_that_of_composing_all(combinations: list[Any], delta: float) -> None:
     kinds = [response(0.5), laplace(3.0), laplace(1.0), gaussian(4.0)]
     costliest = Costliest(kinds, delta)

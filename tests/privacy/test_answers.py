@@ -71,7 +71,6 @@ def test_every_answer_gets_noise_of_its_own_in_any_shape(shape: tuple[int, ...])
 FLOATS = st.floats(-1e6, 1e6)
 
 
-@settings(deadline=None)
 @given(arrays(float, (2, 3), elements=FLOATS), st.floats(0.01, 10), st.floats(0.01, 20))
 def test_two_rows_are_never_further_apart_than_epsilon_allows(rows: Any, clip: float, epsilon: float) -> None:
     """Laplace densities of two answers differ by at most a factor e^epsilon: the sum of
@@ -82,7 +81,7 @@ def test_two_rows_are_never_further_apart_than_epsilon_allows(rows: Any, clip: f
     assert np.abs(one - other).sum() / noise.scale(3) <= epsilon * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(arrays(float, (2, 3), elements=FLOATS), st.floats(0.01, 10))
 def test_gaussian_noise_is_wide_enough_for_the_farthest_rows(rows: Any, clip: float) -> None:
     noise = gaussian(clip=clip, source=NoNoise())

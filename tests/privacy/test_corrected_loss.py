@@ -150,7 +150,7 @@ def test_a_label_that_the_model_contradicts_stops_pulling() -> None:
     assert loss.plain.pseudo_residual(y, np.array([[12.0]]))[0, 0] < -0.99
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     which=st.integers(0, len(LOSSES) - 1),

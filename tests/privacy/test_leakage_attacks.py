@@ -340,7 +340,7 @@ class TestHonesty:
 
 
 class TestShares:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(st.integers(0, 60), st.integers(0, 60), st.sampled_from([0.9, 0.95, 0.999]))
     def test_intervals_are_clopper_and_pearsons(self, right: int, wrong: int, confidence: float) -> None:
         share = Share(right, right + wrong)
@@ -350,7 +350,7 @@ class TestShares:
         expected = binomtest(right, share.of).proportion_ci(confidence, method="exact")
         assert share.interval(confidence) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(st.floats(0.01, 8), st.floats(0, 0.2), st.integers(2, 12))
     def test_the_bound_is_reached_by_a_mechanism_that_sometimes_fails(
         self, epsilon: float, delta: float, classes: int

@@ -288,7 +288,7 @@ def operations(events: Sequence[Event]) -> Any:
 
 class TestLaws:
     @given(operations(PURE), st.lists(st.integers(0, 7)), st.randoms(use_true_random=False))
-    @settings(max_examples=20, deadline=None, derandomize=True)
+    @settings(max_examples=20, derandomize=True)
     def test_exact_over_rows_peers_and_tasks_in_any_order(
         self, done: list[Any], some: list[int], random: Any
     ) -> None:
@@ -309,7 +309,7 @@ class TestLaws:
                 assert ledger.spent(LABELS, 0.0, **which) <= whole
 
     @given(operations(ANY))
-    @settings(max_examples=5, deadline=None, derandomize=True)
+    @settings(max_examples=5, derandomize=True)
     def test_exact_over_rows_with_a_delta(self, done: list[Any]) -> None:
         pytest.importorskip("dp_accounting", reason="the extra privacy is not installed")
         model = Model()
@@ -321,7 +321,7 @@ class TestLaws:
             assert ledger.spent(LABELS, 1e-5, peer="bank") <= ledger.spent(LABELS, 1e-5) + 1e-6
 
     @given(operations(PURE), st.sampled_from([0.6, 1.0, 2.1]))
-    @settings(max_examples=20, deadline=None, derandomize=True)
+    @settings(max_examples=20, derandomize=True)
     def test_a_budget_is_kept_and_nothing_within_it_is_refused(self, done: list[Any], epsilon: float) -> None:
         model = Model()
         with Ledger(":memory:") as ledger:
@@ -339,7 +339,7 @@ class TestLaws:
                 assert ledger.spent(LABELS, 0.0) == pytest.approx(model.spent(0.0))
 
     @given(operations(PURE))
-    @settings(max_examples=4, deadline=None, derandomize=True)
+    @settings(max_examples=4, derandomize=True)
     def test_restarting_changes_nothing(
         self, tmp_path_factory: pytest.TempPathFactory, done: list[Any]
     ) -> None:

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gal.errors import InvalidMessageError
 from gal.protocol import KINDS, Message, decode, digest, encode, prepare
 from gal.protocol.codec import HEADER, LARGEST_HEADER
 from gal.protocol.messages import WITHOUT_TASK, ArrayRule
-
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""For machines that have other things to do."""
 
 # Every kind, with any content that it may have
 
@@ -167,7 +164,7 @@ def test_every_kind_has_a_strategy() -> None:
 
 
 @given(messages())
-@settings(patient, max_examples=300)
+@settings(max_examples=300)
 def test_every_message_comes_back(message: Message) -> None:
     data = encode(message)
     for way in (data, bytes(data), bytearray(data), memoryview(data)):
@@ -535,7 +532,7 @@ def taken_or_refused(data: bytes) -> None:
 
 
 @given(st.data(), messages())
-@settings(patient, max_examples=300)
+@settings(max_examples=300)
 def test_any_header_is_taken_or_refused(data: st.DataObject, message: Message) -> None:
     """One or two entries of a valid header become anything."""
     reader = pa.ipc.open_stream(encode(message))
@@ -552,7 +549,7 @@ def test_any_header_is_taken_or_refused(data: st.DataObject, message: Message) -
 
 
 @given(messages(), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=8))
-@settings(patient, max_examples=600)
+@settings(max_examples=600)
 def test_any_bytes_changed_are_taken_or_refused(message: Message, changes: list[tuple[int, int]]) -> None:
     broken = bytearray(encode(message))
     for place, value in changes:
@@ -561,7 +558,7 @@ def test_any_bytes_changed_are_taken_or_refused(message: Message, changes: list[
 
 
 @given(messages(), st.integers(0), st.integers(0), st.binary(max_size=20))
-@settings(patient, max_examples=300)
+@settings(max_examples=300)
 def test_any_piece_cut_out_is_taken_or_refused(
     message: Message, first: int, last: int, instead: bytes
 ) -> None:
@@ -574,7 +571,7 @@ def test_any_piece_cut_out_is_taken_or_refused(
 @example(b"")
 @example(b"\xff" * 8)
 @example(b"ARROW1\0\0")
-@settings(patient, max_examples=300)
+@settings(max_examples=300)
 def test_any_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessageError):
         decode(data, 1 << 22)
@@ -582,7 +579,7 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 @pytest.mark.slow
 @given(messages(), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=8))
-@settings(patient, max_examples=10_000)
+@settings(max_examples=10_000)
 def test_many_bytes_changed_are_taken_or_refused(message: Message, changes: list[tuple[int, int]]) -> None:
     broken = bytearray(encode(message))
     for place, value in changes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gal.errors import InvalidMessageError
@@ -20,7 +20,6 @@ def put_together(frames: list[bytes], largest: int = 1 << 30) -> bytes | None:
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None)
 def test_small_messages_come_back(data: bytes) -> None:
     frames = list(split(data))
     assert len(frames) == 1
@@ -45,7 +44,6 @@ def test_messages_follow_each_other() -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
 @example([FIRST, MORE, b"", FIRST + SIZE.pack(2**64 - 1), FIRST + SIZE.pack(10), MORE, MORE + b"x" * 11])
-@settings(deadline=None)
 def test_no_frame_breaks_it(frames: list[bytes]) -> None:
     """Whatever comes, there is a message, nothing, or one kind of error; and
     the next good message is read.
@@ -62,7 +60,6 @@ def test_no_frame_breaks_it(frames: list[bytes]) -> None:
 
 
 @given(st.integers(101, 2**64 - 1))
-@settings(deadline=None)
 def test_too_large_is_refused_when_it_is_announced(size: int) -> None:
     assembler = Assembler(100)
     with pytest.raises(InvalidMessageError, match="largest_message"):

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gal.errors import InvalidInputError
@@ -16,7 +16,6 @@ names = st.from_regex(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII), 
 
 
 @given(names)
-@settings(deadline=None)
 def test_a_name_is_itself_one_part_of_a_path_and_one_word(name: str) -> None:
     assert check_name(name, "a task") == name
     assert PurePosixPath("folder", name).parts == ("folder", name)
@@ -26,7 +25,6 @@ def test_a_name_is_itself_one_part_of_a_path_and_one_word(name: str) -> None:
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_everything_else_is_refused(text: str) -> None:
     good = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text) is not None
     assert is_name(text) is good

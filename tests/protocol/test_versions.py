@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gal.errors import RefusedError
@@ -11,7 +11,6 @@ from gal.protocol import VERSIONS, choose, versions
 
 
 @given(st.lists(st.integers(1, 1_000_000), max_size=16))
-@settings(deadline=None)
 def test_the_newest_common_one_or_a_refusal(theirs: list[int]) -> None:
     if set(theirs) & set(VERSIONS):
         assert choose(theirs, "bank") == max(set(theirs) & set(VERSIONS))

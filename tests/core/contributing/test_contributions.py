@@ -33,7 +33,7 @@ def reduction_of(loss: Loss, y: Floats, output: Floats, parts: dict, weight: Flo
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), weighted=st.booleans())
 def test_shares_add_up_to_the_reduction(name: str, seed: int, weighted: bool) -> None:
     loss = LOSSES[name]

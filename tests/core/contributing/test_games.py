@@ -33,7 +33,7 @@ def names(n: int) -> list[str]:
     return [f"o{place:02}" for place in range(n)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(n=SIZES, seed=st.integers(0, 1000))
 def test_shares_are_what_each_adds_on_average_over_all_orders(n: int, seed: int) -> None:
     game = game_of(names(n))

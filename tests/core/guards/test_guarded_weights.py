@@ -25,7 +25,7 @@ def problem(seed: int = 0, n: int = 200) -> tuple[Floats32, list[Floats32]]:
 
 
 @given(st.integers(0, 1000), st.integers(20, 300))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_honest_answers_are_weighed_as_before(seed: int, n: int) -> None:
     residual, fitted = problem(seed, n)
     assume(all(float((one * residual).sum()) > 0 for one in fitted))  # among few rows one may fall against it

@@ -43,7 +43,7 @@ def same(one: Rows, other: Rows) -> bool:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(sorted(ROLES)), st.integers(30, 80), st.integers(0, 10_000))
 def test_roles_go_there_and_back(kind: str, n: int, seed: int) -> None:
     rows = assign_rows(n, np.random.default_rng(seed), **ROLES[kind])
@@ -53,7 +53,7 @@ def test_roles_go_there_and_back(kind: str, n: int, seed: int) -> None:
     assert set(arrays) <= {"fit", "folds", "parts"}  # which rows search or validate is nobody else's business
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(sorted(ROLES)), st.integers(30, 80), st.integers(0, 10_000))
 def test_roles_of_the_known_rows_are_numbered_among_themselves(kind: str, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -35,7 +35,7 @@ def some_rows(n: int, seed: int, held_out: bool) -> Rows:
     return assign_rows(n, rng, fitted="held-out", held_out_fraction=0.3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(10, 40), st.integers(0, 10_000), st.booleans(), st.integers(1, 3), st.booleans())
 def test_unknown_rows_get_the_mean_of_known_search_rows(
     n: int, seed: int, held_out: bool, outputs: int, several: bool

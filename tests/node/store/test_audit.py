@@ -171,7 +171,7 @@ FIELDS = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(FIELDS), st.integers(1, 6), st.integers(1, 10**6))
 def test_every_field_is_covered(
     tmp_path_factory: pytest.TempPathFactory, field: str, seq: int, value: int
