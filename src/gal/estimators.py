@@ -288,8 +288,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         objects["fitted"] = {name: value for name, value in vars(self).items() if name in _STORED}
         plain = {"on_round": None, "on_message": None, "organizations": plain_columns(self.organizations)}
         objects["parameters"] = self.get_params(deep=False) | plain
-        if self.private_refit_ is not None and self.private_refit_.own_closing is not None:
-            objects["own_closing"] = self.private_refit_.own_closing
+        objects["own_closing"] = self.private_refit_ and self.private_refit_.own_closing
         write_archive(path, facts, self.ensemble_, objects)
 
     @classmethod
@@ -305,10 +304,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         loaded.columns_ = facts["columns"]
         loaded.label_holder_ = facts["label_holder"]
         loaded.ensemble_ = ensemble
-        refit = facts.get("private_refit")
-        if refit is not None:
-            refit = PrivateRefit.from_json(refit).with_closing(objects.get("own_closing"))
-        loaded.private_refit_ = refit
+        loaded.private_refit_ = _refit_of(facts, objects)
         loaded._organizations = organizations_from_objects(objects)
         loaded._describe()
         return loaded
@@ -335,6 +331,12 @@ def _checked(estimator: _GAL, X: Any) -> tuple[Options, Any]:
     refuse_sums_under_privacy(estimator.secrecy, estimator.privacy)
     check_privacy(estimator.privacy)
     return options, estimator._check_table(X, reset=True)
+
+
+def _refit_of(facts: Mapping[str, Any], objects: Mapping[str, Any]) -> PrivateRefit | None:
+    """The private refit of a saved estimator, with the closing model of the label holder's own model."""
+    kept = facts.get("private_refit")
+    return None if kept is None else PrivateRefit.from_json(kept).with_closing(objects.get("own_closing"))
 
 
 def _private_refit(

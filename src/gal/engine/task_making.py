@@ -81,10 +81,11 @@ def make_task(
     # Where labels are protected by releases only, even which rows are held out must not follow from them.
     drawn_by = replace(labels, classes=None) if steered else labels
     rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
-    protected = private or release is not None
-    weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
+    apart = private or release is not None
+    weight = weights_of_rows(labels, options.class_weight, sample_weight, private=apart)
     members = () if release is not None else sorted(set(organizations) - set(moving))
     crossing = _crossing(options, labels, rows, members, n_jobs, private=private, tables=tables)
+    closing = _closing(options, labels, rows, len(organizations), n_jobs, private=private)
     return Task(
         y=labels.y,
         loss=labels.loss,
@@ -98,23 +99,25 @@ def make_task(
         sample_weight=weight,
         weights=_weights(options, local, rows),
         line_search=line_search(search),
-        stopping=Stopping(None, None, None)
-        if options.paper
-        else Stopping(options.min_rate, options.patience, options.plateau),
-        curved=_curved(options, labels, apart=private or bool(moving) or release is not None or not tables),
+        stopping=_stopping(options),
+        curved=_curved(options, labels, apart=apart or bool(moving) or not tables),
         scale_residual=_scales(options),
         fully_corrective=options.fully_corrective,
         keep_fitted=private,
         guard=not private,
         moving=tuple(sorted(moving)),
         release=release,
-        closing=_closing(options, n_jobs)
-        if not private and _will_close(options, labels, rows, len(organizations))
-        else None,
-        own_closing=_closing(options, n_jobs) if private and _closes_own(options, labels, rows) else None,
+        closing=None if private else closing,
+        own_closing=closing if private else None,
         crossing=crossing,
         seed=seed,
     )
+
+
+def _stopping(options: Options) -> Stopping:
+    """When learning ends before its last round; the paper's never does."""
+    given = (options.min_rate, options.patience, options.plateau)
+    return Stopping(None, None, None) if options.paper else Stopping(*given)
 
 
 def _scales(options: Options) -> bool:
@@ -179,8 +182,15 @@ def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:
     return not options.paper and not apart and len(labels.y) >= LARGE and bends(labels.loss)
 
 
-def _closing(options: Options, n_jobs: int | None) -> Stacking:
-    return Stacking(None if isinstance(options.closing, str | bool) else options.closing, n_jobs)
+def _closing(
+    options: Options, labels: Labels, rows: Rows, organizations: int, n_jobs: int | None, *, private: bool
+) -> Stacking | None:
+    """How the answers are closed or, where labels are noisy, the model that she learns by herself."""
+    closed = (
+        _closes_own(options, labels, rows) if private else _will_close(options, labels, rows, organizations)
+    )
+    given = None if isinstance(options.closing, str | bool) else options.closing
+    return Stacking(given, n_jobs) if closed else None
 
 
 def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int) -> bool:
