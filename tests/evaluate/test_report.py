@@ -312,6 +312,15 @@ def test_a_version_says_what_left_and_what_attacks_found() -> None:
     assert "99 bytes" not in page.words
 
 
+def test_a_loss_above_its_curve_is_explained() -> None:
+    """A cross-validation keeps a share of all steps: the final model is not where the curve ends."""
+    judged = {"shares": plain(replace(SHARES, judged_by="cross-validation"))}
+    [said, *_] = facts_of_version(VERSION | judged | {"train_loss": 0.55}).more
+    assert "went from 0.700 to 0.550. With whole steps it would be 0.400" in said
+    for same in (VERSION | judged, VERSION | {"shares": plain(SHARES), "train_loss": 0.55}):
+        assert "whole steps" not in facts_of_version(same).more[0]
+
+
 def test_a_version_that_nothing_validates_says_so() -> None:
     names = ("initial_validation_loss", "alone_validation_loss", "assisted_validation_loss")
     facts = VERSION | dict.fromkeys(names) | {"shares": None}
