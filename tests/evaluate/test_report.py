@@ -214,6 +214,11 @@ def test_equal_lines_are_both_seen(found: Simulation) -> None:
     """The dashed line is drawn above the other one, which would hide it."""
     drawn = svg_of(charts_of(gathered(found))["calibration"])
     assert drawn.index('class="line c0"') < drawn.index('class="line c1 dashed"')
+    pytest.importorskip("matplotlib")
+    ax = plot_calibration(found).ax_
+    above = {line.get_label(): line.get_zorder() for line in ax.get_lines()}
+    assert above["alone"] > above["assisted"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["alone", "assisted"]
 
 
 def test_ticks_of_an_axis_have_as_many_decimals() -> None:
