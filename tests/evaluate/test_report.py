@@ -182,7 +182,7 @@ def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
         found.shares,
         gain=0.0,
         by_organization=dict.fromkeys(found.shares.by_organization, nothing),
-        coalitions=[replace(one, gain=nothing) for one in found.shares.coalitions],
+        coalitions=tuple(replace(one, gain=nothing) for one in found.shares.coalitions),
     )
     gain = replace(found.gain, value=0.0, low=0.0, high=0.0)
     unused = replace(found, assisted=found.alone, gain=gain, shares=shares, assistance_used=[False, False])
@@ -215,7 +215,7 @@ def test_equal_lines_are_both_seen(found: Simulation) -> None:
     drawn = svg_of(charts_of(gathered(found))["calibration"])
     assert drawn.index('class="line c0"') < drawn.index('class="line c1 dashed"')
     pytest.importorskip("matplotlib")
-    ax = plot_calibration(found).ax_
+    ax: Any = plot_calibration(found).ax_
     above = {line.get_label(): line.get_zorder() for line in ax.get_lines()}
     assert above["alone"] > above["assisted"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["alone", "assisted"]
