@@ -182,7 +182,7 @@ def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
         found.shares,
         gain=0.0,
         by_organization=dict.fromkeys(found.shares.by_organization, nothing),
-        coalitions=[replace(one, gain=nothing) for one in found.shares.coalitions],
+        coalitions=tuple(replace(one, gain=nothing) for one in found.shares.coalitions),
     )
     gain = replace(found.gain, value=0.0, low=0.0, high=0.0)
     unused = replace(found, assisted=found.alone, gain=gain, shares=shares, assistance_used=[False, False])
@@ -214,6 +214,11 @@ def test_equal_lines_are_both_seen(found: Simulation) -> None:
     """The dashed line is drawn above the other one, which would hide it."""
     drawn = svg_of(charts_of(gathered(found))["calibration"])
     assert drawn.index('class="line c0"') < drawn.index('class="line c1 dashed"')
+    pytest.importorskip("matplotlib")
+    ax: Any = plot_calibration(found).ax_
+    above = {line.get_label(): line.get_zorder() for line in ax.get_lines()}
+    assert above["alone"] > above["assisted"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["alone", "assisted"]
 
 
 def test_ticks_of_an_axis_have_as_many_decimals() -> None:
@@ -310,6 +315,15 @@ def test_a_version_says_what_left_and_what_attacks_found() -> None:
     ):
         assert words in page.words
     assert "99 bytes" not in page.words
+
+
+def test_a_loss_above_its_curve_is_explained() -> None:
+    """A cross-validation keeps a share of all steps: the final model is not where the curve ends."""
+    judged = {"shares": plain(replace(SHARES, judged_by="cross-validation"))}
+    [said, *_] = facts_of_version(VERSION | judged | {"train_loss": 0.55}).more
+    assert "went from 0.700 to 0.550. With whole steps it would be 0.400" in said
+    for same in (VERSION | judged, VERSION | {"shares": plain(SHARES), "train_loss": 0.55}):
+        assert "whole steps" not in facts_of_version(same).more[0]
 
 
 def test_a_version_that_nothing_validates_says_so() -> None:

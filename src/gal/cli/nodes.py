@@ -326,7 +326,7 @@ def audit(
     for cut in facts["cuts"]:
         out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
     cut_off = f", of which the first {facts['n_trimmed']} were cut off" if facts["n_trimmed"] else ""
-    out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}", soft_wrap=True)
+    out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}")
 
 
 def _audit_summary(facts: Mapping[str, Any]) -> Table:

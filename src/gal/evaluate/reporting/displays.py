@@ -106,9 +106,11 @@ def _draw_dots(chart: Dots, ax: Axes) -> None:
 
 
 def _draw_curves(chart: Curves, ax: Axes) -> None:
-    for one in drawing_order(chart.traces):
+    order = drawing_order(chart.traces)
+    for one in chart.traces:  # the legend names them in this order
         xs, ys = [x for x, _ in one.points], [y for _, y in one.points]
         style: dict[str, Any] = {"color": COLOURS[one.colour], "linestyle": DASHED if one.dashed else "-"}
+        style["zorder"] = 2 + 0.01 * order.index(one)
         if one.faint:
             ax.plot(xs, ys, linewidth=0.8, alpha=0.35, **style)
             continue

@@ -195,7 +195,7 @@ def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple
 def _more(facts: Mapping[str, Any]) -> list[str]:
     said = [
         f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
-        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
+        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}.{_kept_back(facts)}"
     ]
     said += _on_true_labels(facts)
     if facts.get("why_not_active"):
@@ -206,6 +206,20 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
     missed = facts.get("missed") or {}
     said += [f"{name} missed round {', '.join(map(str, rounds))}." for name, rounds in missed.items()]
     return said
+
+
+def _kept_back(facts: Mapping[str, Any]) -> str:
+    """Why the curve is lower than that: of steps that overfit only a share is kept (``trust``)."""
+    curve, shares = facts.get("learning"), shares_of(facts.get("shares"))
+    if not curve or shares is None or shares.judged_by != "cross-validation" or facts.get("refitted"):
+        return ""
+    reached = curve["train"][curve["used"]]
+    if number(reached) == number(facts["train_loss"]) or reached > facts["train_loss"]:
+        return ""
+    return (
+        f" With whole steps it would be {number(reached)}, as in the curve below; of them as much is kept as "
+        "the cross-validation bears out."
+    )
 
 
 def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
