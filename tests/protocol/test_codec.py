@@ -172,7 +172,6 @@ def test_every_message_comes_back(message: Message) -> None:
 
 
 @given(messages())
-@settings(patient)
 def test_the_same_message_has_the_same_bytes(message: Message) -> None:
     """Whatever the order in which its fields and arrays were given, and after having travelled."""
     turned = Message(
@@ -193,20 +192,17 @@ def test_the_same_message_has_the_same_bytes(message: Message) -> None:
 
 
 @given(messages(), messages())
-@settings(patient)
 def test_different_messages_have_different_digests(one: Message, other: Message) -> None:
     assert (prepare(one).digest == prepare(other).digest) == same(one, other)
 
 
 @given(messages())
-@settings(patient)
 def test_what_arrives_cannot_be_written_to(message: Message) -> None:
     for array in decode(bytes(encode(message))).arrays.values():
         assert array.dtype == object or not array.flags.writeable
 
 
 @given(messages(), st.integers(1, 1000))
-@settings(patient)
 def test_too_many_bytes_are_refused(message: Message, fewer: int) -> None:
     data = encode(message)
     with pytest.raises(InvalidMessageError, match="at most"):
@@ -214,7 +210,6 @@ def test_too_many_bytes_are_refused(message: Message, fewer: int) -> None:
 
 
 @given(messages())
-@settings(patient)
 def test_the_shape_is_told_without_the_data(message: Message) -> None:
     assert all(name in message.shape for name in message.arrays)
 
