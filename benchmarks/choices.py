@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from gal import GALClassifier
-from gal.engine import stacking
+from gal.engine import stacking, task_making
 from gal.evaluate.metrics import accuracy, auc, log_loss
 from gal.models import tabular
 from gal_bench.peers.tables import SETS, PeerTable, peer_tables
@@ -36,8 +36,12 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
     ],
     "five trees at 0.1 for several outputs": [
         (tabular, "TREES_OF_SEVERAL", 5),
-        (tabular, "RATE_OF_SEVERAL", tabular.RATE),
+        (tabular, "RATE_OF_SEVERAL", 0.1),
     ],
+    "closing models whose first trees settle nothing": [(stacking, "_settled", lambda *_: False)],
+    "residuals that do not go by the curve of the loss": [(task_making, "_curved", lambda *_, **__: False)],
+    "a tenth of the rows validates, another chooses": [(task_making, "JUDGES", 10**9)],
+    "for two classes, five trees at 0.15": [(tabular, "TREES", 5), (tabular, "RATE", 0.15)],
     "for several classes, no network": [(stacking, "_with_network", lambda closing, *_: closing)],
     "for several classes, no network, and a forest that is no more certain than it says": [
         (stacking, "_with_network", lambda closing, *_: closing),
@@ -49,10 +53,10 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
         (stacking, "_sharpness", lambda *_: 1.0),
         (stacking, "LEAF_OF_SEVERAL", 2),
         (tabular, "TREES_OF_SEVERAL", 5),
-        (tabular, "RATE_OF_SEVERAL", tabular.RATE),
+        (tabular, "RATE_OF_SEVERAL", 0.1),
     ],
 }
-"""What each choice is undone by: a place, a name there, and what it was before."""
+"""What each choice is undone by: a place, a name there, and what it was before, or would be."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,10 @@ class Client:
         if not announced or len(body) < int(announced):
             return False
         self.seconds.append(time.perf_counter() - self._asked)
-        said = json.loads(body)
+        try:
+            said = json.loads(body)
+        except ValueError:
+            raise SystemExit(f"the endpoint answered {self._came.decode(errors='replace')}") from None
         if "degraded" not in said:
             raise SystemExit(f"the endpoint answered {said}")
         self.degraded += int(said["degraded"])
@@ -218,6 +221,7 @@ def compare(scene: Scene, clients: int, single: int, each: int, beside: Path, tu
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-endpoint-")))
         versions = {"this": SOURCES, "beside": beside / "src"}
+        learn_there(scene, beside, root / "beside")
         nodes = {
             name: Serving.started(scene, root / name, sources, stack) for name, sources in versions.items()
         }
@@ -233,6 +237,20 @@ def compare(scene: Scene, clients: int, single: int, each: int, beside: Path, tu
         for what in found["this"][0]
         for name in found
     }
+
+
+def learn_there(scene: Scene, checkout: Path, folder: Path) -> None:
+    """Have another checkout learn with its own code: older code need not read what newer code has kept."""
+    script = [sys.executable, str(checkout / "benchmarks" / "endpoint.py"), "--folder", str(folder)]
+    words = ["--rows", str(scene.rows), "--model", scene.model["use"]]
+    little = ["--clients", "1", "--single", "1", "--each", "1"]
+    folder.mkdir()
+    subprocess.run(
+        [*script, *words, *little],
+        env=os.environ | {"PYTHONPATH": str(checkout / "src")},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
 
 
 def wait_for_all(port: int, token: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -18,7 +18,17 @@ from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, Sq
 from gal.core.state import Progress
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
-from gal.engine.stacking import TREES_OF_TWO, Closing, Stacking, _sharpness, _together, closes, features, said
+from gal.engine.stacking import (
+    FIRST_TREES,
+    TREES_OF_TWO,
+    Closing,
+    Stacking,
+    _sharpness,
+    _together,
+    closes,
+    features,
+    said,
+)
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.models.answer_network import AnswerNetwork
@@ -139,6 +149,66 @@ def test_for_two_classes_a_forest_keeps_the_trees_that_were_judged(monkeypatch: 
         assert one.tree_.threshold.tobytes() == same.tree_.threshold.tobytes()
         assert (one.tree_.n_node_samples[0], other.tree_.n_node_samples[0]) == (1890, 2100)
         assert one.random_state != other.random_state
+
+
+def heard(n_classes: int) -> tuple[Any, Any, Any]:
+    """A task, what counts, and the replies of one round: of two classes or more, that only both tell."""
+    X, y = crossed(2100)
+    edges = np.quantile(y, np.arange(1, n_classes) / n_classes)
+    labels = class_labels(np.digitize(y, edges), Options())
+    task = make_task(labels, ["left", "right"], Options(interactions="off"), label_holder="left")
+    wide = np.ones((1, labels.loss.n_outputs))
+    replies = {name: (X[:, [at]] * wide).astype(np.float32) for name, at in (("left", 0), ("right", 2))}
+    return task, [{"left": 0.1, "right": 0.1}], [replies]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_forest_that_grew_in_two_steps_is_the_one_that_grew_at_once(
+    monkeypatch: pytest.MonkeyPatch, n_classes: int
+) -> None:
+    given = heard(n_classes)
+    in_two = Stacking()(*given, rival=0.6)
+    monkeypatch.setattr("gal.engine.stacking.FIRST_TREES", 1000)
+    at_once = Stacking()(*given)
+    assert isinstance(in_two, Closing)
+    assert isinstance(at_once, Closing)
+    assert len(in_two.model.estimators_) == len(at_once.model.estimators_) > FIRST_TREES
+    rows = features(np.zeros((2100, given[0].loss.n_outputs)), given[2])
+    np.testing.assert_array_equal(in_two.model.predict_proba(rows), at_once.model.predict_proba(rows))
+    assert (in_two.share, in_two.validation_loss) == (at_once.share, at_once.validation_loss)
+    assert in_two.model.get_params() == at_once.model.get_params()
+
+
+def test_what_matters_little_beside_a_rival_is_not_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks: list[int] = []
+    monkeypatch.setattr("gal.engine.stacking._network", lambda _, rows: networks.append(len(rows)))
+    given = heard(3)
+    free = Stacking()(*given)
+    assert isinstance(free, Closing)
+    near, far = (Stacking()(*given, rival=loss) for loss in (free.validation_loss, -99.0))
+    assert isinstance(near, Closing)
+    assert isinstance(far, Closing)
+    assert (near.share, near.validation_loss) == (free.share, free.validation_loss)
+    assert len(far.model.estimators_) == FIRST_TREES
+    assert networks == [1890, 1890]  # the third is not even tried
+
+
+def test_first_trees_without_a_share_are_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, counts, replies = heard(2)
+    noise = np.random.default_rng(1).normal(size=(2100, 1)).astype(np.float32)
+    sure = np.where(task.y > 0, 9.0, -9.0).astype(np.float32)  # the rounds know all there is
+    grown: list[int] = []
+    fit = ExtraTreesClassifier.fit
+
+    def counted(self: Any, *given: Any, **named: Any) -> Any:
+        grown.append(self.n_estimators)
+        return fit(self, *given, **named)
+
+    monkeypatch.setattr(ExtraTreesClassifier, "fit", counted)
+    assert Stacking()(task, [{"left": 1.0, "right": 0.0}], [{"left": sure, "right": noise}]) is None
+    assert grown == [FIRST_TREES]
+    Stacking()(task, counts, replies)
+    assert grown[1:] == [FIRST_TREES, TREES_OF_TWO]
 
 
 def test_forests_of_other_classes_are_not_joined() -> None:

@@ -292,7 +292,7 @@ def conclude(
     chosen = helped = _closed(task, best_rounds("assisted", assisted, judged)).crossed(task, crossed)
     own, own_loss = None, float("nan")
     if alone is not None and (judged is None) == (judged_alone is None):
-        own = _closed(task, best_rounds("alone", alone, judged_alone))
+        own = _closed(task, best_rounds("alone", alone, judged_alone), rival=helped.validated)
         own_loss = own.validated
         if own_loss < chosen.validated:
             chosen = own
@@ -332,12 +332,14 @@ def best_rounds(track: Track, progress: Progress, judged: Judgement | None) -> B
     return BestRounds(track, progress, losses, kept, trust, judged)
 
 
-def _closed(task: Task, found: BestRounds) -> BestRounds:
-    """The same with the closing model that was learned from its replies."""
+def _closed(task: Task, found: BestRounds, rival: float | None = None) -> BestRounds:
+    """The same with the closing model that was learned from its replies; ``rival``: the loss of the model
+    that it is compared with.
+    """
     counts = found.coefficients
     if task.closing is None or not any(counts):
         return found
-    return replace(found, closing=task.closing(task, counts, found.progress.fitted[: found.kept]))
+    return replace(found, closing=task.closing(task, counts, found.progress.fitted[: found.kept], rival))
 
 
 def _whole(task: Task, chosen: BestRounds) -> ClosingModel | None:
