@@ -185,7 +185,7 @@ def test_what_matters_little_beside_a_rival_is_not_grown(monkeypatch: pytest.Mon
     given = heard(3)
     free = Stacking()(*given)
     assert isinstance(free, Closing)
-    near, far = (Stacking()(*given, rival=loss) for loss in (free.validation_loss, -99.0))
+    near, far = (Stacking()(*given, rival=loss) for loss in (free.validation_loss, -999.0))
     assert isinstance(near, Closing)
     assert isinstance(far, Closing)
     assert (near.share, near.validation_loss) == (free.share, free.validation_loss)

@@ -52,7 +52,7 @@ is what validation rows say."""
 FIRST_TREES = 10
 """With so many trees validation rows say whether the others are worth growing."""
 
-MORE, LITTLE = 5, 0.1
+MORE, LITTLE = 5, 0.02
 """All trees and a network are expected to bring no more than so many times what the first trees bring; where
 that is less than this share of what is missing to the rival, it does not matter. (On ten tables they brought
 up to 5.4 times as much of one organization's answers, that where the first trees brought a thousandth.)"""
