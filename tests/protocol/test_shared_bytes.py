@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from gal.errors import InvalidMessageError
 from gal.protocol import Assembler, SharedBytes, shared, split
-from gal.protocol.shared_bytes import SHARED, GrowingBytes
+from gal.protocol.shared_bytes import MOST, SHARED, GrowingBytes, growing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason=f"{sys.platform} has no memfd")
 
@@ -43,7 +44,8 @@ def test_what_can_still_change_is_not_taken() -> None:
     os.write(descriptor, DATA)
     with pytest.raises(ValueError, match="can still be changed"):
         SharedBytes(descriptor)
-    os.close(descriptor)
+    with pytest.raises(OSError, match="Bad file"):  # it was taken over, and is closed
+        os.fstat(descriptor)
 
 
 def test_its_descriptor_goes_with_it() -> None:
@@ -86,3 +88,33 @@ def test_without_such_memory_messages_are_bytes(monkeypatch: pytest.MonkeyPatch,
     came = [assembler.add(frame) for frame in split(DATA)][-1]
     assert isinstance(came, bytearray)
     assert bytes(came) == DATA
+
+
+def test_where_it_cannot_be_looked_at_messages_are_bytes_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as without a second descriptor, or beyond the memory that a fit beside it may have."""
+
+    def refuse(*_: object) -> SharedBytes:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("gal.protocol.shared_bytes.SharedBytes.__new__", refuse)
+    assert shared(DATA) is None
+    assembler = Assembler(1 << 30)
+    with pytest.raises(InvalidMessageError, match="no room for the 2,097,152 bytes"):
+        [assembler.add(frame) for frame in split(DATA)]
+    assert assembler.add(next(split(b"small"))) == b"small"
+
+
+def test_only_so_many_take_descriptors_at_a_time() -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    many = [growing(SHARED) for _ in range(MOST + 20)]
+    assert 0 < sum(isinstance(one, GrowingBytes) for one in many) <= MOST
+    assert isinstance(many[-1], bytearray)
+    assert shared(DATA) is None
+    many[0] = bytearray()
+    whole = made()
+    assert shared(DATA) is None, "one that is whole takes no room any more"
+    del whole, many
+    gc.collect()
+    assert isinstance(shared(DATA), SharedBytes)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -64,13 +64,13 @@ class Assembler:
             raise InvalidMessageError(f"more came than the {self._size:,} bytes that were announced")
         try:
             message.extend(piece)
+            if len(message) < self._size:
+                return None
+            self._message = None
+            return message.whole() if isinstance(message, GrowingBytes) else message
         except OSError as error:
             self._message = None
             why = error.strerror or error
             raise InvalidMessageError(
                 f"there is no room for the {self._size:,} bytes of a message: {why}"
             ) from error
-        if len(message) < self._size:
-            return None
-        self._message = None
-        return message.whole() if isinstance(message, GrowingBytes) else message

@@ -9,37 +9,57 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections import deque
 from contextlib import suppress
 from typing import Any, Self
 
 SHARED = 1 << 20
 """Bytes from which on it is worth it."""
+MOST = 256
+"""So many are made at a time, of two descriptors each: who sends many large messages must not use up those
+that files and connections need."""
+
+_room = deque[None]([None] * MOST)
+"""One for each that may be made; a deque, because what goes away by itself may do so in the middle of all."""
 
 
 class SharedBytes(mmap.mmap):
     """Bytes that never change, over memory that `descriptor` stands for."""
 
     descriptor: int
+    counted = False
+    """Whether it takes up room here: what was handed over does where it was made."""
 
     def __new__(cls, descriptor: int) -> Self:
-        """Takes the descriptor over; ValueError where what it stands for could still change."""
-        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _seals() != _seals():
-            raise ValueError("memory that can still be changed was handed over")
-        size = os.fstat(descriptor).st_size
-        made = super().__new__(cls, descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        """Takes the descriptor over, and closes it where it fails: ValueError where what it stands for could
+        still change, OSError where it cannot be looked at.
+        """
+        try:
+            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _seals() != _seals():
+                raise ValueError("memory that can still be changed was handed over")
+            size = os.fstat(descriptor).st_size
+            made = super().__new__(cls, descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        except BaseException:
+            os.close(descriptor)
+            raise
         made.descriptor = descriptor
         return made
 
     def __del__(self) -> None:
         with suppress(OSError, AttributeError):  # it was never whole
             os.close(self.descriptor)
+        if self.counted:
+            _room.append(None)
 
 
 class GrowingBytes:
     """Bytes that are put together piece by piece: only what has come takes memory."""
 
     def __init__(self) -> None:
-        """OSError or AttributeError where this system has no such memory."""
+        """OSError or AttributeError where this system has no such memory, IndexError where there are many."""
+        self._descriptor = -1
+        _room.pop()
+        self._counted = True
         self._descriptor = os.memfd_create("gal message", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._size = 0
 
@@ -55,18 +75,18 @@ class GrowingBytes:
             left = left[written:]
 
     def whole(self) -> SharedBytes:
-        """What has come, for good; nothing more can be added."""
+        """What has come, for good; nothing more can be added. OSError where it cannot be looked at."""
         fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _seals())
         descriptor, self._descriptor = self._descriptor, -1
-        try:
-            return SharedBytes(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        made = SharedBytes(descriptor)
+        made.counted, self._counted = True, False
+        return made
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if self._descriptor >= 0:
             os.close(self._descriptor)
+        if getattr(self, "_counted", False):
+            _room.append(None)
 
 
 def growing(size: int) -> GrowingBytes | bytearray:
@@ -75,7 +95,7 @@ def growing(size: int) -> GrowingBytes | bytearray:
         return bytearray()
     try:
         return GrowingBytes()
-    except (OSError, AttributeError):  # another system, or no descriptor is left
+    except (OSError, AttributeError, IndexError):  # another system, no descriptor is left, or there are many
         return bytearray()
 
 
@@ -90,9 +110,9 @@ def shared(data: Any) -> SharedBytes | None:
         return None
     try:
         made.extend(data)
+        return made.whole()
     except OSError:
         return None
-    return made.whole()
 
 
 def _seals() -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Pipe
 
 import numpy as np
@@ -69,3 +72,45 @@ def test_bytes_of_any_size_arrive(size: int, handed: bool, monkeypatch: pytest.M
     if not handed:
         monkeypatch.setattr("gal.node.work.pipe.shared", lambda data: None)
     assert bytes(carried(LARGE[:size])) == LARGE[:size]  # type: ignore[call-overload]
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_handing_over_needs_no_descriptor() -> None:
+    data = shared(LARGE)
+    if data is None:
+        pytest.skip("this system has no memory to hand over")
+    here, there = Pipe()
+    with no_descriptor_left():
+        send_piece(here, {"do": "fit"}, data)
+    assert bytes(receive_piece(there)[1]) == LARGE
+
+
+def test_what_cannot_be_taken_ends_it_and_leaves_no_descriptor() -> None:
+    data = shared(LARGE)
+    if data is None:
+        pytest.skip("this system has no memory to hand over")
+    here, there = Pipe()
+    open_before = len(os.listdir("/proc/self/fd"))
+    send_piece(here, {"do": "fit"}, data)
+    with no_descriptor_left(), pytest.raises(OSError, match="no descriptor is left"):
+        receive_piece(there)
+    unsealed = os.memfd_create("open", os.MFD_ALLOW_SEALING)
+    os.write(unsealed, LARGE)
+    data.descriptor, sealed = unsealed, data.descriptor
+    send_piece(here, {"do": "fit"}, data)
+    data.descriptor = sealed
+    os.close(unsealed)
+    with pytest.raises(ValueError, match="can still be changed"):
+        receive_piece(there)
+    assert len(os.listdir("/proc/self/fd")) == open_before

@@ -31,8 +31,9 @@ from gal.node.config.operating import WorkerSection
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.forgotten import forget_ids
+from gal.node.work import worker as worker_module
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
-from gal.node.work.worker_process import is_puzzling
+from gal.node.work.worker_process import Server, is_puzzling
 from patience import LONGEST, patient
 from small_network import Network, numbers, running
 
@@ -186,6 +187,52 @@ class FinishedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         return 0
+
+
+def answered_soon(worker: Worker) -> Any:
+    """What the worker answers; None where nobody hears of it any more."""
+    told: list[Any] = []
+    thread = threading.Thread(target=lambda: told.append(worker("rows")[0]["n_rows"]), daemon=True)
+    thread.start()
+    thread.join(patient(20))
+    return told[0] if told else None
+
+
+@pytest.mark.parametrize(
+    ("which", "error"),
+    [
+        ("send_piece", OSError(24, "Too many open files")),
+        ("receive_piece", OSError(24, "Too many open files")),
+        ("receive_piece", ValueError("no sense in it")),
+    ],
+)
+def test_nobody_waits_for_ever_where_half_of_it_is_lost(
+    worker: Worker, which: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process has not ended, and yet nothing it says can be understood: another one is asked."""
+    worker("rows")
+    before, real, failed = worker.pid, getattr(worker_module, which), list[bool]()
+
+    def fail_once(*given: Any) -> Any:
+        if not failed:
+            failed.append(True)
+            raise error
+        return real(*given)
+
+    monkeypatch.setattr(worker_module, which, fail_once)
+    assert answered_soon(worker) == 3
+    assert worker.pid not in {None, before}
+
+
+def test_a_process_that_cannot_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the thread of a pool nobody would see the error, and the node would wait for ever."""
+    ended: list[int] = []
+    monkeypatch.setattr("gal.node.work.worker_process.os._exit", ended.append)
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    server = Server(Connection(ours.detach()), None, "lab")  # type: ignore[arg-type]
+    server._answer(lambda *_: ({}, b""), {"id": 1, "do": "forget"}, b"")
+    assert ended == [1]
 
 
 def test_a_closed_one_does_not_come_back(home: Path) -> None:

@@ -8,12 +8,14 @@ once more if it came made.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,27 +31,52 @@ _TOGETHER, _APART, _HANDED = range(3)
 
 
 def send_piece(connection: Connection, facts: Mapping[str, Any], data: Any) -> None:
-    """Send facts and bytes; one sender at a time."""
+    """Send facts and bytes; one sender at a time. After an OSError nothing more can be sent: half of it may
+    be on its way.
+    """
     text, size = json.dumps(facts, default=str).encode(), memoryview(data).nbytes
     if size <= TOGETHER:
         connection.send_bytes(_LENGTH.pack(len(text), _TOGETHER) + text + bytes(data))
     elif (memory := shared(data)) is not None:
         connection.send_bytes(_LENGTH.pack(len(text), _HANDED) + text)
-        send_handle(connection, memory.descriptor, None)
+        with _socket_of(connection) as one:
+            socket.send_fds(one, [b"\0"], [memory.descriptor])
     else:
         connection.send_bytes(_LENGTH.pack(len(text), _APART) + text)
         connection.send_bytes(data)
 
 
 def receive_piece(connection: Connection) -> tuple[dict[str, Any], bytes | SharedBytes]:
-    """What was sent so; EOFError or OSError where the other side has ended."""
+    """What was sent so; EOFError or OSError where the other side has ended, or what it hands over cannot be
+    taken, ValueError where it makes no sense: then, too, nothing more can be received.
+    """
     whole = connection.recv_bytes()
     length, where = _LENGTH.unpack_from(whole)
     end = _LENGTH.size + length
     facts: dict[str, Any] = json.loads(whole[_LENGTH.size : end])
     if where == _HANDED:
-        return facts, SharedBytes(recv_handle(connection))
+        return facts, SharedBytes(_handed(connection))
     return facts, whole[end:] if where == _TOGETHER else connection.recv_bytes()
+
+
+def _handed(connection: Connection) -> int:
+    with _socket_of(connection) as one:
+        came, descriptors, _, _ = socket.recv_fds(one, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    if not came:
+        raise EOFError
+    if not descriptors:  # the system has let go of it
+        raise OSError(errno.EMFILE, "no descriptor is left for memory that was handed over")
+    return descriptors[0]
+
+
+@contextmanager
+def _socket_of(connection: Connection) -> Iterator[socket.socket]:
+    """The socket of a connection, for as long: it takes no descriptor, of which none may be left."""
+    one = socket.socket(fileno=connection.fileno())
+    try:
+        yield one
+    finally:
+        one.detach()
 
 
 class PredictedRows(NamedTuple):

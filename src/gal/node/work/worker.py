@@ -97,8 +97,10 @@ class Worker:
         try:
             with self._sending:
                 send_piece(connection, {"id": number, "do": do} | command, data)
-        except OSError:  # it has just ended; the reader says why
-            pass
+        except OSError:  # it has just ended, or must: what follows half a command makes no sense to it
+            with self._lock:
+                if self._connection is connection and self._process is not None:
+                    self._process.kill()  # the reader says why
         return future.result()
 
     def close(self) -> None:
@@ -159,12 +161,13 @@ class Worker:
                         return
                     continue
                 result, content = receive_piece(connection)
-            except (EOFError, OSError):
+            except (EOFError, OSError, ValueError):
                 break
             with self._lock:
                 asked = self._waiting.pop(result["id"], None)
             if asked is not None:
                 asked[1].set_result((result, content))
+        process.kill()  # if it has not ended: it can tell us nothing more, such as without a descriptor left
         failure = why_ended(process.wait(), self._configuration)
         with self._lock:
             waiting, self._waiting = self._waiting, {}

@@ -158,7 +158,7 @@ class Server:
             while True:
                 try:
                     command, data = receive_piece(self._connection)
-                except (EOFError, OSError):
+                except (EOFError, OSError, ValueError):
                     os._exit(0)  # also out of the middle of a fit
                 method: Callable[..., Result] = getattr(self._commands, command["do"])
                 at_once = command["do"] == "predict" and len(data) < SMALL and not self._commands.waits
@@ -178,7 +178,10 @@ class Server:
                 traceback.print_exc(file=sys.stderr)
             result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
-            send_piece(self._connection, {"id": command["id"]} | result, content)
+            try:
+                send_piece(self._connection, {"id": command["id"]} | result, content)
+            except OSError:  # half of it may be sent: by our end the node hears of it, and asks again
+                os._exit(1)
 
 
 def is_puzzling(error: BaseException) -> bool:
