@@ -244,6 +244,18 @@ def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     assert models[0].ensemble_.coefficients == models[1].ensemble_.coefficients
 
 
+@pytest.mark.usefixtures("small_forests")
+def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong: an end that never comes would show."""
+
+    def fails(*_: Any) -> None:
+        raise FloatingPointError("these labels are too hard")
+
+    monkeypatch.setattr("gal.engine.stacking.AnswerNetwork.fit", fails)
+    own = part(of_three(*steps()))
+    assert own.ensemble.closing is None
+
+
 def test_noise_on_every_residual_is_never_cross_validated() -> None:
     X, y = table()
     privacy = LaplaceResiduals(20.0, classes=[0, 1], source=SeededNoise(0))
