@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 import gal.node.holder.labels.label_guard
-import gal.node.holder.learning.versions
 from gal import GALClassifier
 from gal.engine.labels import classes_from
 from gal.engine.options import Options
@@ -32,7 +31,7 @@ from gal.errors import (
 )
 from gal.models import LinearModel
 from gal.node.config.configuration import Privacy as NodePrivacy
-from gal.node.holder.closing_files import OWN_FILE
+from gal.node.holder.closing_files import OWN_FILE, write_own_closing
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
@@ -228,7 +227,7 @@ def test_that_an_own_model_is_closed_leaves_no_trace(tmp_path: Path, monkeypatch
 def test_what_resumes_after_the_end_has_the_same_closing_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
-    write = gal.node.holder.learning.versions.write_own_closing
+    write = write_own_closing
 
     def dies(*given: Any) -> None:
         if written:
