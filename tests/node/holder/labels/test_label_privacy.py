@@ -227,11 +227,10 @@ def test_that_an_own_model_is_closed_leaves_no_trace(tmp_path: Path, monkeypatch
 def test_what_resumes_after_the_end_has_the_same_closing_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
-    write = write_own_closing
 
     def dies(*given: Any) -> None:
         if written:
-            write(*given)
+            write_own_closing(*given)
         raise KeyboardInterrupt
 
     with running(Network(tmp_path, in_turns())) as network:
@@ -247,7 +246,8 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.start("clinic")
         sent = spied(network, monkeypatch)
         network.learn("parts", resume=True)
-        assert [kind for _, kind, _ in sent] == ["end"], "nothing is asked again"
+        # Nothing is asked again; who has not come back by then hears of the end with the next version.
+        assert [kind for _, kind, _ in sent] in ([], ["end"])
         assert len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))) == 2
         asked = network.root / "all.csv"
         network.tables["clinic"][[ROW_ID]].to_csv(asked, index=False)
