@@ -22,9 +22,9 @@ four times as many, and leak more.
 Eight organizations (four for Iris), ridge regressions as local models, ten rounds;
 rows and columns drawn by seed.
 
-*stack*: two organizations, the local model named by --model: log loss on rows that nobody learned from, of
-the label holder alone, with assistance, and under randomised response at epsilon 0.5, 1 and 2; the private
-stack, and the refit of in-sample values that came before it (fitted="in-sample").
+*stack*: two organizations (or --organizations), local models by --model: log loss on rows that nobody
+learned from, of the label holder alone, with assistance, and under randomised response at epsilon 0.5, 1 and
+2; the private stack, and the refit of in-sample values that came before it (fitted="in-sample").
 
 *alone*: is the private stack ever worse than alone? On many random splits of several tables, two
 organizations (or --organizations), by --model: what was lost on rows that nobody learned from, alone minus
@@ -121,8 +121,8 @@ def main() -> None:
     )
     parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
     parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack and alone")
-    parser.add_argument("--organizations", type=int, default=2, help="of alone")
-    parser.add_argument("--first-seed", type=int, default=100, help="of alone: others draw other splits")
+    parser.add_argument("--organizations", type=int, default=2, help="of stack and alone")
+    parser.add_argument("--first-seed", type=int, help="of stack and alone: others draw other splits")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     if chosen.part in LATER:

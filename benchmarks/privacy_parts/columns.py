@@ -170,7 +170,7 @@ def answers(model: str, min_rows: int, noise: float) -> list[list[float]]:
     organization = Organization("lab", data.iloc[:, :6], make_model("lab", model, {}))
     found = own_columns_explained(
         organization,
-        10,
+        ROUNDS,
         1,
         fewest_weighted=min_rows,
         as_sent=lambda sent: sent + rng.normal(scale=noise, size=sent.shape),

@@ -20,10 +20,10 @@ from privacy_parts.tables import EPSILONS, MODELS, ROUNDS, bounds_of, find
 STACKED = ("QSAR", "CreditDefault", "Adult")
 
 
-def stack(name: str, seed: int, model: Any, rows: int) -> dict[str, float]:
+def stack(name: str, seed: int, model: Any, rows: int, organizations: int = 2) -> dict[str, float]:
     """Log loss of rows that nobody learned from, by what was learned; and how often the refit was used."""
     data = find(name)
-    split = per_seed(data, 2, seed)
+    split = per_seed(data, organizations, seed)
     chosen = np.random.default_rng(seed).permutation(len(split.y_train))[:rows]
     X, y = split.X_train.iloc[chosen], split.y_train[chosen]
     holder = next(iter(split.organizations))
@@ -68,7 +68,9 @@ def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
     """Every set, by one kind of local model."""
     for name in chosen.sets or STACKED:
         started = time.perf_counter()
-        jobs = (delayed(stack)(name, seed, MODELS[chosen.model], chosen.rows) for seed in range(chosen.seeds))
+        how = MODELS[chosen.model], chosen.rows, chosen.organizations
+        first = 0 if chosen.first_seed is None else chosen.first_seed
+        jobs = (delayed(stack)(name, seed, *how) for seed in range(first, first + chosen.seeds))
         print_stack(name, run(jobs), started)
 
 
@@ -117,10 +119,11 @@ def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
     """One line for each table and epsilon, as it is found."""
     print("| table | alone | epsilon | private stack | alone minus stack (se) | used |")
     print("|---|---:|---:|---:|---:|---:|")
+    first = 100 if chosen.first_seed is None else chosen.first_seed
     for name in chosen.sets or SPLIT:
         jobs = (
             delayed(against_alone)(name, seed, MODELS[chosen.model], chosen.rows, chosen.organizations)
-            for seed in range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+            for seed in range(first, first + chosen.seeds)
         )
         found = run(jobs)
         alone, again = (np.array([one[key] for one in found]) for key in ("alone", "again"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.datasets import load_digits, make_classification, make_friedman1
+from sklearn.datasets import load_digits, make_blobs, make_classification, make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
@@ -30,10 +30,13 @@ FRESH: dict[str, dict[str, Any]] = {
 }
 """Made-up classes of different sizes, with labels of which 3 % are wrong."""
 
-MADE_UP = ("friedman", "needles", "five classes", "chance", "houses", "heavy tails", *FRESH)
+BLOBS: dict[str, tuple[int, int, float]] = {"ten blobs": (10, 10, 1.0), "five blobs": (5, 6, 4.0)}
+"""Classes, columns and spread of classes that lie apart where all columns are known, and not in one."""
+
+MADE_UP = ("friedman", "needles", "five classes", "chance", "houses", "heavy tails", *FRESH, *BLOBS)
 """Tables on which nothing here was chosen: curved numbers, two columns of twelve that count, five classes,
 labels that no column tells anything of, and prices of houses, with skewed columns that hang together; numbers
-of which a few are very large; classes that are rare, unequal and many.
+of which a few are very large; classes that are rare, unequal and many; blobs.
 """
 
 
@@ -80,8 +83,18 @@ def made_up_classes(name: str) -> Dataset:
     return Dataset(name, frame, y.astype(np.int64), True)
 
 
+def made_up_blobs(name: str) -> Dataset:
+    """One of ``BLOBS``, of 5,000 rows."""
+    centers, columns, spread = BLOBS[name]
+    X, y, *_ = make_blobs(5000, columns, centers=centers, cluster_std=spread, random_state=31)
+    frame = pd.DataFrame(X, columns=[f"x{place}" for place in range(columns)])
+    return Dataset(name, frame, y.astype(np.int64), True)
+
+
 def made_up(name: str) -> Dataset:
     """A table that comes from nowhere, of 800 rows; some have more."""
+    if name in BLOBS:
+        return made_up_blobs(name)
     if name in FRESH:
         return made_up_classes(name)
     if name in ("houses", "heavy tails"):

@@ -52,6 +52,7 @@ SMALLEST = {
 FEWER: dict[str, dict[str, Any]] = {
     "privacy": {f"privacy_parts.{part}.ROUNDS": 2 for part in ("labels", "stacks", "columns", "meter")}
     | {"privacy_parts.labels.EPSILONS": (1.0,), "privacy_parts.stacks.EPSILONS": (2.0,)}
+    | {"privacy_parts.columns.TAKEN_APART": 2}
 }
 """By script: constants that its arguments do not reach, where less shows as much."""
 
@@ -131,6 +132,8 @@ def test_it_runs(
         ("alone --seeds 2 --sets chance --model ridge --rows 60", r"\| chance \| 0\.\d+ \| 2 \|"),
         ("columns --models ridge", r"Diabetes ridge +50 rounds, two +organizations, noise none +\d"),
         ("curve --seeds 2 --models ridge --labels numbers", r"\| numbers \| ridge \| 30 \| 0\.\d+ \("),
+        ("answers", r"\| gradient_boosting \| \d\.\d+, \d\.\d+ \|"),
+        ("sums --seeds 1", r"\| gradient_boosting \| a sum of eight \| \d\.\d+, \d\.\d+ \|"),
         ("meter --models ridge --sets Iris", r"\| Iris \| ridge \| epsilon 1 \|"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.datasets import make_blobs
 from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeRegressor
@@ -116,6 +117,19 @@ def test_a_public_class_that_no_row_has_does_not_mislead(seed: int) -> None:
     assert part(model).used
     assert stacked < loss(alone, *test)
     np.testing.assert_array_equal(part(model).matrix[3, :3], 0.0)  # it counts for nobody else
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_few_rows_of_many_classes_of_which_the_others_know_nearly_all(seed: int) -> None:
+    """Her own ten outputs, fitted freely to 60 rows, spoil what the others say: without them it is whole."""
+    X, y = make_blobs(1080, 10, centers=10, random_state=seed)
+    columns = {"bank": [0], "shop": [1, 2, 3], "club": [4, 5, 6], "firm": [7, 8, 9]}
+    privacy = RandomisedResponse(1.0, list(range(10)), SeededNoise(seed))
+    options: dict[str, Any] = {"local_models": Ridge(), "rounds": 5, "random_state": 0, "privacy": privacy}
+    model = GALClassifier(columns, **options).fit(X[:80], y[:80])
+    assert part(model).used
+    assert loss(model, X[80:], y[80:]) < 0.1 < part(model).alone_loss - 0.5
+    np.testing.assert_allclose(part(model).matrix, part(model).matrix[0, 0] * np.eye(10))
 
 
 def test_outputs_of_classes_have_one_spread_and_those_of_numbers_their_own() -> None:
@@ -228,6 +242,18 @@ def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     assert heard[0] == heard[1]
     assert models[0].traffic_ == models[1].traffic_
     assert models[0].ensemble_.coefficients == models[1].ensemble_.coefficients
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong: an end that never comes would show."""
+
+    def fails(*_: Any) -> None:
+        raise FloatingPointError("these labels are too hard")
+
+    monkeypatch.setattr("gal.engine.stacking.AnswerNetwork.fit", fails)
+    own = part(of_three(*steps()))
+    assert own.ensemble.closing is None
 
 
 def test_noise_on_every_residual_is_never_cross_validated() -> None:

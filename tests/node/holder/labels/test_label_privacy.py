@@ -31,7 +31,7 @@ from gal.errors import (
 )
 from gal.models import LinearModel
 from gal.node.config.configuration import Privacy as NodePrivacy
-from gal.node.holder.closing_files import OWN_FILE
+from gal.node.holder.closing_files import OWN_FILE, write_own_closing
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
@@ -92,13 +92,13 @@ def sent(net: Network, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, 
 
 
 def traffic(
-    net: Network, sent: list[tuple[str, str, bytes]], task: str, privacy: LabelPrivacy
+    net: Network, sent: list[tuple[str, str, bytes]], task: str, privacy: LabelPrivacy, **options: Any
 ) -> list[tuple[str, str, bytes]]:
     """Everything that the lab receives in a task, from the invitation to a
     prediction, but for the task's own name.
     """
     del sent[:]
-    record = net.invite(task, rounds=2, privacy=privacy, cross_validation=0)
+    record = net.invite(task, rounds=2, privacy=privacy, **options)
     net.learn(task)
     net.tables["clinic"][[ROW_ID]].to_csv(net.root / "all.csv", index=False)
     net.holder.predictor._numbers = count(1)
@@ -122,7 +122,7 @@ def test_other_labels_with_the_same_noise_leave_no_trace(net: Network, sent: Any
     found = []
     for seed in (0, 7):
         net.write("clinic", labelled(privacy.classes is not None, seed)["clinic"])
-        found.append(traffic(net, sent, f"{task}-{seed}", privacy))
+        found.append(traffic(net, sent, f"{task}-{seed}", privacy, cross_validation=0))
     assert [kind for _, kind, _ in found[0]] == ["begin", "fit", "fit", "end", "predict", "terms"]
     assert found[0] == found[1]
 
@@ -131,7 +131,7 @@ def test_without_privacy_other_labels_show(net: Network, sent: Any) -> None:
     found = []
     for seed in (0, 7):
         net.write("clinic", labelled(seed=seed)["clinic"])
-        found.append(traffic(net, sent, f"plain-{seed}", LabelPrivacy()))
+        found.append(traffic(net, sent, f"plain-{seed}", LabelPrivacy(), cross_validation=0))
     assert found[0] != found[1]
 
 
@@ -203,6 +203,56 @@ def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Pat
         assert network.holder.predict_file("same", asked)["rows"] == before
         network.learn("same", no_closing=True)
         assert list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE)) == [path], "of the first version alone"
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_that_an_own_model_is_closed_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, found, closed = in_turns(), [], []
+    with running(Network(tmp_path, tables)) as network:
+        network.holder.guard.noise = FixedNoise
+        sent = spied(network, monkeypatch)
+        chance = np.random.default_rng(3).permutation(tables["clinic"][LABEL])
+        for task, labels in (("turns", tables["clinic"][LABEL]), ("chance", chance)):
+            network.write("clinic", tables["clinic"].assign(**{LABEL: labels}))
+            found.append(traffic(network, sent, task, RESPONSE))
+            closed.append(len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))))
+    assert closed == [1, 1], "the first is closed, the second is not"
+    fits = ["fit"] * 5 * 2  # the task, and without each part
+    assert [kind for _, kind, _ in found[0]] == ["begin", *fits, "end", "predict", "terms"]
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("small_forests")
+@pytest.mark.parametrize("written", [False, True])
+def test_what_resumes_after_the_end_has_the_same_closing_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+
+    def dies(*given: Any) -> None:
+        if written:
+            write_own_closing(*given)
+        raise KeyboardInterrupt
+
+    with running(Network(tmp_path, in_turns())) as network:
+        network.holder.guard.noise = FixedNoise
+        network.invite("whole", rounds=2, seed=4, privacy=RESPONSE)
+        network.learn("whole")
+        network.invite("parts", rounds=2, seed=4, privacy=RESPONSE)
+        with monkeypatch.context() as patch:
+            patch.setattr("gal.node.holder.learning.versions.write_own_closing", dies)
+            with pytest.raises(KeyboardInterrupt):
+                network.learn("parts")
+        network.stop("clinic")
+        network.start("clinic")
+        sent = spied(network, monkeypatch)
+        network.learn("parts", resume=True)
+        # Nothing is asked again; who has not come back by then hears of the end with the next version.
+        assert [kind for _, kind, _ in sent] in ([], ["end"])
+        assert len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))) == 2
+        asked = network.root / "all.csv"
+        network.tables["clinic"][[ROW_ID]].to_csv(asked, index=False)
+        whole, parts = (network.holder.predict_file(task, asked)["rows"] for task in ("whole", "parts"))
+        assert whole == parts
 
 
 def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:
