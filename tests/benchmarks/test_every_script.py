@@ -43,6 +43,7 @@ SMALLEST = {
     "private_training": "--sets Diabetes --seeds 1 --rows 200",
     "reference": "fidelity --datasets Wine --organizations 2",
     "results_pages": "",
+    "stages": "CreditDefault --no-pooled",
     "sum_weights": "--sets Wine --models ridge --idle 1 --organizations 2 --seeds 1",
     "sums": "--rows 100 --organizations 3 --rounds 1 --seeds 1",
     "sources": "--rows 2000 --columns 3 --kinds folder",
@@ -157,6 +158,17 @@ def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) ->
         pytest.skip("GAL_DATA names no folder with Adult")
     start("choices").main()
     assert re.search(r"Adult, by name: today 0\.\d+, log loss 0\.\d+", capsys.readouterr().out)
+
+
+def test_stages_are_told_apart() -> None:
+    """As a process: it counts inside functions of the package, which stay as they are here."""
+    if "GAL_DATA" not in os.environ:
+        pytest.skip("GAL_DATA names no folder with CreditDefault")
+    command = [sys.executable, str(BENCHMARKS / "stages.py"), *SMALLEST["stages"].split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"CreditDefault, by name: GAL \d.* CPU s", done.stdout)
+    assert re.search(r"%  closing forest, judged", done.stdout)
 
 
 def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,6 +86,9 @@ class FakeNode:
     def present(self, task: str) -> dict[str, bool]:
         return dict.fromkeys(sorted(self.there), False) if task == TASK else {}
 
+    def declining(self, task: str) -> set[str]:
+        return set()
+
     def connected(self) -> list[str]:
         return []
 

@@ -213,9 +213,10 @@ class Stacking:
         if not gains.mean() > BEYOND_CHANCE * gains.std() / np.sqrt(len(gains)):
             return None
         received, every = KeptReplies(task, coefficients, fitted), np.arange(task.rows.n)
-        model = self._fitted(received, every, task.seed)
+        table = received.table(every)
+        model = self._fitted(received, every, table, task.seed)
         if self.given is None and isinstance(task.loss, BinaryLogLoss):
-            model = _together(model, self._fitted(received, every, task.seed + 1))
+            model = _together(model, self._fitted(received, every, table, task.seed + 1))
         last = _alike(closings[0], closings)
         network = None if last.network is None else _network(received, every)
         value = float(task.loss.value(task.y, closed).mean())

@@ -93,8 +93,7 @@ class Assistants:
 
     def connected(self) -> list[str]:
         """Organizations that have a stream."""
-        with self._changed:
-            return sorted(self._streams)
+        return sorted(self._streams.copy())  # copied at once: no lock is needed
 
     def greeting(self) -> set[str]:
         """Organizations that have a stream, and have not said yet which tasks they take part in."""
@@ -112,8 +111,7 @@ class Assistants:
         until = time.monotonic() + seconds
         with self._changed:  # held while looking: what changes meanwhile is not missed
             while not ready():
-                left = until - time.monotonic()
-                if left <= 0:
+                if (left := until - time.monotonic()) <= 0:
                     return False
                 self._changed.wait(min(left, 0.5))
         return True
@@ -167,8 +165,7 @@ class Assistants:
         same = [(stream, pending) for stream, pending in same if not pending.done.is_set()]
         for _, pending in same:
             pending.sent += 1
-        streams = [stream for stream, _ in same]
-        problems = self._records.send_each(streams, same[0][1].encoded) if same else []
+        problems = self._records.send_each([one for one, _ in same], same[0][1].encoded) if same else []
         for (stream, pending), error in zip(same, problems, strict=True):
             if isinstance(error, LinkLostError | RefusedError):  # it is asked again when it comes back
                 stream.close()
@@ -197,8 +194,8 @@ class Assistants:
             self._joined.pop(stream.peer, None)
             self._changed.notify_all()
         stream.on_waste = partial(self._records.wasted, stream.peer)
-        software, protocol = stream.software, stream.version
-        self._records.log.info("connected", peer=stream.peer, software=software, protocol=protocol)
+        said = {"software": stream.software, "protocol": stream.version}
+        self._records.log.info("connected", peer=stream.peer, **said)
         self._records.metrics.connected(stream.peer, True)
         try:
             while (limited := self._records.is_limited(stream.peer)) is None:
@@ -239,8 +236,7 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
-        if pause:  # it sends too fast: what comes next waits at its side
-            time.sleep(pause)
+        time.sleep(pause)  # where it sends too fast, what comes next waits at its side
 
     def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
         """The request that this very organization answers with this. Holds the lock."""
@@ -304,8 +300,7 @@ class Assistants:
                 pending.on_answer(received)
             pending.answer = received
         except NodeError as error:
-            pending.problem = str(error)
-            kind = received.message.kind
+            pending.problem, kind = str(error), received.message.kind
             self._records.log.error("answer not kept", peer=stream.peer, kind=kind, why=str(error))
         finally:
             pending.done.set()

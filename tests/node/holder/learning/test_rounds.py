@@ -410,7 +410,7 @@ def test_one_forgets_during_learning(pair: Network) -> None:
             assistants.wait_for(lambda: "lab" in assistants.declining(record.id), LONGEST)
             waited_for.clear()
 
-    patience = replace(QUICKLY, deadline=5.0)
+    patience = replace(QUICKLY, deadline=patient(5))
     assert pair.learn("forgets", on_event=forget_it, patience=patience)["missed"] == {"lab": [2, 3]}
     assert waited_for == set(), "it has said that it takes no part"
     state = pair.nodes["lab"].state
