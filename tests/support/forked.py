@@ -89,10 +89,16 @@ class Forked(subprocess.Popen[Any]):
                 raise subprocess.TimeoutExpired(self.args, timeout)
         return found
 
+    def _has_said(self, seconds: float) -> bool:
+        try:
+            return bool(select.select([self._connection], [], [], seconds)[0])
+        except (ValueError, OSError):  # closed: another thread has just seen the end
+            return True
+
     def _look(self, seconds: float) -> int | None:
         """The exit status, if it has ended or does so within so many seconds."""
         assert self._connection is not None
-        if self.returncode is None and select.select([self._connection], [], [], seconds)[0]:
+        if self.returncode is None and self._has_said(seconds):
             with self._asking:
                 if self.returncode is None:
                     self.returncode = int(self._answers.readline() or -signal.SIGKILL)
