@@ -90,6 +90,7 @@ class Forked(subprocess.Popen[Any]):
         return found
 
     def _has_said(self, seconds: float) -> bool:
+        assert self._connection is not None
         try:
             return bool(select.select([self._connection], [], [], seconds)[0])
         except (ValueError, OSError):  # closed: another thread has just seen the end
