@@ -204,6 +204,9 @@ class Nursery:
                     continue
                 connection = self._listener.accept()[0]
                 request, descriptors = _received(connection)
+                if request is None:
+                    _close(connection, descriptors)
+                    continue
                 pid = os.fork()
                 if pid == 0:
                     return self._be_born(request, connection, descriptors)
@@ -258,11 +261,24 @@ def _take_streams(given: Mapping[int, int]) -> None:
         stream.reconfigure(line_buffering=True)
 
 
-def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def _received(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """What is asked for, if who asks was not killed in the middle of it; and descriptors that came."""
     text, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 16)
     while not text.endswith(b"\n"):
-        text += connection.recv(1 << 16)
+        try:
+            more = connection.recv(1 << 16)
+        except OSError:
+            more = b""
+        if not more:
+            return None, descriptors
+        text += more
     return json.loads(text), descriptors
+
+
+def _close(connection: socket.socket, descriptors: list[int]) -> None:
+    connection.close()
+    for one in descriptors:
+        os.close(one)
 
 
 def import_everything() -> None:
