@@ -33,7 +33,8 @@ import numpy as np
 
 import gal
 from gal.node.web.token import FILE as TOKEN_FILE
-from nodes import OTHERS, OWN, TASK, Network, Scene, serving, table
+from node_parts.network import OTHERS, OWN, TASK, Network, Scene, serving
+from nodes import table
 
 TICKS = os.sysconf("SC_CLK_TCK")
 STARTING = 120.0

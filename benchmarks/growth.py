@@ -113,12 +113,13 @@ def idle() -> str:
     from gal.node.admin.init import init_node
     from gal.node.admin.membership import invite, join, read_terms
     from gal.transport import CardFolder, card_of
-    from nodes import _free_port, held, serving, with_children
+    from node_parts.memory import held, with_children
+    from node_parts.network import free_port, serving
 
     with tempfile.TemporaryDirectory(prefix="gal-growth-") as folder:
         root, lines = Path(folder), [f"{row},{row}\n" for row in range(100)]
         (root / "rows.csv").write_text("id,x\n" + "".join(lines))
-        own: Any = {"label": "x", "bind": f"127.0.0.1:{_free_port()}"}
+        own: Any = {"label": "x", "bind": f"127.0.0.1:{free_port()}"}
         source = str(root / "rows.csv")
         clinic = init_node(root / "clinic", "clinic", source=source, row_id="id", **own)
         lab = init_node(root / "lab", "lab", source=source, row_id="id")

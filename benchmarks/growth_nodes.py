@@ -47,7 +47,8 @@ from gal.node.store.files import map_file
 from gal.node.work.pipe import receive_piece, send_piece
 from gal.protocol import Assembler, Message, encode, split
 from gal.transport import CardFolder, card_of
-from nodes import LEAN, Watch, _free_port, _toml, held, serving, with_children
+from node_parts.memory import Watch, held, with_children
+from node_parts.network import LEAN, free_port, serving, toml_of
 
 OWN, TASK, COLUMNS = "org-00", "outcome", 4
 MODEL = LEAN
@@ -60,7 +61,7 @@ def make_homes(root: Path, rows: int, organizations: int, rounds: int, labelled:
 
     Only the first ``labelled`` rows have a label.
     """
-    names, port = [f"org-{number:02d}" for number in range(organizations)], _free_port()
+    names, port = [f"org-{number:02d}" for number in range(organizations)], free_port()
     label = np.random.default_rng(0).standard_normal(rows)
     identities = {}
     for number, name in enumerate(names):
@@ -91,7 +92,7 @@ def _configure(home: Path, rows: int) -> None:
     """A lean model; and as many rows a day are predicted as there are: by default it is a million."""
     text = (home / "node.toml").read_text(encoding="utf-8")
     before, _, after = text.partition("[model]\n")
-    model = "".join(f"{key} = {_toml(value)}\n" for key, value in MODEL.items())
+    model = "".join(f"{key} = {toml_of(value)}\n" for key, value in MODEL.items())
     after = after.partition("\n")[2]  # its line "use"
     allowed = f"[policy]\npredictions_per_day = {max(rows, 1_000_000)}\n"
     after = after.replace("[policy]\n", allowed)

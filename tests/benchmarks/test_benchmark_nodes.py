@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +13,38 @@ import pytest
 pytest.importorskip("grpc")
 pytest.importorskip("duckdb")
 
-from benchmark_scripts import BENCHMARKS
-
-BENCHMARK = BENCHMARKS / "nodes.py"
+from benchmark_scripts import BENCHMARKS, load_benchmark
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Any:
-    if not BENCHMARK.is_file():
-        pytest.skip("the benchmarks are not here")
-    spec = importlib.util.spec_from_file_location("benchmark_nodes", BENCHMARK)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def nodes() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield load_benchmark("nodes")
 
 
-def test_sources_are_the_same_rows_in_another_order(nodes: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def network(nodes: Any) -> Any:
+    """What it measures on."""
+    return sys.modules["node_parts.network"]
+
+
+def test_sources_are_the_same_rows_in_another_order(network: Any, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    nodes.make_sources(nodes.Scene(50, 3), tmp_path)
+    network.make_sources(network.Scene(50, 3), tmp_path)
     tables = {path.parent.name: pq.read_table(path) for path in tmp_path.glob("*/rows.parquet")}
-    assert set(tables) == {nodes.OWN, *nodes.OTHERS}
+    assert set(tables) == {network.OWN, *network.OTHERS}
     ids = [tuple(table.column("id").to_pylist()) for table in tables.values()]
     assert len(set(ids)) == 4
     assert len({frozenset(one) for one in ids}) == 1
-    assert [name for name, table in tables.items() if "label" in table.column_names] == [nodes.OWN]
+    assert [name for name, table in tables.items() if "label" in table.column_names] == [network.OWN]
 
 
-def test_a_relay_counts_both_directions(nodes: Any) -> None:
+def test_a_relay_counts_both_directions(network: Any) -> None:
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as far, nodes.Relay(far.getsockname()[1]) as relay:
+    with socket.create_server(("127.0.0.1", 0)) as far, network.Relay(far.getsockname()[1]) as relay:
         with socket.create_connection(("127.0.0.1", relay.port)) as near:
             there, _ = far.accept()
             with there:

@@ -120,7 +120,7 @@ def test_it_runs(
         monkeypatch.setattr(constant, value)
     if name == "interactions":  # which wants more rows, unless it is told how many of them validate
         monkeypatch.setattr(script, "learned", partial(script.learned, validation_fraction=0.2))
-    with forking(*([script] if name == "nodes" else [])):
+    with forking(*([sys.modules["node_parts.network"]] if name == "nodes" else [])):
         script.main()
     assert re.search(said, capsys.readouterr().out)
 
@@ -173,7 +173,7 @@ def test_stages_are_told_apart() -> None:
 
 def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     script = start("endpoint")
-    with forking(script, sys.modules["nodes"]):
+    with forking(script, sys.modules["node_parts.network"]):
         script.main()
     assert re.search(r"2 clients: degraded rows +0\b", capsys.readouterr().out)
 

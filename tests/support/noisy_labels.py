@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.store.stored_versions import LearnedVersion
-from small_network import LABEL, Network, numbers
+from small_network import LABEL, ROW_ID, Network, numbers
 
 N = 60
 EPSILON = 1.0
@@ -92,3 +93,28 @@ def audited(network: Network, kind: str) -> list[str]:
 
 def charged(network: Network, task: str) -> list[Any]:
     return [one for one in network.nodes["clinic"].ledger.entries() if one.task == task]
+
+
+def traffic(
+    net: Network, sent: list[tuple[str, str, bytes]], task: str, privacy: LabelPrivacy, **options: Any
+) -> list[tuple[str, str, bytes]]:
+    """Everything that the lab receives in a task, from the invitation to a
+    prediction, but for the task's own name.
+    """
+    del sent[:]
+    record = net.invite(task, rounds=2, privacy=privacy, **options)
+    net.learn(task)
+    net.tables["clinic"][[ROW_ID]].to_csv(net.root / "all.csv", index=False)
+    net.holder.predictor._numbers = count(1)
+    net.holder.predict_file(task, net.root / "all.csv")
+    named = record.id.encode(), record.terms.digest.encode()
+    told = {
+        key: value
+        for key, value in record.terms.model_dump(mode="json").items()
+        if key not in {"task", "name"}
+    }
+    heard = [
+        (name, kind, data.replace(named[0], b"T" * 32).replace(named[1], b"D" * len(named[1])))
+        for name, kind, data in sent
+    ]
+    return [*heard, ("lab", "terms", repr(told).encode())]

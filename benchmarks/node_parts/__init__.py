@@ -1,0 +1,1 @@
+"""What ``benchmarks/nodes.py`` and other scripts about nodes measure on and with."""

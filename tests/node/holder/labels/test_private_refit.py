@@ -1,0 +1,205 @@
+"""The private refit over nodes: the same as in one process, and nothing that is sent shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gal.node.holder.labels.label_guard
+from gal import GALClassifier
+from gal.errors import (
+    TaskError,
+)
+from gal.models import LinearModel
+from gal.node.holder.closing_files import OWN_FILE, write_own_closing
+from gal.node.store.stored_versions import OWN_CLOSING
+from gal.privacy import RandomisedResponse
+from noisy_labels import (
+    EPSILON,
+    RESPONSE,
+    FixedNoise,
+    labelled,
+    spied,
+    traffic,
+)
+from small_network import LABEL, ROW_ID, Network, exact, running
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """A clinic that holds labels and a lab that helps, with noise that tests can foresee."""
+    with running(Network(tmp_path_factory.mktemp("net"), labelled())) as network:
+        network.holder.guard.noise = FixedNoise
+        yield network
+
+
+def same_as_in_one_process(network: Network, lab_model: Any) -> dict[str, Any]:
+    """With the same noisy labels, learning and predicting over nodes is what the
+    estimator does, to the last bit.
+    """
+    record = network.invite("same", rounds=3, seed=4, privacy=RESPONSE)
+    facts = network.learn("same")
+    table = network.tables["clinic"].merge(network.tables["lab"], on=ROW_ID)
+    parts = {"clinic": ["clinic_a", "clinic_b"], "lab": ["lab_a", "lab_b"]}
+    columns = table[[*parts["clinic"], *parts["lab"]]].to_numpy()
+    places = {"clinic": [0, 1], "lab": [2, 3]}
+    models = {"clinic": LinearModel(), "lab": lab_model}
+    mechanism = RandomisedResponse(EPSILON, ["no", "yes"], FixedNoise())
+    model = GALClassifier(places, rounds=3, privacy=mechanism, local_models=models, random_state=1)
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # a task's seed is a number, not what an estimator draws from one
+        patch.setattr(
+            "gal.estimators.check_random_state", lambda _: type("Four", (), {"randint": lambda *_: 4})
+        )
+        model.fit(columns, table[LABEL])
+    assert exact(network.ensemble(record)) == exact(model.ensemble_)
+    table[[ROW_ID]].to_csv(network.root / "all.csv", index=False)
+    rows = network.holder.predict_file("same", network.root / "all.csv")["rows"]
+    said = [row["probabilities"]["yes"] for row in rows]
+    np.testing.assert_array_equal(said, model.predict_proba(columns)[:, 1])
+    assert [row["prediction"] for row in rows] == model.predict(columns).tolist()
+    return facts
+
+
+def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None:
+    facts = same_as_in_one_process(net, LinearModel())
+    assert facts["refitted"]
+    assert facts["private_true_loss"] < facts["public_true_loss"]
+
+
+def in_turns(n: int = 2000) -> dict[str, pd.DataFrame]:
+    """Labels that come in turns along the clinic's first column, in a large table."""
+    tables = labelled()
+    rng = np.random.default_rng(8)
+    for name in tables:
+        columns = {f"{name}_a": rng.normal(size=n), f"{name}_b": rng.normal(size=n)}
+        tables[name] = pd.DataFrame({ROW_ID: np.arange(n), **columns})
+    along = np.digitize(tables["clinic"]["clinic_a"], [-1.0, 0.0, 0.9])
+    tables["clinic"][LABEL] = np.array(["no", "yes", "no", "yes"])[along]
+    return tables
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Path) -> None:
+    with running(Network(tmp_path, in_turns())) as network:
+        network.holder.guard.noise = FixedNoise
+        facts = same_as_in_one_process(network, LinearModel())
+        assert facts["refitted"]
+        assert facts["private_true_loss"] < 0.75 * facts["public_true_loss"]
+        assert OWN_CLOSING not in facts
+        [path] = (tmp_path / "clinic" / "tasks").rglob(OWN_FILE)
+        assert not list((tmp_path / "lab").rglob(OWN_FILE))
+        asked = network.root / "all.csv"
+        before = network.holder.predict_file("same", asked)["rows"]
+        kept = path.read_bytes()
+        path.write_bytes(b"nothing")
+        network.holder.predictor.close()
+        with pytest.raises(TaskError, match=r"closing model of your own model in version 1.*is missing or"):
+            network.holder.predict_file("same", asked)
+        path.write_bytes(kept)
+        assert network.holder.predict_file("same", asked)["rows"] == before
+        network.learn("same", no_closing=True)
+        assert list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE)) == [path], "of the first version alone"
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_that_an_own_model_is_closed_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, found, closed = in_turns(), [], []
+    with running(Network(tmp_path, tables)) as network:
+        network.holder.guard.noise = FixedNoise
+        sent = spied(network, monkeypatch)
+        chance = np.random.default_rng(3).permutation(tables["clinic"][LABEL])
+        for task, labels in (("turns", tables["clinic"][LABEL]), ("chance", chance)):
+            network.write("clinic", tables["clinic"].assign(**{LABEL: labels}))
+            found.append(traffic(network, sent, task, RESPONSE))
+            closed.append(len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))))
+    assert closed == [1, 1], "the first is closed, the second is not"
+    fits = ["fit"] * 5 * 2  # the task, and without each part
+    assert [kind for _, kind, _ in found[0]] == ["begin", *fits, "end", "predict", "terms"]
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("small_forests")
+@pytest.mark.parametrize("written", [False, True])
+def test_what_resumes_after_the_end_has_the_same_closing_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+
+    def dies(*given: Any) -> None:
+        if written:
+            write_own_closing(*given)
+        raise KeyboardInterrupt
+
+    with running(Network(tmp_path, in_turns())) as network:
+        network.holder.guard.noise = FixedNoise
+        network.invite("whole", rounds=2, seed=4, privacy=RESPONSE)
+        network.learn("whole")
+        network.invite("parts", rounds=2, seed=4, privacy=RESPONSE)
+        with monkeypatch.context() as patch:
+            patch.setattr("gal.node.holder.learning.versions.write_own_closing", dies)
+            with pytest.raises(KeyboardInterrupt):
+                network.learn("parts")
+        network.stop("clinic")
+        network.start("clinic")
+        sent = spied(network, monkeypatch)
+        network.learn("parts", resume=True)
+        # Nothing is asked again; who has not come back by then hears of the end with the next version.
+        assert [kind for _, kind, _ in sent] in ([], ["end"])
+        assert len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))) == 2
+        asked = network.root / "all.csv"
+        network.tables["clinic"][[ROW_ID]].to_csv(asked, index=False)
+        whole, parts = (network.holder.predict_file(task, asked)["rows"] for task in ("whole", "parts"))
+        assert whole == parts
+
+
+def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:
+    moving = (
+        'use = "moving_models:Drifting"\noptions = { n_features = 2 }\ntrusted = ["moving_models.Drifting"]'
+    )
+    model = import_module("moving_models").Drifting(n_features=2)
+    with running(Network(tmp_path, labelled(), models={"lab": moving})) as network:
+        network.holder.guard.noise = FixedNoise
+        assert same_as_in_one_process(network, model)["refitted"]
+
+
+def test_predictions_of_every_version_use_its_refit(net: Network, tmp_path: Path) -> None:
+    net.invite("versions", rounds=2, privacy=RESPONSE)
+    net.learn("versions")
+    net.learn("versions")
+    net.tables["clinic"].to_csv(tmp_path / "all.csv", index=False)
+    scores = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
+    assert scores[1] == scores[2]  # the same noisy labels: the same model
+    assert scores[1]["accuracy"] > 0.7  # its noise knows nothing of the labels; the refit does
+    state = net.nodes["clinic"].state
+    record = state.find_task("versions")
+    learned = state.learned_version(record.id, 1)
+    assert learned is not None
+    assert set(learned.refit["private_refit"]) >= {"intercept", "coefficients"}
+    state.put_version(record.id, 1, replace(learned, refit={}))  # what others know of it
+    net.holder.predictor.close()
+    again = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
+    assert again[2] == scores[2]
+    assert again[1]["accuracy"] < again[2]["accuracy"]
+
+
+def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = spied(net, monkeypatch)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("these labels are too hard")
+
+    monkeypatch.setattr(gal.node.holder.labels.label_guard, "stack_privately", fails)
+    net.invite("hard", rounds=1, privacy=RESPONSE)
+    facts = net.learn("hard")
+    assert not facts["refitted"]
+    assert facts["refit_problem"] == "ValueError: these labels are too hard"
+    assert [kind for _, kind, _ in sent] == ["begin", *["fit"] * 5, "end"]  # the task, and without each part
+    assert net.nodes["clinic"].state.find_task("hard").active == 1
