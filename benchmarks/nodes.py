@@ -5,7 +5,8 @@ printed; nothing here passes or fails.
     python benchmarks/nodes.py rounds --rows 200000    # one part of it
 
 Four organizations on this machine, each a process of its own, over mutual TLS: three run ``gal serve``, the
-label holder's node runs here. Views are made up, with a seed; rows lie in another order at each.
+label holder's node runs here. Views are made up, with a seed; rows lie in another order at each, and what is
+learned from them is rounds alone: neither crossed residuals nor a closing model.
 
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
@@ -29,7 +30,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,8 @@ def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dic
         alone = _times(straight, ids)
         with Endpoint(net.holder, TASK, "127.0.0.1:0") as endpoint:
             token = ensure_token(net.node.configuration.home)
-            through = _times(_client(endpoint.port, token), ids)
+            with _client(endpoint.port, token) as one:
+                through = _times(one, ids)
             crowd = crowd_of(endpoint.port, token, ids, clients)
     return {
         "model": scene.model["use"],
@@ -251,7 +253,8 @@ def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dic
     }
 
 
-def _client(port: int, token: str) -> Callable[[int], None]:
+@contextmanager
+def _client(port: int, token: str) -> Iterator[Callable[[int], None]]:
     """Asks for one row at a time over one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Authorization": f"Bearer {token}"}
@@ -261,7 +264,8 @@ def _client(port: int, token: str) -> Callable[[int], None]:
         said = json.loads(connection.getresponse().read())
         assert said["degraded"] == 0, said
 
-    return ask
+    with closing(connection):
+        yield ask
 
 
 def crowd_of(port: int, token: str, ids: Sequence[int], clients: int, each: int = 5) -> dict[str, Any]:
@@ -272,13 +276,13 @@ def crowd_of(port: int, token: str, ids: Sequence[int], clients: int, each: int 
     ready = threading.Barrier(clients + 1)
 
     def ask(place: int) -> None:
-        one = _client(port, token)
-        ready.wait()
-        for number in range(each):
-            try:
-                one(ids[(place * each + number) % len(ids)])
-            except Exception as error:
-                failed.append(repr(error))
+        with _client(port, token) as one:
+            ready.wait()
+            for number in range(each):
+                try:
+                    one(ids[(place * each + number) % len(ids)])
+                except Exception as error:
+                    failed.append(repr(error))
 
     threads = [threading.Thread(target=ask, args=(place,)) for place in range(clients)]
     for thread in threads:

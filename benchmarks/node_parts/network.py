@@ -31,6 +31,9 @@ TASK = "outcome"
 LEAN = {"use": "sklearn.linear_model:Ridge", "options": "{ copy_X = false, solver = 'cholesky' }"}
 """A local model that takes next to no time and memory of its own."""
 
+PLAIN: Mapping[str, Any] = {"min_rate": None, "patience": None, "closing": False, "interactions": "off"}
+"""Where views are made up: all rounds, and nothing else."""
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -97,9 +100,7 @@ class Network:
 
     def _invite(self) -> None:
         path = self.root / "task.invitation"
-        options = {"rounds": self.scene.rounds} | (
-            {"min_rate": None, "patience": None, "closing": False} if self.tables is None else {}
-        )
+        options = {"rounds": self.scene.rounds, **(PLAIN if self.tables is None else {})}
         kind = "regression" if self.tables is None else "classification"
         options |= self.scene.options
         invite(self.root / OWN, TASK, OTHERS, path, options=options, kind=kind, secrecy=self.scene.secrecy)

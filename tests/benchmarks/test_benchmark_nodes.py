@@ -69,7 +69,7 @@ def test_all_parts_run_on_few_rows(nodes: Any) -> None:
     asked = nodes.predict_report(nodes.Scene(3_000, rounds=2), requests=5)
     assert 0 < asked["endpoint p50"] <= asked["endpoint p95"]
     sums = nodes.sums_report(3_000, rounds=3)
-    assert 2 < sums["bytes back, x of answers"] < 2.2
+    assert 1 < sums["bytes back, x of answers"] < 2.2
     held = nodes.memory_report(nodes.Scene(3_000, 4, nodes.LEAN, rounds=2))
     assert held["MB idle"] > 10
 
