@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import fcntl
 import io
 import json
@@ -22,11 +23,19 @@ pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from gal.cli.app import COMMANDS, PANELS, app
+from gal.cli.app import COMMANDS, PANELS, app, main
 from gal.cli.evaluating.simulation import share_done
 from gal.cli.learning import Watcher, print_version
 from gal.cli.options import known_tasks
-from gal.cli.screen.printing import ProgressLine, Screen, command_line, print_table, span
+from gal.cli.screen.printing import (
+    NAMED_HOME,
+    ProgressLine,
+    Screen,
+    as_typed,
+    command_line,
+    print_table,
+    span,
+)
 from gal.errors import (
     ConfigurationError,
     GALError,
@@ -71,6 +80,65 @@ def two(here: Path) -> Path:
     gal("cards", "add", "lab/lab.card", "--home", "clinic")
     gal("cards", "add", "clinic/clinic.card", "--home", "lab")
     return here
+
+
+@pytest.mark.parametrize(
+    ("said", "typed"),
+    [
+        ("Then: gal learn risk --resume", "Then: gal learn --home clinic risk --resume"),
+        (
+            "(gal learn risk, or gal remove risk NAME)",
+            "(gal learn --home clinic risk, or gal remove --home clinic risk NAME)",
+        ),
+        ("first gal cards add FILE, then all", "first gal cards add --home clinic FILE, then all"),
+        ("gal restore --head HEAD", "gal restore --home clinic --head HEAD"),
+        ("gal restore FILE", "gal restore FILE"),
+        ("do they run (there: gal serve)?", "do they run (there: gal serve)?"),
+        ("(there: [bold]gal join[/])", "(there: [bold]gal join[/])"),
+        ("gal serve --home elsewhere; gal status", "gal serve --home elsewhere; gal status --home clinic"),
+        ("gal cards add x.card --home lab", "gal cards add x.card --home lab"),
+        ("gal init NAME, gal simulate", "gal init NAME, gal simulate"),
+    ],
+)
+def test_commands_in_sentences_name_the_node(here: Path, said: str, typed: str) -> None:
+    """One node in this folder is found by itself; of two, the command must say which."""
+    gal("init", "clinic", "--data", "patients.csv", "--row-id", "patient")
+    gal("status", "--home", "clinic")
+    assert as_typed(said) == said
+    gal("init", "lab", "--data", "patients.csv", "--row-id", "patient")
+    gal("status", "--home", "clinic")
+    assert as_typed(said) == typed
+    monkey = contextvars.copy_context()
+    monkey.run(NAMED_HOME.set, None)
+    assert monkey.run(as_typed, said) == said
+
+
+def test_errors_of_nodes_and_hints_are_commands_as_they_must_be_typed(
+    two: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``gal`` itself prints them, not as the node says them: it does not know where they are typed."""
+
+    def said(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["gal", *words])
+        with pytest.raises(SystemExit):
+            main()
+        found = capsys.readouterr()
+        return found.out + found.err
+
+    assert "No version yet" not in said("versions", "risk", "--home", "clinic")
+    said("invite", "risk", "lab", "--home", "clinic")
+    assert "No version yet: gal learn --home clinic risk" in said("versions", "risk", "--home", "clinic")
+    assert "nothing to resume of 'risk': gal learn --home clinic risk" in said(
+        "learn", "risk", "--resume", "--home", "clinic"
+    )
+    alone = said("learn", "risk", "--join", "0.1", "--home", "clinic")
+    assert "Then: gal learn --home clinic risk" in alone
+    assert "(there: gal serve)" in alone
+    assert "(there: gal join)" in alone
+    empty = said("status", "--home", "lab")
+    assert "gal invite --home lab (own), gal join --home lab (of others)" in empty
+    monkeypatch.setenv("GAL_HOME", str(two / "clinic"))
+    assert "No version yet: gal learn risk" in said("versions", "risk", "--home", "clinic")
 
 
 # A node is made and found
@@ -251,7 +319,7 @@ def test_what_is_no_invitation_says_what_one_is(two: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"is a folder: name the file TASK\.invitation in it"):
         gal("join", ".", "--home", "lab")
     with pytest.raises(
-        InvalidInputError, match=r"is not an invitation .*: one is a file that gal invite wrote"
+        InvalidInputError, match=r"is not an invitation .*: one is a file that the label holder made"
     ):
         gal("join", "patients.csv", "--home", "lab")
 

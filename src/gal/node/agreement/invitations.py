@@ -294,6 +294,6 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         raise InvalidInputError(
-            f"{str(path)!r} is not an invitation ({error}): one is a file that gal invite wrote, and that "
-            "the label holder sent you"
+            f"{str(path)!r} is not an invitation ({error}): one is a file that the label holder "
+            "made (there: gal invite) and sent you"
         ) from error
