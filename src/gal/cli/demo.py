@@ -115,7 +115,7 @@ def _scores(facts: DemoFacts) -> Table:
     title = f"{facts.predicted_rows} new patients: nobody learned from them"
     table = Table("", title=title, title_justify="left")
     table.add_column("r2", justify="right")
-    table.add_row("clinic alone", f"{facts.alone:.3f}")
+    table.add_row("clinic alone", f"{facts.alone:z.3f}")
     table.add_row("with assistance, over the network", f"{facts.assisted:.3f}")
     table.add_row(f"all columns in one place ({facts.pooled_model})", f"{facts.pooled:.3f}")
     return table
