@@ -444,10 +444,53 @@ def test_shares_of_a_simulation_grow() -> None:
     assert [span(one) for one in (8, 180, 9000)] == ["8 s", "3 min", "2.5 h"]
 
 
+def watching(text: io.StringIO, *, terminal: bool = False) -> Watcher:
+    screen = Screen()
+    screen.file, screen.width = text, 80
+    screen._force_terminal = terminal
+    return Watcher(screen)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_figures_of_rounds_are_explained_once(terminal: bool) -> None:
+    text = io.StringIO()
+    watcher = watching(text, terminal=terminal)
+    one = {"event": "round", "rounds": 10, "train_loss": 0.5, "rate": 1.0, "weights": {}, "missed": {}}
+    for number in (1, 2):
+        watcher(one | {"round": number, "loss": "log_loss"})
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).splitlines()
+    assert all(len(line) <= 80 for line in lines) is terminal
+    said = " ".join(lines)
+    assert said.startswith(
+        "Each round: loss (log loss of the rows that are learned from, lower is better), rate ("
+    )
+    assert said.count("lower is better") == 1
+    assert said.index("lower is better") < said.index("round  1: loss 0.5")
+
+
+def test_what_others_say_is_not_for_this_node(two: Path) -> None:
+    """A refusal of the lab names a command for the lab; a hint of this node names this node."""
+    text = io.StringIO()
+    gal("status", "--home", "clinic")
+    watcher = watching(text)
+    watcher({"event": "refused", "organization": "lab", "why": "gal cards add FILE, then join again"})
+    words = {
+        "words": "None.",
+        "mechanism": "none",
+        "spent": None,
+        "budget": None,
+        "at_delta": 0,
+        "left": None,
+    }
+    watcher({"event": "privacy"} | words)
+    assert "gal cards add FILE, then" in text.getvalue()
+    assert "(gal privacy --home clinic shows why)" in text.getvalue()
+
+
 def test_waiting_is_said_in_a_pipe_and_the_rest_is_estimated() -> None:
     text = io.StringIO()
     updates: list[str] = []
-    watcher = Watcher(Console(file=text, width=80))
+    watcher = watching(text)
     watcher.spinner = SimpleNamespace(update=updates.append)
     watcher({"event": "waiting", "what": "for round 1", "organizations": ["lab"], "seconds": 600})
     watcher({"event": "waiting", "what": "for round 2", "organizations": ["lab"], "seconds": 600})

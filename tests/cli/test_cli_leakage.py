@@ -54,8 +54,9 @@ class TestForPeople:
         assert str(Explained(-0.006, -0.5, 0.006)) == "-0.01 (-0.50 to 0.01)"
 
         def nearly_nothing(*given: Any, **options: Any) -> list[Any]:
-            scores = dict.fromkeys(("utility", "unprotected", "alone"), (-1e-5,))
-            return [replace(one, **scores) for one in rehearse_all(*given, **options)]
+            few = (-1e-5,)
+            found = rehearse_all(*given, **options)
+            return [replace(one, utility=few, unprotected=few, alone=few) for one in found]
 
         monkeypatch.setattr("gal.cli.evaluating.leakage.rehearse_all", nearly_nothing)
         one = leakage(files, target="spent").stdout

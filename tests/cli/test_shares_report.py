@@ -82,7 +82,7 @@ def test_an_estimate_is_called_one() -> None:
 def test_a_version_says_who_earned_what() -> None:
     facts = FACTS | {"shares": plain(SHARES), "loss": "log_loss", "label_holder": "clinic"}
     words = said(print_version, facts, Console, 10.0)
-    assert "clinic's own part: 0.200 of log_loss" in words
+    assert "clinic's own part: 0.200 of log loss" in words
     assert "what if only some joined" in words
     assert worth_of_facts(facts, 10.0) == pytest.approx({"telecom": 80.0, "chancer": 1.0})
     assert worth_of_facts(facts, None) is None

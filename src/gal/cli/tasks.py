@@ -318,7 +318,7 @@ def join_command(
     terms, peer = read_terms(folder, invitation)
     screen = Screen(stderr=as_json)
     for sentence in terms.sentences():
-        screen.print(f"- {escape(sentence)}")
+        screen.print_item(f"- {escape(sentence)}", 2)
     check_circle_known(folder, terms)
     told = _measured(folder, terms, screen) if measure or (measure is None and not yes) else None
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):

@@ -48,17 +48,18 @@ class Screen(Console):
         if options or len(objects) != 1 or not isinstance(objects[0], str):
             super().print(*objects, **options)
             return
-        said = as_typed(objects[0])
-        if not self.is_terminal:
-            super().print(said)
-            return
-        for line in sentence_lines(Text.from_markup(said), self):
-            super().print(line)
+        self._print_lines(as_typed(objects[0]))
 
     def print_item(self, said: str, indent: int) -> None:
         """A sentence after a mark: in a terminal its later lines are so far in."""
-        said = as_typed(said)
-        for line in sentence_lines(Text.from_markup(said), self, indent) if self.is_terminal else [said]:
+        self._print_lines(as_typed(said), indent)
+
+    def print_of_others(self, said: str) -> None:
+        """What another organization says: commands in it are to be typed there, and stay as they are."""
+        self._print_lines(said)
+
+    def _print_lines(self, said: str, hanging: int | None = None) -> None:
+        for line in sentence_lines(Text.from_markup(said), self, hanging) if self.is_terminal else [said]:
             super().print(line)
 
 
