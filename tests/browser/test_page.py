@@ -31,6 +31,18 @@ NAMELESS = """() => [...document.querySelectorAll('button, input, select, a')].f
     !(one.textContent.trim() && one.tagName !== 'SELECT') && !one.labels?.length && !one.ariaLabel
 ).map((one) => one.outerHTML)"""
 """What a screen reader could not name."""
+CUT = """() => {
+    const cards = [...document.querySelectorAll('.card')].filter((one) => one.offsetParent);
+    const boxes = cards.map((one) => one.getBoundingClientRect());
+    const crossing = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const room = document.querySelector('main')?.getBoundingClientRect();
+    return cards.filter((one, at) => one.scrollWidth > one.clientWidth
+        || boxes.some((other, place) => place !== at && crossing(boxes[at], other))
+        || (one.matches('.wide, .docs .card') && boxes[at].width < room.width - 1)
+        || boxes[at].width < Math.min(300, room.width - 1)
+    ).map((one) => one.querySelector('h2').textContent);
+}"""
+"""Cards with something that does not fit, that lie on each other, or that have not the width they should."""
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -78,6 +90,7 @@ class Watched:
             self.page.emulate_media(color_scheme=looks)
             self.page.set_viewport_size({"width": width, "height": 900})
             assert self.page.evaluate(TOO_WIDE) <= 0, f"{name} sticks out at {width} pixels"
+            assert self.page.evaluate(CUT) == [], f"{name} is cut or overlaps at {width} pixels"
             if folder is not None:
                 path = Path(folder) / f"{name}-{looks}-{width}.png"
                 self.page.screenshot(path=path, full_page=True)
@@ -184,6 +197,12 @@ def test_ticks_are_round(empty_page: Any, low: float, high: float, powers: bool,
         "([low, high, powers]) => tickWords(axisTicks(low, high, powers), powers)", [low, high, powers]
     )
     assert found == words
+
+
+def test_sizes_have_units(empty_page: Any) -> None:
+    """Thousands, not 1,024; one decimal."""
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 35_360: "35.4 kB", 1_500_000: "1.5 MB", 2e9: "2.0 GB"}
+    assert empty_page.evaluate("(all) => all.map(bytes)", list(sizes)) == list(sizes.values())
 
 
 @pytest.fixture(scope="module")

@@ -249,11 +249,13 @@ def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> d
 
 def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
     """What was learned, in words."""
+    from gal.evaluate.reporting.learned import kept_back
+
     out.print(
         f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
         f"{facts['rounds_learned']} rounds are used, "
         f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} "
-        f"→ {facts['train_loss']:.6g}."
+        f"→ {facts['train_loss']:.6g}.{kept_back(facts, 'the rounds above')}"
     )
     _print_validated(facts, out)
     if facts["track"] == "alone":
