@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import tempfile
+import textwrap
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,7 +100,7 @@ def demo_text() -> str:
     runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0, f"{result.exception}\n{result.output}"
-    return "\n".join(line.rstrip() for line in result.stdout.splitlines()) + "\n"
+    return "\n".join(textwrap.fill(line, 100) for line in result.stdout.splitlines()) + "\n"
 
 
 TUTORIAL = ROOT / "docs/tutorial-nodes.md"

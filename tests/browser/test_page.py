@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import gal.node.web
 from gal.errors import TaskError
 from patience import LONGEST
 from ports import free_port
@@ -30,6 +31,18 @@ NAMELESS = """() => [...document.querySelectorAll('button, input, select, a')].f
     !(one.textContent.trim() && one.tagName !== 'SELECT') && !one.labels?.length && !one.ariaLabel
 ).map((one) => one.outerHTML)"""
 """What a screen reader could not name."""
+CUT = """() => {
+    const cards = [...document.querySelectorAll('.card')].filter((one) => one.offsetParent);
+    const boxes = cards.map((one) => one.getBoundingClientRect());
+    const crossing = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const room = document.querySelector('main')?.getBoundingClientRect();
+    return cards.filter((one, at) => one.scrollWidth > one.clientWidth
+        || boxes.some((other, place) => place !== at && crossing(boxes[at], other))
+        || (one.matches('.wide, .docs .card') && boxes[at].width < room.width - 1)
+        || boxes[at].width < Math.min(300, room.width - 1)
+    ).map((one) => one.querySelector('h2').textContent);
+}"""
+"""Cards with something that does not fit, that lie on each other, or that have not the width they should."""
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -77,6 +90,7 @@ class Watched:
             self.page.emulate_media(color_scheme=looks)
             self.page.set_viewport_size({"width": width, "height": 900})
             assert self.page.evaluate(TOO_WIDE) <= 0, f"{name} sticks out at {width} pixels"
+            assert self.page.evaluate(CUT) == [], f"{name} is cut or overlaps at {width} pixels"
             if folder is not None:
                 path = Path(folder) / f"{name}-{looks}-{width}.png"
                 self.page.screenshot(path=path, full_page=True)
@@ -110,6 +124,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     watched.sees("lab: its fit of round 4", "#waiting")
     watched.sees("waiting for lab", "#sentence")
     assert "Train loss from" in watched.page.locator("#curve svg").get_attribute("aria-label")
+    round_ticks(watched)
     watched.page.locator("#curve summary").focus()
     network.kill("pharmacy", signal.SIGKILL)
     row = "#partners tr:has(td:text-is('pharmacy'))"
@@ -149,6 +164,53 @@ def test_the_curve_of_a_cross_validation_is_whole_at_the_end(tmp_path: Path, bro
         watched.sees("finished", "#learning")
         watched.sees("validation loss", "#curve figcaption")
         assert watched.problems == []
+
+
+def round_ticks(watched: Watched) -> None:
+    """The axis of the losses has a few round numbers, around all that is drawn."""
+    words = watched.page.locator("#curve .tick.loss").all_text_contents()
+    ticks = [float(word.replace(",", "")) for word in words]
+    assert 3 <= len(ticks) <= 7
+    assert all(len(word.replace(".", "").strip("0")) <= 2 for word in words), words
+    low, high = watched.page.evaluate(
+        "() => { const all = facts.learning.curve.flatMap((one) => [one.train_loss, one.validation_loss]);"
+        "return [Math.min(...all), Math.max(...all)]; }"
+    )
+    assert ticks[0] <= low < high <= ticks[-1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "powers", "words"),
+    [
+        (0.71, 0.93, False, ["0.70", "0.75", "0.80", "0.85", "0.90", "0.95"]),
+        (2870.5, 5912.1, False, ["2,000", "3,000", "4,000", "5,000", "6,000"]),
+        (0.5, 0.5, False, ["0.2", "0.4", "0.6", "0.8"]),
+        (0, 0, False, ["-0.50", "-0.25", "0.00", "0.25", "0.50"]),
+        (0.03, 0.69, True, ["0.02", "0.05", "0.1", "0.2", "0.5", "1"]),
+        (0.0002, 4, True, ["0.0001", "0.001", "0.01", "0.1", "1", "10"]),
+        (1e-30, 1, True, ["1e-30", "1e-25", "1e-20", "1e-15", "1e-10", "1e-5", "1"]),
+        (1e-9, 2e12, True, ["1e-9", "1e-5", "0.1", "1,000", "10,000,000", "1e+11", "1e+13"]),
+    ],
+)
+def test_ticks_are_round(empty_page: Any, low: float, high: float, powers: bool, words: list[str]) -> None:
+    found = empty_page.evaluate(
+        "([low, high, powers]) => tickWords(axisTicks(low, high, powers), powers)", [low, high, powers]
+    )
+    assert found == words
+
+
+def test_sizes_have_units(empty_page: Any) -> None:
+    """Thousands, not 1,024; one decimal."""
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 35_360: "35.4 kB", 1_500_000: "1.5 MB", 2e9: "2.0 GB"}
+    assert empty_page.evaluate("(all) => all.map(bytes)", list(sizes)) == list(sizes.values())
+
+
+@pytest.fixture(scope="module")
+def empty_page(browser: Any) -> Any:
+    """The page's script alone."""
+    page = browser.new_page()
+    page.add_script_tag(path=Path(gal.node.web.__file__).parent / "static/page.js")
+    return page
 
 
 def rolled(watched: Watched, network: Network) -> None:

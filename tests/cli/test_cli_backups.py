@@ -44,7 +44,7 @@ def test_a_node_goes_and_comes_back(home: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GAL_BACKUP_PASSPHRASE", WORDS)
     said = gal("restore", file, "--home", there)
     assert "counts as spent" in said
-    assert "gal restore --head HEAD" in said
+    assert f"gal restore --home {there} --head HEAD" in said
     [finding] = _restored(read_configuration(there))
     assert finding.ok is None
     assert "counts as spent" in finding.said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import fcntl
 import io
 import json
@@ -22,11 +23,19 @@ pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from gal.cli.app import COMMANDS, PANELS, app
+from gal.cli.app import COMMANDS, PANELS, app, main
 from gal.cli.evaluating.simulation import share_done
 from gal.cli.learning import Watcher, print_version
 from gal.cli.options import known_tasks
-from gal.cli.screen.printing import ProgressLine, Screen, command_line, print_table, span
+from gal.cli.screen.printing import (
+    NAMED_HOME,
+    ProgressLine,
+    Screen,
+    as_typed,
+    command_line,
+    print_table,
+    span,
+)
 from gal.errors import (
     ConfigurationError,
     GALError,
@@ -71,6 +80,65 @@ def two(here: Path) -> Path:
     gal("cards", "add", "lab/lab.card", "--home", "clinic")
     gal("cards", "add", "clinic/clinic.card", "--home", "lab")
     return here
+
+
+@pytest.mark.parametrize(
+    ("said", "typed"),
+    [
+        ("Then: gal learn risk --resume", "Then: gal learn --home clinic risk --resume"),
+        (
+            "(gal learn risk, or gal remove risk NAME)",
+            "(gal learn --home clinic risk, or gal remove --home clinic risk NAME)",
+        ),
+        ("first gal cards add FILE, then all", "first gal cards add --home clinic FILE, then all"),
+        ("gal restore --head HEAD", "gal restore --home clinic --head HEAD"),
+        ("gal restore FILE", "gal restore FILE"),
+        ("do they run (there: gal serve)?", "do they run (there: gal serve)?"),
+        ("(there: [bold]gal join[/])", "(there: [bold]gal join[/])"),
+        ("gal serve --home elsewhere; gal status", "gal serve --home elsewhere; gal status --home clinic"),
+        ("gal cards add x.card --home lab", "gal cards add x.card --home lab"),
+        ("gal init NAME, gal simulate", "gal init NAME, gal simulate"),
+    ],
+)
+def test_commands_in_sentences_name_the_node(here: Path, said: str, typed: str) -> None:
+    """One node in this folder is found by itself; of two, the command must say which."""
+    gal("init", "clinic", "--data", "patients.csv", "--row-id", "patient")
+    gal("status", "--home", "clinic")
+    assert as_typed(said) == said
+    gal("init", "lab", "--data", "patients.csv", "--row-id", "patient")
+    gal("status", "--home", "clinic")
+    assert as_typed(said) == typed
+    monkey = contextvars.copy_context()
+    monkey.run(NAMED_HOME.set, None)
+    assert monkey.run(as_typed, said) == said
+
+
+def test_errors_of_nodes_and_hints_are_commands_as_they_must_be_typed(
+    two: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``gal`` itself prints them, not as the node says them: it does not know where they are typed."""
+
+    def said(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["gal", *words])
+        with pytest.raises(SystemExit):
+            main()
+        found = capsys.readouterr()
+        return found.out + found.err
+
+    assert "No version yet" not in said("versions", "risk", "--home", "clinic")
+    said("invite", "risk", "lab", "--home", "clinic")
+    assert "No version yet: gal learn --home clinic risk" in said("versions", "risk", "--home", "clinic")
+    assert "nothing to resume of 'risk': gal learn --home clinic risk" in said(
+        "learn", "risk", "--resume", "--home", "clinic"
+    )
+    alone = said("learn", "risk", "--join", "0.1", "--home", "clinic")
+    assert "Then: gal learn --home clinic risk" in alone
+    assert "(there: gal serve)" in alone
+    assert "(there: gal join)" in alone
+    empty = said("status", "--home", "lab")
+    assert "gal invite --home lab (own), gal join --home lab (of others)" in empty
+    monkeypatch.setenv("GAL_HOME", str(two / "clinic"))
+    assert "No version yet: gal learn risk" in said("versions", "risk", "--home", "clinic")
 
 
 # A node is made and found
@@ -251,7 +319,7 @@ def test_what_is_no_invitation_says_what_one_is(two: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"is a folder: name the file TASK\.invitation in it"):
         gal("join", ".", "--home", "lab")
     with pytest.raises(
-        InvalidInputError, match=r"is not an invitation .*: one is a file that gal invite wrote"
+        InvalidInputError, match=r"is not an invitation .*: one is a file that the label holder made"
     ):
         gal("join", "patients.csv", "--home", "lab")
 
@@ -376,10 +444,53 @@ def test_shares_of_a_simulation_grow() -> None:
     assert [span(one) for one in (8, 180, 9000)] == ["8 s", "3 min", "2.5 h"]
 
 
+def watching(text: io.StringIO, *, terminal: bool = False) -> Watcher:
+    screen = Screen()
+    screen.file, screen.width = text, 80
+    screen._force_terminal = terminal
+    return Watcher(screen)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_figures_of_rounds_are_explained_once(terminal: bool) -> None:
+    text = io.StringIO()
+    watcher = watching(text, terminal=terminal)
+    one = {"event": "round", "rounds": 10, "train_loss": 0.5, "rate": 1.0, "weights": {}, "missed": {}}
+    for number in (1, 2):
+        watcher(one | {"round": number, "loss": "log_loss"})
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).splitlines()
+    assert all(len(line) <= 80 for line in lines) is terminal
+    said = " ".join(lines)
+    assert said.startswith(
+        "Each round: loss (log loss of the rows that are learned from, lower is better), rate ("
+    )
+    assert said.count("lower is better") == 1
+    assert said.index("lower is better") < said.index("round  1: loss 0.5")
+
+
+def test_what_others_say_is_not_for_this_node(two: Path) -> None:
+    """A refusal of the lab names a command for the lab; a hint of this node names this node."""
+    text = io.StringIO()
+    gal("status", "--home", "clinic")
+    watcher = watching(text)
+    watcher({"event": "refused", "organization": "lab", "why": "gal cards add FILE, then join again"})
+    words = {
+        "words": "None.",
+        "mechanism": "none",
+        "spent": None,
+        "budget": None,
+        "at_delta": 0,
+        "left": None,
+    }
+    watcher({"event": "privacy"} | words)
+    assert "gal cards add FILE, then" in text.getvalue()
+    assert "(gal privacy --home clinic shows why)" in text.getvalue()
+
+
 def test_waiting_is_said_in_a_pipe_and_the_rest_is_estimated() -> None:
     text = io.StringIO()
     updates: list[str] = []
-    watcher = Watcher(Console(file=text, width=80))
+    watcher = watching(text)
     watcher.spinner = SimpleNamespace(update=updates.append)
     watcher({"event": "waiting", "what": "for round 1", "organizations": ["lab"], "seconds": 600})
     watcher({"event": "waiting", "what": "for round 2", "organizations": ["lab"], "seconds": 600})

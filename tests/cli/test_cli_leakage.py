@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.cli.evaluating.leakage_choices import chosen_mechanisms, notices
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.evaluate.rehearsal import rehearse_all
 from gal.privacy import GaussianResiduals, LaplaceLabels, LaplaceResiduals, PaperLaplace, RandomisedResponse
+from gal.privacy.leakage.reconstruction import Explained
 from gal.privacy.mechanisms.contract import COMPARED_EPSILONS
 
 PARTS = """
@@ -45,6 +48,25 @@ def leakage(files: tuple[str, str], *more: str, target: str = "bought") -> Any:
 
 
 class TestForPeople:
+    def test_nothing_has_no_minus(self, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever is found: a little below nothing is printed as nothing."""
+        assert str(Explained(-0.001, -0.004, 0.001)) == "0.00 (0.00 to 0.00)"
+        assert str(Explained(-0.006, -0.5, 0.006)) == "-0.01 (-0.50 to 0.01)"
+
+        def nearly_nothing(*given: Any, **options: Any) -> list[Any]:
+            few = (-1e-5,)
+            found = rehearse_all(*given, **options)
+            return [replace(one, utility=few, unprotected=few, alone=few) for one in found]
+
+        monkeypatch.setattr("gal.cli.evaluating.leakage.rehearse_all", nearly_nothing)
+        one = leakage(files, target="spent").stdout
+        assert "R2 is 0.000; without a mechanism 0.000, without any assistance 0.000" in one
+        several = leakage(
+            files, "--compare", "--epsilon", "1", "--lower", "-5", "--upper", "5", target="spent"
+        ).stdout
+        assert "Without any assistance: 0.000" in several
+        assert "-0.000" not in one + several
+
     def test_without_protection_it_is_loud(self, files: tuple[str, str]) -> None:
         result = leakage(files)
         assert result.exit_code == 0, result.output

@@ -46,7 +46,10 @@ def printed(**changes: Any) -> str:
 
 
 def test_alone_stands_beside_assisted() -> None:
-    assert "Validated loss: nobody 3000, alone 2000, with assistance 1864." in printed()
+    said = "Validated loss ({} of rows that were not fitted, lower is better): "
+    losses = "before the first round 3000, alone 2000, with assistance 1864."
+    assert said.format("squared error") + losses in printed(loss="squared_error")
+    assert said.format("loss") + losses in printed(), "versions of before do not say which"
 
 
 def test_which_version_predicts_and_who_was_missing() -> None:

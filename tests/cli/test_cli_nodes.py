@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -525,7 +526,10 @@ def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -
     rows = (running.root / "new.csv").read_text().splitlines()
     (tmp_path / "one.csv").write_text("\n".join(rows[:2]))
     one = gal("predict", "risk", tmp_path / "one.csv", "--home", running.clinic)
-    assert "1 prediction, version 1; 0 are degraded." in one.err
+    assert "\n1 prediction, version 1; 0 are degraded." in f"\n{one.err}"
+    (tmp_path / "stranger.csv").write_text(f"{rows[0]}\n{re.sub('^[^,]*', '987654', rows[1])}\n")
+    stranger = gal("predict", "risk", tmp_path / "stranger.csv", "--home", running.clinic)
+    assert "\n1 prediction, version 1; 1 is degraded." in f"\n{stranger.err}"
 
 
 def test_online(running: Town) -> None:

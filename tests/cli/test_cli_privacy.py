@@ -131,6 +131,14 @@ def test_who_was_counted_and_never_asked_is_told_apart(home: Path) -> None:
         log.append("out", "fit", task=task, peer="lab")
         assert "received by lab; counted beforehand, and nothing was sent: ward" in said(home)
         assert facts(home)["labels"][0]["tasks"][0]["not_asked"] == ["ward"]
+        assert "Each organization by itself: lab epsilon 1; ward nothing yet (epsilon 1 is counted)." in said(
+            home
+        )
+        other = add_task(home, "cost")
+        charge(home, "cost", RESPONSE, "ward")
+        log.append("out", "fit", task=other, peer="ward")
+        assert "by itself: lab epsilon 1; ward epsilon 2." in said(home), "it was asked in another task"
+        assert "by itself: lab epsilon 1; ward epsilon 2." in said(home, "risk")
         log.append("own", TRIMMED)
     assert "received by lab, ward" in said(home), "what was cut off may have been sent"
 

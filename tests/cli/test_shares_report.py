@@ -82,7 +82,7 @@ def test_an_estimate_is_called_one() -> None:
 def test_a_version_says_who_earned_what() -> None:
     facts = FACTS | {"shares": plain(SHARES), "loss": "log_loss", "label_holder": "clinic"}
     words = said(print_version, facts, Console, 10.0)
-    assert "clinic's own part: 0.200 of log_loss" in words
+    assert "clinic's own part: 0.200 of log loss" in words
     assert "what if only some joined" in words
     assert worth_of_facts(facts, 10.0) == pytest.approx({"telecom": 80.0, "chancer": 1.0})
     assert worth_of_facts(facts, None) is None
@@ -142,3 +142,20 @@ def test_a_simulation_says_where_nothing_validated(
     words = said(print_simulation, found, Console)
     assert expected in words
     assert ("Nothing was learned" in words) == (rounds == (0, 0))
+
+
+def printed_version(**changes: Any) -> str:
+    out = io.StringIO()
+    print_version(FACTS | {"label_holder": "clinic"} | changes, Console(file=out, width=500, highlight=False))
+    return out.getvalue()
+
+
+def test_a_loss_above_that_of_its_rounds_is_explained() -> None:
+    """A cross-validation keeps a share of all steps: the version is not where its rounds ended."""
+    shares = plain(replace(SHARES, judged_by="cross-validation"))
+    curve = {"used": 2, "train": [9.0, 3.0, 1.5, 1.4]}
+    said = printed_version(shares=shares, loss="log_loss", learning=curve)
+    assert "Train loss 9 → 2. With whole steps it would be 1.500, as in the rounds above; of them" in said
+    assert "whole steps" not in printed_version(
+        shares=shares, loss="log_loss", learning=curve, train_loss=1.5
+    )

@@ -74,8 +74,11 @@ def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()[-4:]]
     assert lines[0] == "risk with lab: joined, connected"
     assert lines[1] == "risk with ward: not connected"
-    assert lines[2] == "risk with shop: connected, has not joined (gal join)"
-    assert lines[3] == "Who is not connected has not joined yet (gal join), or does not run (gal serve)."
+    assert lines[2] == "risk with shop: connected, has not joined (there: gal join)"
+    assert (
+        lines[3]
+        == "Who is not connected has not joined yet (there: gal join), or does not run (there: gal serve)."
+    )
     facts["tasks"][0]["members"] = {"lab": CONNECTED}
     print_status(facts, Screen(), Path("clinic"))
     assert "Who is not connected" not in capsys.readouterr().out

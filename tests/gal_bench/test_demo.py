@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -20,7 +21,7 @@ from rich.console import Console
 
 import forked
 import gal
-from gal.cli.demo import print_demo
+from gal.cli.demo import demo, print_demo
 from gal.errors import InvalidInputError, NodeError
 from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.confined import can_reach
@@ -140,6 +141,24 @@ def told(facts: DemoFacts) -> str:
     out = io.StringIO()
     print_demo(facts, Console(file=out, width=200))
     return out.getvalue()
+
+
+def test_no_command_and_no_name_is_cut(
+    facts: DemoFacts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a pipe no line breaks within a sentence; what is to be typed is one line, and can be typed."""
+    place = "/tmp/" + "a folder " * 12
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("gal_bench.demo.four_nodes.run_demo", lambda *_, **__: replace(facts, folder=place))
+    demo(keep=None)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("A clinic wants") and line.endswith("mutual TLS.") for line in lines)
+    assert any(
+        line.startswith("Alone, the clinic") and line.endswith("lab (75%), clinic (25%).") for line in lines
+    )
+    assert lines.count("") == 3, "parts stand apart"
+    [last] = [line for line in lines if "gal audit" in line]
+    assert shlex.split(last.partition("Look around: ")[2]) == ["gal", "audit", "--home", f"{place}/lab"]
 
 
 def test_what_left_counts_only_what_left(facts: DemoFacts) -> None:

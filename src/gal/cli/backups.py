@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from gal.cli.options import AsJson, Home
+from gal.cli.options import AsJson, Home, remember_home
 from gal.cli.screen.printing import Screen
 from gal.errors import InvalidInputError
 
@@ -71,7 +71,12 @@ def restore_command(
     passphrase_file: PassphraseFile = None,
     home: Annotated[
         Path | None,
-        typer.Option("--home", help="An empty folder for it; default: GAL_HOME.", show_default=False),
+        typer.Option(
+            "--home",
+            help="An empty folder for it; default: GAL_HOME.",
+            show_default=False,
+            callback=remember_home,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

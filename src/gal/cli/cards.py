@@ -48,9 +48,7 @@ def add(
         return
     out = Screen()
     out.print(f"[bold]{escape(known)}[/] is known now, by the key {card.fingerprint}")
-    out.print(
-        "[dim]Compare this fingerprint with theirs (gal status shows it there) before you rely on it.[/]"
-    )
+    out.print("[dim]Compare this fingerprint with theirs (there: gal status) before you rely on it.[/]")
 
 
 def _refuse_own(folder: Path, fingerprint: str) -> None:
@@ -122,4 +120,6 @@ def rotate(home: Home = None, as_json: AsJson = False) -> None:
         return
     out = Screen()
     out.print(f"New key {fingerprint}. Hand the new card to everybody: {escape(str(path))}")
-    out.print("Restart gal serve once they have added it (gal cards add): until then the old key is in use.")
+    out.print(
+        "Restart gal serve once they have added it (there: gal cards add): until then the old key is in use."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson
-from gal.cli.screen.printing import print_table
+from gal.cli.screen.printing import Screen, print_table
 
 if TYPE_CHECKING:
     from gal_bench.demo.four_nodes import DemoFacts, Left
@@ -28,7 +29,7 @@ STORY = (
     "patients. Nobody may show its "
     "columns to the others. Each of the four is a process of its own here, with its own folder, key and "
     "data; they speak over mutual "
-    "TLS.\n"
+    "TLS."
 )
 
 WORDS = {
@@ -59,9 +60,10 @@ def demo(
     folder = None if keep is None else keep.absolute()
     if folder is not None:
         check_empty(folder)
-    out = Console(highlight=False)
+    out = Screen()
     if not as_json:
         out.print(STORY)
+        out.print()
     screen, started = Console(stderr=True, highlight=False, soft_wrap=True), time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="gal-demo-")
@@ -90,14 +92,16 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
         f"Alone, the clinic's model explains {facts.alone:.1%} of the differences between these patients, "
         "with assistance "
         f"{facts.assisted:.1%}: [bold]{covered:.0%}[/] of the way to pooling all data. What was learned "
-        f"came from {_who(facts)}.\n"
+        f"came from {_who(facts)}."
     )
+    out.print()
     print_table(_what_left(facts), out)
     out.print(
         "These are all messages that left, from the four audit logs; their chains of hashes hold. No column "
         "and no model is among "
-        "them. (What they tell: these residuals all labels, linear models' answers columns.)\n"
+        "them. (What they tell: these residuals all labels, linear models' answers columns.)"
     )
+    out.print()
     for sentence in (_killed(facts), _same(facts), _unknown(facts), _shut_in(facts)):
         out.print(sentence)
     sent, received = facts.bytes["sent"], facts.bytes["received"]
@@ -108,14 +112,16 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
     )
     if facts.folder is not None:
         place = escape(facts.folder)
-        out.print(f"Everything is in {place}. Look around: gal audit --home {place}/lab", soft_wrap=True)
+        out.print(
+            f"Everything is in {place}. Look around: gal audit --home {escape(shlex.quote(facts.folder))}/lab"
+        )
 
 
 def _scores(facts: DemoFacts) -> Table:
     title = f"{facts.predicted_rows} new patients: nobody learned from them"
     table = Table("", title=title, title_justify="left")
-    table.add_column("r2", justify="right")
-    table.add_row("clinic alone", f"{facts.alone:.3f}")
+    table.add_column("R2", justify="right")
+    table.add_row("clinic alone", f"{facts.alone:z.3f}")
     table.add_row("with assistance, over the network", f"{facts.assisted:.3f}")
     table.add_row(f"all columns in one place ({facts.pooled_model})", f"{facts.pooled:.3f}")
     return table

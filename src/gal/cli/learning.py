@@ -110,7 +110,7 @@ def learn_command(
         "patience": {"join": join, "deadline": deadline, "quorum": quorum},
         "acceptance": asdict(accepting),
     }
-    screen = Console(stderr=True, highlight=False)
+    screen = Screen(stderr=True)
     watcher = Watcher(screen)
     with ended_by_signals() as stopping, screen.status("starting", spinner="dots") as spinner:
         watcher.spinner = spinner
@@ -154,8 +154,9 @@ def report_of_version(
 class Watcher:
     """Says on the screen what learning does, and what it waits for."""
 
-    def __init__(self, screen: Console) -> None:
+    def __init__(self, screen: Screen) -> None:
         self._screen = screen
+        self._explained = False
         self._times: list[tuple[int, float]] = []
         self._said = float("-inf")
         self.spinner: Any = None
@@ -166,7 +167,10 @@ class Watcher:
             self.spinner.update(said)
         elif said and (event["event"] != "waiting" or now - self._said >= EVERY):
             self._said = now
-            self._screen.print(said, soft_wrap=not self._screen.is_terminal)
+            if event["event"] == "round" and not self._explained:
+                self._explained = True
+                self._screen.print(f"[dim]{in_a_round(event.get('loss', 'loss'))}[/]")
+            (self._screen.print_of_others if event["event"] == "refused" else self._screen.print)(said)
             if self.spinner is not None and event["event"] == "round":
                 self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))
 
@@ -211,6 +215,19 @@ def describe_event(event: Mapping[str, Any]) -> str:
     return ""
 
 
+def in_a_round(loss: str) -> str:
+    """What the figures of a round are; said once, above them."""
+    return (
+        f"Each round: loss ({_plain(loss)} of the rows that are learned from, lower is better), rate (how "
+        "far the step went), weights (how much each organization's answer counted in it)"
+    )
+
+
+def _plain(loss: str) -> str:
+    """A loss as people call it."""
+    return escape(loss.replace("_", " "))
+
+
 def _privacy(event: Mapping[str, Any]) -> str:
     """What is about to be told of the labels, said before anything is sent."""
     from gal.node.holder.labels.label_privacy import in_words
@@ -232,11 +249,13 @@ def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> d
 
 def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
     """What was learned, in words."""
+    from gal.evaluate.reporting.learned import kept_back
+
     out.print(
         f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
         f"{facts['rounds_learned']} rounds are used, "
         f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} "
-        f"→ {facts['train_loss']:.6g}."
+        f"→ {facts['train_loss']:.6g}.{kept_back(facts, 'the rounds above')}"
     )
     _print_validated(facts, out)
     if facts["track"] == "alone":
@@ -287,10 +306,15 @@ def _print_earned(facts: Mapping[str, Any], out: Console, worth_per_point: float
 
 def _print_validated(facts: Mapping[str, Any], out: Console) -> None:
     """Losses on rows that nobody fitted: before the first round, alone, and with assistance."""
-    names = {"nobody": "initial", "alone": "alone", "with assistance": "assisted"}
+    names = {"before the first round": "initial", "alone": "alone", "with assistance": "assisted"}
     losses = {said: facts.get(f"{name}_validation_loss") for said, name in names.items()}
     said = ", ".join(f"{name} {loss:.6g}" for name, loss in losses.items() if loss is not None)
-    out.print(f"Validated loss: {said}." if said else "Nothing validates here: no rows are kept for it.")
+    loss = _plain(facts.get("loss", "loss"))
+    out.print(
+        f"Validated loss ({loss} of rows that were not fitted, lower is better): {said}."
+        if said
+        else "Nothing validates here: no rows are kept for it."
+    )
 
 
 def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:

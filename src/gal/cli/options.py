@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+from gal.cli.screen.printing import NAMED_HOME
+
+
+def remember_home(home: Path | None) -> Path | None:
+    """Remember the node's folder: commands within sentences must name it, too."""
+    NAMED_HOME.set(None if home is None else home.expanduser().absolute())
+    return home
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")]
 Home = Annotated[
     Path | None,
@@ -14,6 +23,7 @@ Home = Annotated[
         "--home",
         help="The node's folder; default: GAL_HOME, or the current folder, or the only node in it.",
         show_default=False,
+        callback=remember_home,
     ),
 ]
 

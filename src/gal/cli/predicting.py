@@ -142,13 +142,13 @@ def _print_prediction(facts: Mapping[str, Any]) -> None:
         said.print(
             f"[yellow]{escape(name)} says that its data have changed since it learned: its answers may be "
             "wrong. Ask its "
-            "operator (gal doctor), and learn a new version.[/]"
+            "operator (there: gal doctor), and learn a new version.[/]"
         )
     for name in facts.get("drifted", {}):
         said.print(
             f"[yellow]{escape(name)}: its answers are distributed otherwise than in learning. Other rows "
             "than then, or "
-            "have its data changed? Ask its operator (gal doctor).[/]"
+            "have its data changed? Ask its operator (there: gal doctor).[/]"
         )
 
 

@@ -121,9 +121,7 @@ def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> It
     """What each peer has, what all of them have together, and what is left."""
     budget = one["budget"]
     if one["tasks"]:
-        by_peer = "; ".join(
-            f"{escape(peer)} {_cost(cost, one['peer_deltas'][peer])}" for peer, cost in one["peers"].items()
-        )
+        by_peer = "; ".join(_by_peer(one, peer) for peer in one["peers"])
         yield f"  Each {whom} by itself: {by_peer}."
         yield (
             "  All of them and all tasks together, for they may compare notes: "
@@ -136,6 +134,16 @@ def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> It
     elif one["tasks"]:
         key = {"label": "label_epsilon", "row": "answer_budget_epsilon"}.get(what, "column_epsilon")
         yield f"  There is no budget (privacy.{key} in node.toml): nothing is refused."
+
+
+def _by_peer(one: Mapping[str, Any], peer: str) -> str:
+    """What one peer has; what is counted for one that was sent nothing is no more than that."""
+    cost = _cost(one["peers"][peer], one["peer_deltas"][peer])
+    return (
+        f"{escape(peer)} nothing yet ({cost} is counted)"
+        if peer in one["never_asked"]
+        else f"{escape(peer)} {cost}"
+    )
 
 
 def _cost(epsilon: float | None, delta: float) -> str:
@@ -187,7 +195,8 @@ def _columns(facts: Mapping[str, Any]) -> Iterator[str]:
     yield "[bold]What everybody answered about a row, by residuals of your tasks[/]"
     for task in account["tasks"]:
         how = f"{_how(task)}, {_cost(task['epsilon'], task['delta'])}"
-        yield f"  [bold]{escape(task['task'])}[/]: {how}; received by {_names(task['peers'])}"
+        who = _receivers(task["peers"], task["not_asked"])
+        yield f"  [bold]{escape(task['task'])}[/]: {how}; received by {who}"
     yield from _together(
         account, "row's answers", "organization", " Tasks without noise for columns are not counted."
     )

@@ -164,7 +164,7 @@ def invite_command(
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
         f"{escape(', '.join(organizations))}; "
-        "each accepts it with [bold]gal join[/] and runs [bold]gal serve[/]. Then: "
+        "each accepts it (there: [bold]gal join[/]) and runs its node (there: [bold]gal serve[/]). Then: "
         f"[bold]{escape(command_line('gal', 'learn', task, home=home_of(home)))}[/]"
     )
     _print_missing_secret(home_of(home), written.alignment, screen)
@@ -318,7 +318,7 @@ def join_command(
     terms, peer = read_terms(folder, invitation)
     screen = Screen(stderr=as_json)
     for sentence in terms.sentences():
-        screen.print(f"- {escape(sentence)}")
+        screen.print_item(f"- {escape(sentence)}", 2)
     check_circle_known(folder, terms)
     told = _measured(folder, terms, screen) if measure or (measure is None and not yes) else None
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
@@ -488,14 +488,16 @@ def _print_erased(facts: Mapping[str, Any]) -> None:
     for name in facts["given_up"]:
         out.print(f"Given up: {escape(name)}, which was being learned.")
     for one in facts["versions"]:
+        command = f"[bold]gal learn {escape(one['task'])}[/]"
+        anew = command if one["own"] else f"at {escape(one['label_holder'])}, there: {command}"
         what = f"version {one['version']} of {escape(one['task'])} ({escape(one['label_holder'])})"
         if one["dropped"]:
-            out.print(f"Dropped: {what}. Learn anew: [bold]{escape(one['relearn'])}[/]")
+            out.print(f"Dropped: {what}. Learn anew: {anew}")
             continue
         held = "; its models keep values of them as they are" if one["holds_values"] else ""
         out.print(
             f"Learned from them: {what}{held}. What models have learned stays in them until they go: "
-            f"[bold]{escape(one['relearn'])}[/], and --drop-versions here."
+            f"learn anew ({anew}), and --drop-versions here."
         )
 
 

@@ -152,7 +152,7 @@ def compare(
     for number, score in scores.items():
         notes = ["predicts"] if int(number) == record.active else []
         notes += ["best"] if score[metric] == ranked[0] and len(ranked) > 1 and ranked[1] < ranked[0] else []
-        table.add_row(str(number), f"{score[metric]:.4f}", f"{score['degraded']:,}", ", ".join(notes))
+        table.add_row(str(number), f"{score[metric]:z.4f}", f"{score['degraded']:,}", ", ".join(notes))
     print_table(table, Screen())
     if any(score["degraded"] for score in scores.values()):
         Screen().print("Degraded: an organization did not answer, or does not know the row.")

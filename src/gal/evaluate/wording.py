@@ -34,11 +34,11 @@ def shown_coalitions(shares: Shares) -> list[Coalition]:
 def bytes_in_words(count: int) -> str:
     """A number of bytes in a unit that fits.
 
-    >>> bytes_in_words(35360)
-    '35.4 kB'
+    >>> [bytes_in_words(count) for count in (1, 999, 1000, 35360, 150_000, 1_500_000, 2 * 10**9, 10**16)]
+    ['1 byte', '999 bytes', '1.0 kB', '35.4 kB', '150.0 kB', '1.5 MB', '2.0 GB', '10,000.0 TB']
     """
     if count < 1000:
-        return f"{count:,} bytes"
+        return f"{count:,} byte{'' if count == 1 else 's'}"
     power = min((len(str(count)) - 1) // 3, 4)
     return f"{count / 1000**power:,.1f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
 

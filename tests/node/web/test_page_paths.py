@@ -7,13 +7,16 @@ import http.client
 import io
 import json
 import re
+import shlex
 import sys
 import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -118,7 +121,7 @@ def test_the_files_of_the_page_are_for_everybody_and_hold_nothing(site: Site) ->
     )
 
 
-def test_the_commands_of_the_docs_can_be_typed(site: Site) -> None:
+def test_the_commands_of_the_docs_can_be_typed(site: Site, tmp_path: Path) -> None:
     """With an example for all that must be given: no braces, which curl reads as a choice, and a body."""
     said = html.unescape(site.raw("/docs", token=False)[1].decode())
     commands = re.findall(r"<pre>(curl .*?)</pre>", said)
@@ -126,6 +129,36 @@ def test_the_commands_of_the_docs_can_be_typed(site: Site) -> None:
     assert not [one for one in commands if "{" in one.split(" -d ")[0]]
     assert any(one.endswith('"$NODE/v1/compare?task=churn" --data-binary @rows.csv') for one in commands)
     assert any("$NODE/v1/actions/rollback -d " in one for one in commands)
+    assert f"<pre>NODE=http://127.0.0.1:{site.port} TOKEN=$(cat http.token)</pre>" in said
+    (tmp_path / "rows.csv").write_text("id,label\n1,0\n")
+    given = {"NODE": f"http://127.0.0.1:{site.port}", "TOKEN": site.token}
+    with ThreadPoolExecutor() as typing:
+        codes = dict(
+            zip(commands, typing.map(lambda one: typed(one, given, tmp_path), commands), strict=True)
+        )
+    for command, (code, answer) in codes.items():
+        known = "churn" not in command
+        assert (code == 200) is known, f"{command} was answered with {code}"
+        assert known or "'churn'" in answer["error"], answer
+
+
+def typed(command: str, given: dict[str, str], folder: Path) -> tuple[int, Any]:
+    """What a command is answered with, and why where it is refused."""
+    words = shlex.split(re.sub(r"\$([A-Z]+)", lambda found: given[found[1]], command))
+    assert words[:2] == ["curl", "-s"]
+    path = next(word for word in words if word.startswith(given["NODE"])).removeprefix(given["NODE"])
+    options = dict(pairwise(words))
+    body = options.get("-d", "").encode() or None
+    if "--data-binary" in options:
+        body = (folder / options["--data-binary"].removeprefix("@")).read_bytes()
+    name, _, value = options.get("-H", "").partition(": ")
+    connection = http.client.HTTPConnection(given["NODE"].removeprefix("http://"), timeout=patient(60))
+    try:
+        connection.request("GET" if body is None else "POST", path, body, {name: value} if name else {})
+        answer = connection.getresponse()
+        return answer.status, None if answer.status == 200 else json.loads(answer.read())
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -145,6 +178,7 @@ def test_what_the_node_is_doing(network: Network, site: Site) -> None:
     assert status == 200
     assert (facts["organization"], facts["waiting"], facts["computing"]) == ("clinic", [], [])
     assert facts["learning"]["state"] == "finished"
+    assert {"name": "certificate", "ok": True, "said": "does not expire"} in facts["checks"]
     curve = facts["learning"]["curve"]
     assert [one["round"] for one in curve] == list(range(len(curve)))
     assert curve[-1]["train_loss"] < curve[0]["train_loss"]

@@ -165,7 +165,7 @@ def _predictions(one: Rehearsal) -> str:
 
 def _utility(one: Rehearsal) -> str:
     def said(scores: tuple[float, ...]) -> str:
-        return f"{np.mean(scores):.3f}"
+        return f"{np.mean(scores):z.3f}"
 
     plain = "without a mechanism" if one.sums is None else "with single answers"
     return (
@@ -199,7 +199,7 @@ def _side_by_side(found: list[Rehearsal], out: Console) -> None:
         style = "bold red" if one.leak.exceeding() or one.leak.knows_all else ""
         table.add_row(
             escape(one.name if out.width >= WIDE else f"{one.family}\n{one.strength}".strip()),
-            f"{one.score:.3f}",
+            f"{one.score:z.3f}",
             _share(worst.canaries),
             allowed,
             escape(worst.name),
@@ -207,7 +207,7 @@ def _side_by_side(found: list[Rehearsal], out: Console) -> None:
         )
     print_table(table, out)
     out.print(
-        f"Without any assistance: {np.mean(first.alone):.3f}. A blind guess: {first.leak.chance:.1%}. "
+        f"Without any assistance: {np.mean(first.alone):z.3f}. A blind guess: {first.leak.chance:.1%}. "
         "Allowed: what the guarantee "
         "allows at most."
     )

@@ -107,7 +107,7 @@ def _unused(found: Simulation) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{value:z.3f}" if abs(value) < 100 else f"{value:.1f}"
 
 
 __all__ = ["print_profile", "print_simulation"]

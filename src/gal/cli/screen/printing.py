@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ COMMAND = re.compile(r"gal [a-z][a-z-]*(?: (?:[A-Z][A-Z.a-z]*|--?[a-z][\w-]*(?: 
 GLUE = "\ue000"
 """Stands for a blank at which no line breaks; no text has it."""
 
+NAMED_HOME: ContextVar[Path | None] = ContextVar("NAMED_HOME", default=None)
+"""The folder that ``--home`` of the command names; None: the node was found without it."""
+OWN_COMMAND = re.compile(
+    r"(?<!there: )(?<!there: \[bold\])\bgal (?:cards [a-z]+|learn|invite|predict|versions|compare|rollback"
+    r"|remove|serve|status|join|leave|forget-row|forget|audit|privacy|doctor|backup|restore(?= --head))"
+    r"\b(?![-\w])(?!(?:[^.,;:()\n]|\.(?=\S))*--home)"
+)
+"""A command for the node that is spoken of; for another organization's a sentence says "there: gal join"."""
+
 
 class Screen(Console):
     """Prints sentences: in a terminal lines break between words, not within a command; in a pipe nowhere."""
@@ -35,15 +45,21 @@ class Screen(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """What rich prints; one string by itself as sentences, later lines as far in as the first."""
-        if not self.is_terminal or options or len(objects) != 1 or not isinstance(objects[0], str):
+        if options or len(objects) != 1 or not isinstance(objects[0], str):
             super().print(*objects, **options)
             return
-        for line in sentence_lines(Text.from_markup(objects[0]), self):
-            super().print(line)
+        self._print_lines(as_typed(objects[0]))
 
     def print_item(self, said: str, indent: int) -> None:
         """A sentence after a mark: in a terminal its later lines are so far in."""
-        for line in sentence_lines(Text.from_markup(said), self, indent) if self.is_terminal else [said]:
+        self._print_lines(as_typed(said), indent)
+
+    def print_of_others(self, said: str) -> None:
+        """What another organization says: commands in it are to be typed there, and stay as they are."""
+        self._print_lines(said)
+
+    def _print_lines(self, said: str, hanging: int | None = None) -> None:
+        for line in sentence_lines(Text.from_markup(said), self, hanging) if self.is_terminal else [said]:
             super().print(line)
 
 
@@ -196,6 +212,15 @@ def command_line(*words: str, home: Path | None = None, lasting: bool = False) -
     return " ".join(shlex.quote(word) for word in said)
 
 
+def as_typed(said: str) -> str:
+    """Markup whose commands for this node have the ``--home`` without which they would not find it."""
+    home = NAMED_HOME.get()
+    if home is None or _is_found(home):
+        return said
+    option = escape(f" --home {shlex.quote(_shown(home))}")
+    return OWN_COMMAND.sub(lambda found: found[0] + option, said)
+
+
 def _is_found(home: Path) -> bool:
     from gal.errors import GALError
     from gal.node.config.configuration import home_of
@@ -254,4 +279,4 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-__all__ = ["EVERY", "ProgressLine", "Screen", "command_line", "print_table", "span"]
+__all__ = ["EVERY", "NAMED_HOME", "ProgressLine", "Screen", "as_typed", "command_line", "print_table", "span"]

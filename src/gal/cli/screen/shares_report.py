@@ -28,7 +28,7 @@ def print_shares(
     if holder is not None:
         how = "" if shares.own_measured else " (an estimate: she did not learn alone)"
         out.print(
-            f"{escape(holder)}'s own part: {number(shares.own)} of {measure}{how}. "
+            f"{escape(holder)}'s own part: {number(shares.own)} of {measure.replace('_', ' ')}{how}. "
             f"What the others add to it: {number(shares.gain)}, shared out as follows."
         )
     title = f"the gain of {number(shares.gain)} by organization, on {shares.rows:,} rows that were not fitted"
@@ -57,7 +57,9 @@ def print_coalitions(
     from gal.evaluate.coalition_scores import point_of
 
     estimated = any(not one.measured for one in shares.coalitions)
-    table = Table(title=f"what if only some joined: {measure} gained over alone", title_justify="left")
+    table = Table(
+        title=f"what if only some joined: {measure.replace('_', ' ')} gained over alone", title_justify="left"
+    )
     table.add_column("who joins")
     table.add_column("gain", justify="right")
     table.add_column("95 % confidence", justify="right")
@@ -80,7 +82,7 @@ def point_in_words(measure: str, worth_per_point: float) -> str:
     """What a point is."""
     from gal.evaluate.coalition_scores import point_of
 
-    return f"Worth: {worth_per_point:,.10g} for every {point_of(measure):g} of {measure}."
+    return f"Worth: {worth_per_point:,.10g} for every {point_of(measure):g} of {measure.replace('_', ' ')}."
 
 
 def _interval(one: Earned) -> str:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gal.cli.screen.printing import Screen, command_line, print_table, span
+from gal.cli.screen.printing import Screen, as_typed, command_line, print_table, span
 from gal.errors import GALError
 
 Facts = Mapping[str, Any]
@@ -52,7 +52,7 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
         table.add_row(
             *(escape(str(task[key])) for key in ("name", "role", "label_holder")),
             version if task["role"] == "label holder" else "",
-            escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else "")),
+            as_typed(escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else ""))),
         )
     print_table(table, out)
     for task in facts["tasks"]:
@@ -60,7 +60,9 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
             for name, does in task["members"].items():
                 out.print(f"  {escape(task['name'])} with {escape(name)}: {escape(does)}")
     if live and any(does == "not connected" for task in facts["tasks"] for does in task["members"].values()):
-        out.print("  Who is not connected has not joined yet (gal join), or does not run (gal serve).")
+        out.print(
+            "  Who is not connected has not joined yet (there: gal join), or does not run (there: gal serve)."
+        )
 
 
 def doing_now(live: Facts) -> Iterator[str]:

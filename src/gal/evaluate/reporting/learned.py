@@ -195,7 +195,8 @@ def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple
 def _more(facts: Mapping[str, Any]) -> list[str]:
     said = [
         f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
-        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}.{_kept_back(facts)}"
+        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
+        f"{kept_back(facts, 'the curve below')}"
     ]
     said += _on_true_labels(facts)
     if facts.get("why_not_active"):
@@ -208,8 +209,10 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _kept_back(facts: Mapping[str, Any]) -> str:
-    """Why the curve is lower than that: of steps that overfit only a share is kept (``trust``)."""
+def kept_back(facts: Mapping[str, Any], where: str) -> str:
+    """Why the loss of its rounds (said ``where``) is lower than the version's, if it is: of steps that
+    overfit only a share is kept (``trust``).
+    """
     curve, shares = facts.get("learning"), shares_of(facts.get("shares"))
     if not curve or shares is None or shares.judged_by != "cross-validation" or facts.get("refitted"):
         return ""
@@ -217,7 +220,7 @@ def _kept_back(facts: Mapping[str, Any]) -> str:
     if number(reached) == number(facts["train_loss"]) or reached > facts["train_loss"]:
         return ""
     return (
-        f" With whole steps it would be {number(reached)}, as in the curve below; of them as much is kept as "
+        f" With whole steps it would be {number(reached)}, as in {where}; of them as much is kept as "
         "the cross-validation bears out."
     )
 
@@ -351,4 +354,4 @@ def versions_cells(active: int | None, found: Mapping[Any, Mapping[str, Any]]) -
     return Cells(header, rows)
 
 
-__all__ = ["facts_of_model", "facts_of_version", "left_cells", "versions_cells"]
+__all__ = ["facts_of_model", "facts_of_version", "kept_back", "left_cells", "versions_cells"]

@@ -248,7 +248,13 @@ class _Kept:
             "tasks": [self._task([one for one in found if one.task == name], delta, needs) for name in names],
             "peers": {peer: self.spent(subject, at, peer=peer) for peer, at in peers.items()},
             "peer_deltas": peers,
+            "never_asked": [peer for peer in peers if self._is_never_asked(peer, everything)],
         }
+
+    def _is_never_asked(self, peer: str, everything: Sequence[Entry]) -> bool:
+        """Whether nothing was sent to a peer in any of the tasks in which it is charged for."""
+        names = {one.task for one in everything if peer in one.peers}
+        return all(peer in self._not_asked([one for one in everything if one.task == name]) for name in names)
 
     def _not_asked(self, mine: Sequence[Entry]) -> list[str]:
         """Who is charged for, and was never asked to fit; nobody where the audit log cannot tell."""

@@ -174,8 +174,10 @@ class TaskTerms(BaseModel):
             "out-of-fold": f" Each fit is done {self.folds} times, without one fold of the rows each time.",
         }[self.fitted]
         align = {
-            "plain": "plain: the label holder tells you all her row ids, you tell her which of them you know",
-            "hashed": "keyed hashes: as plain, but as hashes with the secret that you share",
+            "plain": "plain ids: the label holder tells you all her row ids, you tell her which of them you "
+            "know",
+            "hashed": "keyed hashes: she sends all her row ids as hashes with the secret that you share, you "
+            "tell her which of them you know",
             "psi": "private set intersection: she learns which rows you share, you learn the same and how "
             "many she has",
         }[self.alignment]
@@ -294,6 +296,6 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         raise InvalidInputError(
-            f"{str(path)!r} is not an invitation ({error}): one is a file that gal invite wrote, and that "
-            "the label holder sent you"
+            f"{str(path)!r} is not an invitation ({error}): one is a file that the label holder "
+            "made (there: gal invite) and sent you"
         ) from error

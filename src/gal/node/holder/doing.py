@@ -14,7 +14,7 @@ FITTING = "fitting"
 CONNECTED = "joined, connected"
 AWAY = "not connected"
 GREETING = "connected, about to say what it joined"
-NOT_JOINED = "connected, has not joined (gal join)"
+NOT_JOINED = "connected, has not joined (there: gal join)"
 
 
 class Doing:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
+
+from gal.node.web.token import FILE
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -13,13 +16,14 @@ _PAGE = """<!doctype html>
 <title>{title}</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page.css"></head>
 <body><header><h1>{title}</h1><p>{version}. Every path but {open} needs the token in <code>http.token</code>
 of the node's folder: <code>Authorization: Bearer TOKEN</code>.
-The same for programs: <code>/openapi.json</code>.</p></header>
+The same for programs: <code>/openapi.json</code>. Before you type the commands below, in that folder:</p>
+<pre>{first}</pre></header>
 <main class="docs">{paths}</main></body></html>"""
 _OPEN = ("/livez", "/readyz", "/startupz")
 
 
-def api_page(described: Mapping[str, Any]) -> str:
-    """All paths with their parameters, bodies and a command to try."""
+def api_page(described: Mapping[str, Any], address: str) -> str:
+    """All paths of the node at this address, with their parameters, bodies and a command to try."""
     paths = "".join(
         _path(method, path, facts)
         for path, methods in sorted(described["paths"].items())
@@ -31,6 +35,7 @@ def api_page(described: Mapping[str, Any]) -> str:
         version=escape(f"gal-learn {info['version']}"),
         open=", ".join(f"<code>{one}</code>" for one in _OPEN),
         paths=paths,
+        first=escape(f"NODE={shlex.quote(address.rstrip('/'))} TOKEN=$(cat {FILE})"),
     )
 
 

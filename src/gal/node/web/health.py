@@ -15,7 +15,7 @@ from cryptography import x509
 from gal.errors import GALError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.learning.gathering import Patience
-from gal.transport.identity import CERTIFICATE_FILE
+from gal.transport.identity import CERTIFICATE_FILE, NOT_AFTER
 
 LEAST_DISK = 200 << 20
 """Bytes that must be free: a node that cannot write down what leaves sends nothing."""
@@ -111,6 +111,8 @@ class Health:
         days = days_until(ends)
         if days < 0:
             return Check("certificate", False, f"expired on {ends:%Y-%m-%d}: gal cards rotate")
+        if ends == NOT_AFTER:
+            return Check("certificate", True, "does not expire")
         soon = ": get a new one soon" if days < SOON else ""
         return Check("certificate", True, f"good until {ends:%Y-%m-%d}{soon}")
 

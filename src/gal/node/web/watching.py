@@ -52,8 +52,8 @@ def add_watching(app: FastAPI, watching: Watching) -> None:
     app.state.open.add("/docs")
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(api_page(app.openapi()))
+    async def docs(request: Request) -> HTMLResponse:
+        return HTMLResponse(api_page(app.openapi(), str(request.base_url)))
 
 
 def _add_health(app: FastAPI, health: Health) -> None:

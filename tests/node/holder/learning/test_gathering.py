@@ -141,7 +141,9 @@ def test_too_few_are_named_with_what_to_do() -> None:
     node = FakeNode(INVITED, {})
     node.without_task = ["ward"]
     said = r"only 1 of 3 .* quorum is 2 of 3; not there: lab has not connected yet; ward is connected and "
-    with pytest.raises(TaskError, match=said + r"has not joined 'risk' \(gal join\)\..*gal learn risk$"):
+    with pytest.raises(
+        TaskError, match=said + r"has not joined 'risk' \(there: gal join\)\..*gal learn risk$"
+    ):
         gathering(node).connect()
     with pytest.raises(TaskError, match=r"gal learn risk --resume$"):
         gathering(FakeNode(INVITED, {})).check_quorum(1, ["lab"], "--resume")

@@ -111,7 +111,7 @@ class Gathering:
     def why_away(self, name: str) -> str:
         """Why an organization that is invited cannot be asked now."""
         if name in self.node.assistants.connected():
-            return f"is connected and has not joined {self.record.name!r} (gal join)"
+            return f"is connected and has not joined {self.record.name!r} (there: gal join)"
         return "has not connected yet"
 
     # Waiting
@@ -166,7 +166,8 @@ class Gathering:
                 f"{self.patience.join:g} s, the quorum is {self.quorum} of "
                 f"{self.n_organizations}; not there: "
                 f"{'; '.join(f'{name} {self.why_away(name)}' for name in missing)}. Are their nodes running "
-                f"(gal serve), and have they joined {self.record.name!r} (gal join)? Then: {command}"
+                f"(there: gal serve), and have they joined {self.record.name!r} (there: gal join)? Then: "
+                f"{command}"
             )
 
     # What happens

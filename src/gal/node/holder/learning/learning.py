@@ -88,6 +88,7 @@ class Learning:
             "round",
             round=done.round,
             rounds=self.version.task.rounds,
+            loss=self.version.task.loss.name,
             train_loss=done.train_loss,
             validation_loss=sayable_loss(done.validation_loss),
             initial={

@@ -144,24 +144,57 @@ function draw(tag, attributes, text) {
   return made;
 }
 
+function axisTicks(low, high, powers, most = 6) {
+  // Round numbers at an axis, from at or below the lowest to at or above the highest value.
+  if (powers) {
+    const every = (factors) => {
+      const found = [];
+      for (let at = Math.floor(Math.log10(low)); at <= Math.ceil(Math.log10(high)); at += 1) found.push(...factors.map((one) => one * 10 ** at));
+      const first = found.findLastIndex((one) => one <= low * (1 + 1e-9));
+      return found.slice(Math.max(first, 0), found.findIndex((one) => one >= high * (1 - 1e-9)) + 1).map((one) => Number(one.toPrecision(6)));
+    };
+    const [fine, coarse, rough] = [every([1, 2, 5]), every([1, 3]), every([1])];
+    const chosen = fine.length <= most + 1 ? fine : coarse.length <= most + 1 ? coarse : rough;
+    const step = Math.ceil((chosen.length - 1) / most);
+    return chosen.filter((_, at) => at % step === 0 || at === chosen.length - 1);
+  }
+  if (!(high > low)) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  const size = 10 ** Math.floor(Math.log10((high - low) / (most - 1)));
+  const ends = (step) => [Math.floor(low / step + 1e-9), Math.ceil(high / step - 1e-9)];
+  const step = [1, 2, 2.5, 5, 10, 20, 50].map((one) => one * size).find((one) => ends(one)[1] - ends(one)[0] < most);
+  const [first, last] = ends(step);
+  return Array.from({ length: last - first + 1 }, (_, at) => Number(((first + at) * step).toPrecision(10)));
+}
+
+function tickWords(ticks, powers) {
+  // All with as many decimals; the smallest may be 0.0001 where others are 10.
+  if (powers || Math.max(...ticks.map(Math.abs)) >= 1e9) return ticks.map((one) => one >= 1e9 || one < 1e-4 ? one.toExponential()
+    : one.toLocaleString("en", { maximumSignificantDigits: 6 }));
+  const decimals = Math.max(...ticks.map((one) => (String(Number(one.toFixed(10))).split(".")[1] || "").length));
+  return ticks.map((one) => one.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }));
+}
+
 function showCurve(curve) {
   const values = curve.flatMap((one) => [one.train_loss, one.validation_loss]).filter((one) => one !== null);
   if (curve.length < 2 || !values.length) { put("curve"); return; }
   const wide = Math.max(280, $("curve").clientWidth || 720);
-  const [width, height, left, bottom, top, right] = [wide, 240, 62, 30, 12, 14];
   const last = Math.max(curve[curve.length - 1].round, facts.learning.rounds || 0, 1);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const powers = low > 0 && high / low > 10; // the first round would hide all others
   const scale = powers ? Math.log : (value) => value;
-  const spread = scale(high) - scale(low) || Math.abs(scale(high)) || 1;
+  const ticks = axisTicks(low, high, powers);
+  const words = tickWords(ticks, powers);
+  const [bottomOf, topOf] = [scale(ticks[0]), scale(ticks[ticks.length - 1])];
+  const [width, height, bottom, top, right] = [wide, 240, 30, 12, 14];
+  const left = 16 + 7.5 * Math.max(...words.map((one) => one.length));
   const x = (round) => left + (width - left - right) * round / last;
-  const y = (value) => top + (height - top - bottom) * (scale(high) + 0.06 * spread - scale(value)) / (1.12 * spread);
+  const y = (value) => top + (height - top - bottom) * (topOf - scale(value)) / (topOf - bottomOf);
   const said = describe(curve);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
-  for (const value of [low, powers ? Math.sqrt(low * high) : (low + high) / 2, high]) {
+  ticks.forEach((value, at) => {
     svg.append(draw("line", { class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
-    svg.append(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, loss(value)));
-  }
+    svg.append(draw("text", { class: "tick loss", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, words[at]));
+  });
   const step = Math.max(1, Math.ceil(last * 40 / width));
   for (let round = 0; round <= last; round += step) {
     svg.append(draw("text", { class: "tick", x: x(round), y: height - 8, "text-anchor": "middle" }, String(round)));
@@ -302,7 +335,7 @@ async function showPrivacy() {
   const box = make("div", { class: "scroll" }, table({ none: "Nothing was spent." }, [
     ["about", (one) => one.name], ["epsilon spent", (one) => one.unprotected ? "without bound" : epsilon(one.spent), "number"],
     ["left", (one) => one.budget ? epsilon(one.left) : "no budget set", "number"], ["delta", (one) => one.delta || "0", "number"],
-    ["told to", (one) => Object.keys(one.peers).join(", ")]], rows));
+    ["told to", (one) => Object.keys(one.peers).filter((peer) => !one.never_asked.includes(peer)).join(", ")]], rows));
   put("privacy", box, ...plain.map((one) => make("p", { class: "warn" }, one)));
 }
 
