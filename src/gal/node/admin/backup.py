@@ -31,7 +31,7 @@ from gal.node.store.restores import kept_time
 STATE, HEAD, FACTS = "state.sqlite", "audit.head", "backup.json"
 COPY = ".backup-"
 """How copies of databases begin that are in the folder for a moment."""
-OF_A_RUN = {WHERE, MARK, "control.sock", "node.lock", "listening", "lost+found", ".restoring"}
+OF_A_RUN = {WHERE, MARK, "control.sock", "node.lock", "listening", "lost+found", ".restoring", "tmp"}
 """What belongs to a process that runs, or to the disk, and not to the node."""
 
 

@@ -87,9 +87,13 @@ def erasing_command(node: Node, holder: LabelHolder | None) -> Command:
                 held.enter_context(holder.not_learning())
             held.enter_context(node.service.at_rest())
             done = erase_rows(
-                node.configuration, node.state, node.records.audit, arguments["ids"], drop_versions=drop
+                node.configuration,
+                node.state,
+                node.records.audit,
+                arguments["ids"],
+                drop_versions=drop,
+                restart=node.worker.restart,
             )
-            node.worker.restart()
         node.log.info("forgot rows", rows=len(done.hashes), files=done.n_files)
         return done.facts()
 

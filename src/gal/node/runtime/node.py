@@ -32,8 +32,9 @@ from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog
-from gal.node.store.files import remove_drafts
 from gal.node.store.state import State
+from gal.node.work.confinement import empty_temporary_folder
+from gal.node.work.learned_rows import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
 
@@ -118,7 +119,8 @@ class Node:
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
         self.state = State(self.home)
         stack.callback(self.state.close)
-        remove_drafts(self.home / "tasks")
+        drop_leftovers(self.state)
+        empty_temporary_folder(self.home)
         audit = AuditLog(self.state.path, clock=self._clock, witness=configuration.audit.witness)
         stack.callback(audit.close)
         see_whether_current(configuration, self.state, audit, self._clock())
