@@ -31,6 +31,9 @@ from gal.node.store.forgotten import read_forgotten, write_forgotten
 from gal.node.store.state import TaskRecord
 from gal.node.work.learned_rows import compare_rows
 from gal.privacy.ledger import row_keys
+from real_nodes import HOLDER
+from real_nodes import Network as Processes
+from searched_memory import memory_of, standing_still
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
 GONE = 7_300_001_017
@@ -236,6 +239,19 @@ def test_models_that_keep_text_or_small_numbers_are_named(tmp_path: Path) -> Non
         for name in ("lab", "ward"):
             assert tell(network, name, NEXT)["versions"][0]["holds_values"] is (name == "lab")
             assert tell(network, name, GONE)["versions"][0]["holds_values"]
+
+
+def test_the_row_does_not_come_into_the_memory_of_the_node(tmp_path: Path) -> None:
+    """Real processes: the one that computes reads the source, and ends; the node goes on without it."""
+    with Processes(tmp_path, organizations=("lab",), rounds=1) as network:
+        network.serve(HOLDER, "lab")
+        network.learn()
+        row, *values = (tmp_path / "lab.csv").read_text(encoding="utf-8").splitlines()[7].split(",")
+        sought = [struct.pack("<d", float(one)) for one in values] + [one.encode() for one in values]
+        assert forget_rows(network.home("lab"), [row])["in_source"] == 1
+        pid = network.running["lab"].process.pid
+        with standing_still([pid]):
+            assert [one for one in sought if any(one in part for part in memory_of(pid))] == []
 
 
 # What a kill left

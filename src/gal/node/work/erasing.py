@@ -6,7 +6,7 @@ What models have learned from a row stays in them, and is said; with ``drop_vers
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,20 +66,8 @@ class Erased:
         return asdict(self)
 
 
-def erase_rows(
-    configuration: NodeConfiguration,
-    state: State,
-    audit: AuditLog,
-    ids: Sequence[str],
-    *,
-    drop_versions: bool = False,
-    restart: Callable[[], object] = lambda: None,
-) -> Erased:
-    """Forget these row ids. Nothing is changed where a version is being learned, unless it may be dropped.
-
-    ``restart`` ends the process that computes, and with it what it is at: when nobody answers for them any
-    more, and once more at the end.
-    """
+def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> None:
+    """An error where no row is named, or where a version is being learned that may not be dropped."""
     if not ids or any(not one for one in ids):
         raise InvalidInputError("there is no row to forget: give the id of at least one")
     learning = _being_learned(state)
@@ -88,6 +76,23 @@ def erase_rows(
             f"{', '.join(learning)} is being learned, or was interrupted, and may have this row: wait until "
             "it is over (a label holder: gal learn TASK --resume), or give it up with --drop-versions"
         )
+
+
+def note_erased(audit: AuditLog, hashes: Sequence[str], n_files: int) -> None:
+    """Put on record that rows were forgotten, by their hashes."""
+    audit.append("own", "forgot-row", note=f"rows {', '.join(hashes)}: {n_files} files"[:2000])
+
+
+def erase_rows(
+    configuration: NodeConfiguration,
+    state: State,
+    ids: Sequence[str],
+    *,
+    drop_versions: bool = False,
+) -> Erased:
+    """Forget these row ids, which may be erased (`check_erasable`); the rows are in this process's memory
+    afterwards, as far as the source has them. The audit log is the caller's.
+    """
     table = _whole_source(configuration)
     wanted = _as_in_source(ids, table)
     there = (
@@ -95,7 +100,6 @@ def erase_rows(
     )
     held = _Held.of(table, there)
     done = Erased(forget_ids(configuration.home, wanted), int(there.sum()), table is not None)
-    restart()
     done.n_files += drop_leftovers(state) + empty_temporary_folder(configuration.home)
     left = None if table is None else without_rows(table, _forgotten_in(configuration, table))
     before = read_forgotten(configuration.home)
@@ -108,9 +112,6 @@ def erase_rows(
             done.n_files += _without_keys(path, wanted)
     learned = frozenset(f"{task}/{number}" for task, number in erasing.learned)
     write_forgotten(configuration.home, replace(before, versions=learned))
-    note = f"rows {', '.join(done.hashes)}: {done.n_files} files"
-    audit.append("own", "forgot-row", note=note[:2000])
-    restart()
     return done
 
 
