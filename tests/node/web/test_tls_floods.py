@@ -168,6 +168,25 @@ def test_many_at_once_and_large_answers(home: Path) -> None:
         assert came.endswith(LARGE)
 
 
+def test_a_server_that_never_started_leaves_nothing(home: Path) -> None:
+    before, listening = n_sockets(), listening_socket("0.0.0.0:0")
+    HttpServer(make_app("t" * 20, None), listening, home).stop()
+    assert n_sockets() == before
+    assert list(home.rglob("*.sock")) == []
+
+
+def test_its_socket_lies_in_the_folder_of_the_node(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setattr("gal.transport.socket_folders.LONGEST_PATH", len(str(home)) + 20)
+    with serving(home) as port:
+        assert [path.parent for path in home.rglob("*.sock")] == [home / "listening"]
+        assert answer(port) == 200
+    assert list(home.rglob("*.sock")) == []
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_plain_http_there_is_no_tls_and_is_dropped(home: Path) -> None:
     with serving(home) as port:
         assert ended(stranger(port, b"GET /livez HTTP/1.1\r\nHost: clinic\r\n\r\n")) == b""

@@ -37,6 +37,7 @@ from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
+from gal.transport.socket_folders import LISTENING, remove_left
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
@@ -110,6 +111,7 @@ class Node:
     def _start(self) -> None:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
+        remove_left(self.home / LISTENING)
         raise_descriptor_limit()
         mark = RunMark(self.home)
         mark.take(self.log, self._clock())
@@ -179,7 +181,7 @@ class Node:
             on_dropped=self._dropped,
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
-            folder=self.home / "listening",
+            folder=self.home / LISTENING,
         )
         return self._stack.enter_context(listener).port
 
