@@ -23,6 +23,7 @@
     │   ├── ConfigurationError (also InvalidInputError)   node.toml cannot be used; with file and line
     │   ├── IdentityError                      a key, certificate or card cannot be used or is not known
     │   ├── InvalidMessageError                what arrived is not a valid message
+    │   │   └── NoRoomError                    ... or there was no room for it here
     │   ├── RefusedError                       the other side, or the own policy, refused; has a code
     │   ├── NodeRunsError                      another process already runs this node
     │   ├── LinkLostError                      the stream to a peer ended
@@ -135,6 +136,10 @@ class InvalidMessageError(NodeError):
     def __init__(self, message: str, n_bytes: int = 0) -> None:
         super().__init__(message)
         self.n_bytes = n_bytes
+
+
+class NoRoomError(InvalidMessageError):
+    """There was no room for a message here, on the disk or in memory: no fault of who sent it."""
 
 
 class RefusedError(NodeError):

@@ -4,6 +4,7 @@ and others are served as before.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -36,7 +37,7 @@ from hostile import (
     opened,
     raw,
 )
-from patience import patient
+from patience import LONGEST, patient
 
 POLICY = (
     "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day "
@@ -304,6 +305,55 @@ def test_one_broken_message_does_not_end_the_stream(net: Network, link: Peer, ta
     assert net.refusals("lab", since) == ["invalid-message"] * 2
     assert all(one.note.isprintable() for one in net.audited("lab"))
     assert link.ask(task.begin()).kind == "begun"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
+def test_what_there_is_no_room_for_is_not_held_against_who_sent_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Nor does it end the link: nothing else would dial again."""
+
+    class Full(bytearray):
+        def extend(self, piece: Any) -> None:
+            raise error
+
+    with (
+        network(tmp_path, lab={"more": "[policy]\nrefusals_per_day = 2\n"}) as net,
+        listening(net.mallory) as came,
+    ):
+        task = asker(net, "crowded")
+        link = came.get(timeout=LONGEST)
+        link.wait_for(lambda one: one.kind == "joined", "joined")
+        large, since = encode(task.end()), net.mark("lab")
+        with monkeypatch.context() as crowded:
+            crowded.setattr(
+                "gal.protocol.frames.growing", lambda size: Full() if size == large.size else bytearray()
+            )
+            for _ in range(3):
+                assert link.refused_bytes(large) == "invalid-message"
+        assert link.ask(task.end()).kind == "done"
+        assert net.refusals("lab", since) == []
+        notes = [one.note for one in net.audited("lab") if one.kind == "failed-here"]
+        assert len(notes) == 3
+        assert all("no-room: mallory sent what cannot be taken: there is no room" in one for one in notes)
+
+
+def test_a_link_that_fails_inside_is_dialed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with network(tmp_path) as net, listening(net.mallory) as came:
+        task = asker(net, "unlucky")
+        link = came.get(timeout=LONGEST)
+        link.wait_for(lambda one: one.kind == "joined", "joined")
+
+        def no_thread(*_: Any) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr("gal.node.assistant.links.WaitingBytes.take", no_thread)
+            link.send(task.end())
+            link.wait_for_end()
+        again = came.get(timeout=LONGEST)
+        again.wait_for(lambda one: one.kind == "joined", "joined")
+        assert again.ask(task.end()).kind == "done"
 
 
 class Flood:

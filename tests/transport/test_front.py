@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flood import client_hello, flooded, is_dropped, made_by, stranger
 from gal.errors import NodeError, RefusedError
 from gal.transport import Card, CardFolder, Stream, card_of, save_identity
-from gal.transport.front import Limits
+from gal.transport.front import Front, Limits
+from gal.transport.ports import open_port
 from gal.transport.wire import grpc
 from live_nodes import (
     SMALL,
@@ -258,6 +260,17 @@ def test_a_change_of_cards_starts_another_server_and_ends_the_old_one_with_its_l
         second.close()
         eventually(lambda: live.listener.n_servers == 1, "only the newest is left")
         eventually(lambda: descriptors() <= before, "nothing of the others is left")
+
+
+def test_a_front_that_never_started_can_be_closed() -> None:
+    before = descriptors()
+    [port] = open_port("127.0.0.1", 0)
+    address = port.getsockname()
+    never: Any = None
+    Front([port], never, SHORT, on_dropped=never).close(LONGEST)
+    assert descriptors() == before
+    with socket.socket() as again:
+        again.bind(address)
 
 
 def test_nothing_is_left_of_a_listener(bank: House, hospital: House) -> None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from gal.errors import InvalidMessageError
+from gal.errors import InvalidMessageError, NoRoomError
 from gal.protocol.shared_bytes import GrowingBytes, SharedBytes, growing
 
 FRAME = 1 << 20
@@ -68,9 +68,7 @@ class Assembler:
                 return None
             self._message = None
             return message.whole() if isinstance(message, GrowingBytes) else message
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._message = None
-            why = error.strerror or error
-            raise InvalidMessageError(
-                f"there is no room for the {self._size:,} bytes of a message: {why}"
-            ) from error
+            why = getattr(error, "strerror", None) or str(error) or "memory is used up"
+            raise NoRoomError(f"there is no room for the {self._size:,} bytes of a message: {why}") from error

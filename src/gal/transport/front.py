@@ -107,7 +107,10 @@ class Front:
         self._ask(self._port.close)
 
     def close(self, seconds: float) -> None:
-        """Ends everything, once what waits is handed on, or after so many seconds."""
+        """Ends everything, once what waits is handed on, or after so many seconds; also if never started."""
+        if self._thread.ident is None:
+            self._end()
+            return
         until = time.monotonic() + seconds
 
         def end() -> None:
@@ -172,12 +175,15 @@ class Front:
         except Exception:
             LOGGER.exception("the port is closed: its front failed")
         finally:
-            for passage in list(self._passages):
-                self._drop(passage)
-            self._port.close()
-            self._selector.close()
-            self._wake.close()
-            self._woken.close()
+            self._end()
+
+    def _end(self) -> None:
+        for passage in list(self._passages):
+            self._drop(passage)
+        self._port.close()
+        self._selector.close()
+        self._wake.close()
+        self._woken.close()
 
     def _turn(self, key: selectors.SelectorKey, mask: int) -> None:
         if key.data is not None:

@@ -9,9 +9,7 @@ new roots, and the old one ends when its last connection does.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,10 @@ from typing import Any
 from gal.errors import IdentityError, NodeError
 from gal.transport.cards import CardFolder
 from gal.transport.identity import Identity
+from gal.transport.socket_folders import socket_folder
 from gal.transport.wire import grpc
 
 LOGGER = logging.getLogger(__name__)
-
-LONGEST_PATH = 85
-"""Bytes of a folder for sockets: a socket's path may have little more than a hundred."""
 
 
 class InnerServer:
@@ -84,7 +80,7 @@ class InnerServers:
         self, identity: Identity, cards: CardFolder, make: Callable[[], Any], folder: Path | None
     ) -> None:
         self._identity, self._cards, self._make = identity, cards, make
-        self._folder, self._temporary = _socket_folder(folder)
+        self._folder, self._temporary = socket_folder(folder)
         self._number = 0
         try:
             self._newest = self._start(self._first_roots())
@@ -130,19 +126,9 @@ class InnerServers:
     def _start(self, roots: bytes) -> InnerServer:
         self._number += 1
         path = self._folder / f"inner-{self._number}.sock"
+        path.unlink(missing_ok=True)  # by a run that was killed
         return InnerServer(self._make(), path, self._identity, roots)
 
     def _remove_folder(self) -> None:
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _socket_folder(folder: Path | None) -> tuple[Path, bool]:
-    """A folder that only this user can enter, and whether it is made for this time only."""
-    if folder is None or len(os.fsencode(folder)) > LONGEST_PATH:
-        return Path(tempfile.mkdtemp(prefix="gal-")), True
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    for left in folder.glob("inner-*.sock"):  # by a run that was killed
-        left.unlink(missing_ok=True)
-    return folder, False

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, NoRoomError, RefusedError
 from gal.protocol import Assembler, Encoded, Message, SharedBytes, decode, digest, prepare, split
 from gal.protocol.frames import FIRST, MORE
 from gal.transport.wire import grpc
@@ -165,8 +165,10 @@ class Stream:
             data = self._next_message()
         try:
             message = decode(data, self._assembler.largest)
+        except MemoryError as error:
+            raise self._no_message(NoRoomError("there is no memory left to read it"), len(data)) from error
         except InvalidMessageError as error:
-            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}", len(data)) from error
+            raise self._no_message(error, len(data)) from error
         return Received(message, digest(data), len(data), data)
 
     def refuse(self, code: str, sentence: str, *, drop: bool = False) -> None:
@@ -229,11 +231,16 @@ class Stream:
             data = self._assembler.add(frame)
         except InvalidMessageError as error:
             self._skipping, came, self._unfinished = True, self._unfinished, 0
-            raise InvalidMessageError(f"{self.peer} sent what is no message: {error}", came) from error
+            raise self._no_message(error, came) from error
         self._skipping = False
         if data is not None:
             self._unfinished = 0
         return data
+
+    def _no_message(self, why: InvalidMessageError, n_bytes: int) -> InvalidMessageError:
+        """The same error, with who sent so many bytes."""
+        said = "what cannot be taken" if isinstance(why, NoRoomError) else "what is no message"
+        return type(why)(f"{self.peer} sent {said}: {why}", n_bytes)
 
     def _waste(self, n_bytes: int) -> None:
         """So many bytes more, and those of a message that was not finished, were for nothing."""

@@ -76,7 +76,8 @@ def test_whatever_differs_is_charged(lab: Lab, other: Message) -> None:
 
 def test_so_is_what_another_label_holder_asks(lab: Lab) -> None:
     state, day = lab.state, lab.today.date().isoformat()
-    state.charges.put("clinic", day, "sha256:1", "a" * 32, "sha256:2")
+    state.charges.put("clinic", day, "sha256:1", "a" * 32)
+    state.charges.answered("clinic", "sha256:1", "sha256:2")
     assert state.charges.answer("clinic", day, "sha256:1") == "sha256:2"
     assert state.charges.answer("shop", day, "sha256:1") is None
     assert state.charges.answer("clinic", "2026-01-02", "sha256:1") is None
@@ -91,6 +92,24 @@ def test_and_what_is_asked_all_day_long_or_on_another_day(lab: Lab) -> None:
     lab.today += timedelta(days=1)
     lab.ask(FEW)
     assert spent(lab) == [3, 1, 1]
+
+
+def test_nothing_is_free_that_was_charged_before_midnight(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = lab.service.worker
+
+    def until_the_next_day(*given: Any, **more: Any) -> Any:
+        found = worker(*given, **more)
+        lab.today += timedelta(days=1)
+        return found
+
+    with monkeypatch.context() as slow:
+        slow.setattr(lab.service, "worker", until_the_next_day)
+        lab.ask(FEW)
+    assert spent(lab) == [0, 1, 1]  # its rows are those of the day before
+    lab.ask(FEW)
+    assert spent(lab) == [3, 2, 2]
+    lab.ask(FEW)
+    assert spent(lab) == [3, 2, 2]
 
 
 def test_an_answer_that_has_changed_is_charged(lab: Lab) -> None:

@@ -211,6 +211,25 @@ def test_many_wasted_bytes_are_written_down_at_once(
     assert [(one.kind, one.n_bytes) for one in records.audit.entries()] == [("wasted", 1000)] * 2
 
 
+@pytest.mark.parametrize("code", ["disk", "no-room"])
+def test_what_fails_for_want_of_room_here_is_not_held_against_the_peer(
+    house: Callable[..., House], code: str
+) -> None:
+    clinic = house(refusals_per_day=2, bytes_per_day=ByteSize(10**6))
+    records = clinic.records()
+    for _ in range(3 * SINGLY):
+        records.refused("lab", code, "the disk is full", n_bytes=10_000)
+    records.refused("lab", "not-asked", "but this counts")
+    assert records.is_limited("lab") is None
+    records.write_counted()
+    again = clinic.records()
+    assert again.is_limited("lab") is None
+    [came] = again.audit.came_since(NOON - timedelta(hours=1))
+    assert (came.messages, came.n_bytes, came.refusals) == (0, 3 * SINGLY * 10_000, 1)
+    again.refused("lab", "not-asked", "and this")
+    assert again.is_limited("lab") is not None
+
+
 # Rates
 
 

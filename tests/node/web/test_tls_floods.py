@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
 import select
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.responses import Response
@@ -133,6 +136,36 @@ def test_all_addresses_together_have_so_many(home: Path, monkeypatch: pytest.Mon
         eventually(lambda: n_open(flood) <= 30, "the others were dropped")
 
 
+def test_where_descriptors_are_few_so_are_they(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, per_address=20, in_all=100)
+    monkeypatch.setattr(server, "default_limits", lambda: replace(server.STRANGERS, in_all=30))
+    with serving(home) as port, ExitStack() as stack:
+        flood = [
+            stack.enter_context(stranger(port, b"", f"127.0.0.{1 + number % 5}")) for number in range(100)
+        ]
+        eventually(lambda: n_open(flood) <= 30, "the others were dropped")
+
+
+def test_tls_itself_waits_no_longer_and_reserves_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the front, and without it: asyncio would wait a minute, and take 256 KiB for each."""
+    told: dict[str, Any] = {}
+
+    async def listen(loop: Any, *given: Any, **how: Any) -> None:
+        told.update(how)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", listen)
+    monkeypatch.setattr(SSLProtocol, "max_size", 256 << 10)
+    loop = server._Loop()
+    try:
+        loop.run_until_complete(loop.create_server(None, ssl=CLIENT))
+        assert SSLProtocol.max_size <= server.TLS_BYTES
+        assert told["ssl_handshake_timeout"] == server.HEAD_SECONDS
+        loop.run_until_complete(loop.create_server(None))
+        assert told["ssl_handshake_timeout"] is None  # which asyncio refuses without TLS
+    finally:
+        loop.close()
+
+
 def test_one_address_begins_so_many_and_others_their_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, handshakes_at_once=5, handshakes_per_second=1e-9)
     with serving(home) as port, ExitStack() as stack:
@@ -166,6 +199,25 @@ def test_many_at_once_and_large_answers(home: Path) -> None:
             while piece := one.recv(1000):
                 came += piece
         assert came.endswith(LARGE)
+
+
+def test_a_server_that_never_started_leaves_nothing(home: Path) -> None:
+    before, listening = n_sockets(), listening_socket("0.0.0.0:0")
+    HttpServer(make_app("t" * 20, None), listening, home).stop()
+    assert n_sockets() == before
+    assert list(home.rglob("*.sock")) == []
+
+
+def test_its_socket_lies_in_the_folder_of_the_node(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setattr("gal.transport.socket_folders.LONGEST_PATH", len(str(home)) + 20)
+    with serving(home) as port:
+        assert [path.parent for path in home.rglob("*.sock")] == [home / "listening"]
+        assert answer(port) == 200
+    assert list(home.rglob("*.sock")) == []
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_plain_http_there_is_no_tls_and_is_dropped(home: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import struct
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,18 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import InvalidInputError, TaskError
 from gal.node.admin.membership import forget_rows
+from gal.node.assistant.service import Service
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.runtime.commands import erasing_command
 from gal.node.source.data import read_source
 from gal.node.store.audit import AuditLog
-from gal.node.store.forgotten import read_forgotten
+from gal.node.store.forgotten import read_forgotten, write_forgotten
 from gal.node.store.state import TaskRecord
 from gal.node.work.learned_rows import compare_rows
 from gal.privacy.ledger import row_keys
+from real_nodes import HOLDER
+from real_nodes import Network as Processes
+from searched_memory import memory_of, standing_still
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
 GONE = 7_300_001_017
@@ -99,6 +103,18 @@ def tell(network: Network, name: str, *ids: Any, drop_versions: bool = False) ->
     arguments = {"ids": [str(one) for one in ids], "drop_versions": drop_versions}
     found: dict[str, Any] = command(arguments, lambda _: None, threading.Event())
     return found
+
+
+def dying_after(n: int, what: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for n times; then whoever calls it is killed."""
+    left = iter([True] * n)
+
+    def once_more(*given: Any) -> Any:
+        if not next(left, False):
+            raise KeyboardInterrupt
+        return what(*given)
+
+    return once_more
 
 
 def predicted(network: Network, ids: list[int], path: Path) -> dict[str, Any]:
@@ -209,6 +225,102 @@ def test_models_that_keep_their_rows_are_named(tmp_path: Path) -> None:
         assert told["holds_values"]
         tell(network, "lab", GONE, drop_versions=True)
         assert traces(network.root / "lab", network.tables["lab"]) == []
+
+
+def test_models_that_keep_text_or_small_numbers_are_named(tmp_path: Path) -> None:
+    whole = tables()
+    rng = np.random.default_rng(1)
+    whole["lab"] = whole["lab"].assign(lab_a=rng.integers(20, 90, 80), lab_b=rng.integers(1, 5, 80))
+    job = np.where(whole["ward"][ROW_ID] == GONE, "lighthouse keeper", "clerk")
+    whole["ward"] = whole["ward"].assign(job=job)
+    models = {"lab": 'use = "sklearn.neighbors:KNeighborsRegressor"', "ward": 'use = "tabular"'}
+    with running(Network(tmp_path, whole, models=models)) as network:
+        learned(network)
+        for name in ("lab", "ward"):
+            assert tell(network, name, NEXT)["versions"][0]["holds_values"] is (name == "lab")
+            assert tell(network, name, GONE)["versions"][0]["holds_values"]
+
+
+def test_the_row_does_not_come_into_the_memory_of_the_node(tmp_path: Path) -> None:
+    """Real processes: the one that computes reads the source, and ends; the node goes on without it."""
+    with Processes(tmp_path, organizations=("lab",), rounds=1) as network:
+        network.serve(HOLDER, "lab")
+        network.learn()
+        row, *values = (tmp_path / "lab.csv").read_text(encoding="utf-8").splitlines()[7].split(",")
+        sought = [struct.pack("<d", float(one)) for one in values] + [one.encode() for one in values]
+        assert forget_rows(network.home("lab"), [row])["in_source"] == 1
+        pid = network.running["lab"].process.pid
+        with standing_still([pid]):
+            assert [one for one in sought if any(one in part for part in memory_of(pid))] == []
+
+
+# What a kill left
+
+
+def test_files_of_a_version_that_has_just_ended_go(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(Service, "clean", lambda *_: None)  # as if it ended before
+        learned(network)
+    home, table = network.root / "lab", network.tables["lab"]
+    assert "view" in {path.name for path in home.rglob("*")}
+    tell(network, "lab", GONE)
+    assert traces(home, table) == []
+
+
+def test_files_of_a_version_that_did_not_quite_begin_go(network: Network) -> None:
+    record = learned(network)
+    state = network.nodes["lab"].state
+    for folder in (state.folder(record.id, 2), state.folder("ab" * 16, 1)):  # neither is on record
+        (folder / "view").write_bytes(struct.pack("<q", GONE))
+    (state.folder(record.id, 1) / "view.1.part").write_bytes(struct.pack("<q", GONE))
+    tell(network, "lab", GONE)
+    assert traces(network.root / "lab", network.tables["lab"]) == []
+    own = network.nodes["clinic"].state.folder(record.id, 2, "label holder")
+    (own / "labels.arrow").write_bytes(struct.pack("<q", GONE))
+    (own / "draw").write_bytes(b"paid for")
+    tell(network, "clinic", GONE)
+    assert traces(network.root / "clinic", network.tables["clinic"]) == []
+    assert (own / "draw").exists()
+
+
+def test_rows_to_predict_that_were_left_go(network: Network) -> None:
+    network.stop("lab")
+    for left in (network.root / "lab" / "tmp" / "rows-x" / "ask.csv", network.root / "lab" / "tmp" / "y.csv"):
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text(f"id\n{GONE}\n", encoding="utf-8")
+    forget_rows(network.root / "lab", [str(GONE)])
+    assert traces(network.root / "lab", network.tables["lab"]) == []
+
+
+def test_the_next_start_deletes_them_as_well(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(Service, "clean", lambda *_: None)
+        record = learned(network)
+    home = network.root / "lab"
+    state = network.nodes["lab"].state
+    kept = state.folder(record.id, 1) / "kept-0-1.arrow"
+    kept.write_bytes(b"an answer for who asks again")
+    (state.folder("ab" * 16, 1) / "view").write_bytes(b"of a task that was forgotten")
+    network.stop("lab")
+    (home / "tmp" / "rows-x").mkdir(parents=True)
+    network.start("lab")
+    assert {path.name for path in home.rglob("*")}.isdisjoint({"view", "begin.arrow", "rows-x"})
+    assert kept.exists()
+    assert predicted(network, [GONE, NEXT], network.root / "ask.csv")["unknown"] == {}
+
+
+def test_an_erasing_that_was_killed_has_named_the_versions(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned(network)
+
+    with monkeypatch.context() as killed:
+        killed.setattr("gal.node.work.erasing.write_forgotten", dying_after(1, write_forgotten))
+        with pytest.raises(KeyboardInterrupt):
+            tell(network, "lab", GONE)
+    assert traces(network.root / "lab", network.tables["lab"]) == []
+    done = tell(network, "lab", GONE, drop_versions=True)
+    assert [one["dropped"] for one in done["versions"]] == [True]
 
 
 def test_ids_are_asked_for_as_they_are(network: Network) -> None:

@@ -19,7 +19,7 @@ from gal.node.runtime.control import ask_node, running_node
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.erasing import erase_rows
+from gal.node.work.erasing import check_erasable, erase_rows, note_erased
 from gal.transport import CardFolder, Identity, load_identity
 
 REMOVED = "left: removed by the label holder"
@@ -214,7 +214,7 @@ def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) 
             done: dict[str, Any] = ask_node(connection, "forget_rows", arguments, lambda _: None)
             return done
     with opened(home) as records, held_lock(home, records.configuration.name):
-        found = erase_rows(
-            records.configuration, records.state, records.audit, ids, drop_versions=drop_versions
-        )
+        check_erasable(records.state, ids, drop_versions=drop_versions)
+        found = erase_rows(records.configuration, records.state, ids, drop_versions=drop_versions)
+        note_erased(records.audit, found.hashes, found.n_files)
         return found.facts()

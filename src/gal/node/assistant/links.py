@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.service import BESIDE, Service
-from gal.node.journal.failures import Failure, describe_failure
+from gal.node.journal.failures import Failure, code_of, describe_failure
 from gal.node.journal.quotas import LIMITED, LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.state import State
@@ -154,6 +154,9 @@ class Link:
                 self._records.log.info("link ended", peer=self.peer, why=str(error))
             elif not self._ending.is_set():
                 self._records.log.warning("link lost", peer=self.peer, why=str(error))
+        except Exception as error:  # no memory, no thread: without a link nobody would ever dial again
+            self.problem = f"{type(error).__name__}: {error}"
+            self._records.log.error("link failed", peer=self.peer, why=self.problem)
         finally:
             stream.close()
             # Not waited for: what is being fitted is kept, and the next stream need not wait for it.
@@ -167,8 +170,8 @@ class Link:
         try:
             received = stream.receive()
         except InvalidMessageError as error:
-            failure = Failure("invalid-message", str(error), "")
-            self._refuse(stream, Message("refusal"), None, failure, error.n_bytes)
+            self._records.refused(self.peer, code_of(error), str(error), n_bytes=error.n_bytes)
+            self._tell(stream, Message("refusal"), None, Failure("invalid-message", str(error), ""))
             return
         except LimitedError:  # by bytes that were no message: it is told, and let go
             return
@@ -235,10 +238,11 @@ class Link:
             self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
             stream.close()
 
-    def _refuse(
-        self, stream: Stream, message: Message, digest: str | None, failure: Failure, n_bytes: int = 0
-    ) -> None:
-        self._records.refused(self.peer, failure.code, failure.outside, failure.inside, n_bytes)
+    def _refuse(self, stream: Stream, message: Message, digest: str, failure: Failure) -> None:
+        self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
+        self._tell(stream, message, digest, failure)
+
+    def _tell(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
         self._records.send(
             stream, prepare(Message("refusal", message.task, message.version, message.request, fields))

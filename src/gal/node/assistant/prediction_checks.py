@@ -103,7 +103,7 @@ class PredictionChecks:
                 return
             n_rows = asked.message.fields["n_rows"]
             self._state.spend_predictions(*exchanged_rows(asked), n_rows, sys.maxsize)
-            self._pay(asked, answer)
+            self._state.charges.answered(asked.peer, asked.digest, answer.digest)
 
     def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
@@ -154,10 +154,11 @@ class PredictionChecks:
                 return
             if paid:  # the data have changed: it tells more than was paid for
                 self._charge_named(asked, len(known))
+                self._pay(asked)
             self._count_unknown(asked, int((~known).sum()))
             if asked.message.fields["method"] != "psi":  # there, the exchange was counted
                 self._count_small(asked, n_different(asked, known, self._policy.min_rows))
-            self._pay(asked, answer)
+            self._state.charges.answered(asked.peer, asked.digest, answer.digest)
 
     def _charge_named(self, asked: IncomingRequest, n_rows: int) -> None:
         """Charge the rows that are named, each to an exchange where there has to be one."""
@@ -199,10 +200,9 @@ class PredictionChecks:
         """None: this request has to be charged; empty: its rows are; else the digest of its answer."""
         return self._state.charges.answer(asked.peer, self._today(), asked.digest)
 
-    def _pay(self, asked: IncomingRequest, answer: Encoded | None = None) -> None:
-        """Rows were charged; with an answer, all that it tells."""
-        given = "" if answer is None else answer.digest
-        self._state.charges.put(asked.peer, self._today(), asked.digest, asked.message.task, given)
+    def _pay(self, asked: IncomingRequest) -> None:
+        """Rows were charged."""
+        self._state.charges.put(asked.peer, self._today(), asked.digest, asked.message.task)
 
     def _spent(self, account: str) -> int:
         return self._state.spend_predictions(account, self._today(), 0, 0)

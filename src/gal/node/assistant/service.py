@@ -34,7 +34,7 @@ from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
-from gal.node.work.learned_rows import KEPT_FILES
+from gal.node.work.learned_rows import drop_needless
 from gal.node.work.pipe import PredictedRows, unpack
 from gal.node.work.worker import Worker
 from gal.protocol import Encoded, Message, prepare, restore
@@ -294,14 +294,8 @@ class Service:
 
     def clean(self, task: str, number: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
-        folder, version = self.state.folder(task, number), self.state.version(task, number)
-        needed = {one.model for one in self.state.answers(task, number)} | KEPT_FILES
-        if version is None or version.status == "abandoned":
-            needed = set()
-        self.worker.forget(folder)
-        for path in folder.iterdir():
-            if path.is_file() and path.name not in needed:
-                path.unlink(missing_ok=True)
+        self.worker.forget(self.state.folder(task, number))
+        drop_needless(self.state, task, number)
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.node.journal.failures import code_of
 from gal.node.journal.quotas import LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.audit import ANSWER_KINDS
@@ -217,7 +218,8 @@ class Assistants:
             received = stream.receive()
         except (InvalidMessageError, LimitedError) as error:
             if isinstance(error, InvalidMessageError):  # the other is told when it is let go
-                self._refuse(stream, Message("refusal"), "invalid-message", str(error), error.n_bytes)
+                self._records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
+                self._records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
             return
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
@@ -307,8 +309,8 @@ class Assistants:
             if all(done.is_set() for done in pending.together):
                 self.notify()
 
-    def _refuse(self, stream: Stream, message: Message, code: str, why: str, n_bytes: int = 0) -> None:
-        self._records.refused(stream.peer, code, why, n_bytes=n_bytes)
+    def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
+        self._records.refused(stream.peer, code, why)
         self._records.send(stream, _refusal(message, code, why))
 
 

@@ -12,6 +12,7 @@ from gal.errors import (
     LocalModelError,
     MissingExtraError,
     NodeError,
+    NoRoomError,
     RefusedError,
     StoredModelError,
 )
@@ -40,6 +41,11 @@ SAID = {
     OSError: ("disk", "cannot read or write its own files (is its disk full?)"),
     sqlite3.Error: ("disk", "cannot read or write its own files (is its disk full?)"),
 }
+
+
+def code_of(error: InvalidMessageError) -> str:
+    """Under which code it is on record that something could not be taken as a message."""
+    return "no-room" if isinstance(error, NoRoomError) else "invalid-message"
 
 
 def describe_failure(error: BaseException, organization: str) -> Failure:

@@ -13,7 +13,7 @@ from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.journal.traces import Traces
-from gal.node.store.audit import ANSWER_KINDS, UNASKED, WASTED, AuditLog
+from gal.node.store.audit import ANSWER_KINDS, NO_FAULT, UNASKED, WASTED, AuditLog
 from gal.protocol import Encoded, in_version
 from gal.transport import Received, Stream
 
@@ -21,6 +21,9 @@ SINGLY, WINDOW = 20, 60.0
 """So many refusals of one kind are written down one by one within so many seconds; the others as a number."""
 WASTED_BYTES = 100_000_000
 """So many bytes of one peer that were no message are an entry of their own at the latest."""
+
+OUR_FAULT = frozenset({"disk", "no-room"})
+"""Codes of what is refused for want of room here: on record, but no refusal that the peer has earned."""
 
 
 class Repeats:
@@ -144,7 +147,10 @@ class Records:
         """Something that came was refused; ``inside`` may quote this organization's data and is only for
         its log. ``n_bytes`` of it were no message, and stand in no other entry.
         """
-        self.quotas.count_refusal(peer, n_bytes)
+        if code in OUR_FAULT:
+            self.quotas.count_bytes(peer, n_bytes)
+        else:
+            self.quotas.count_refusal(peer, n_bytes)
         self._write_refusal(peer, code, why, inside, n_bytes)
 
     def wasted(self, peer: str, n_bytes: int) -> None:
@@ -174,7 +180,7 @@ class Records:
         """Write down what was only counted, such as before the node ends."""
         refusals, wasted = self._repeats.take_all()
         for (peer, code), n in refusals.items():
-            self._append_refusal(peer, f"{code}: {n} more", n, 0)
+            self._append_refusal(peer, code, f"{code}: {n} more", n, 0)
         for peer, n_bytes in wasted.items():
             self.audit.append("in", WASTED, peer=peer, n_bytes=n_bytes)
 
@@ -187,12 +193,12 @@ class Records:
         # A peer's own words may be in it, and a terminal would obey some characters.
         more = "" if n == 1 else f" (and {n - 1} more since the last entry)"
         said = "".join(one if one.isprintable() else "?" for one in f"{code}: {why}"[: 500 - len(more)])
-        self._append_refusal(peer, said + more, n, n_bytes)
+        self._append_refusal(peer, code, said + more, n, n_bytes)
         self.log.warning("refused", peer=peer, code=code, why=inside or why, times=n)
 
-    def _append_refusal(self, peer: str, note: str, n: int, n_bytes: int) -> None:
-        shape = "" if n == 1 else str(n)
-        self.audit.append("in", "refused", peer=peer, shape=shape, n_bytes=n_bytes, note=note)
+    def _append_refusal(self, peer: str, code: str, note: str, n: int, n_bytes: int) -> None:
+        shape, kind = "" if n == 1 else str(n), NO_FAULT if code in OUR_FAULT else "refused"
+        self.audit.append("in", kind, peer=peer, shape=shape, n_bytes=n_bytes, note=note)
 
     def own(self, what: str, task: str = "", note: str = "") -> None:
         """Something that was done here, such as forgetting a task."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.clock import utc_now
-from gal.errors import NodeRunsError, TaskError
+from gal.errors import InvalidInputError, NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node
@@ -76,22 +76,31 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
 
 
 def erasing_command(node: Node, holder: LabelHolder | None) -> Command:
-    """Erases rows while the node runs: nothing is computed meanwhile, and then by a new process."""
+    """Erases rows while the node runs: nothing is computed meanwhile, and then by a new process.
+
+    The process that computes does it, since it has to read the source: the rows must not come into the memory
+    of the node, which goes on.
+    """
 
     def forget(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:  # noqa: ARG001
-        from gal.node.work.erasing import erase_rows
+        from gal.node.work.erasing import check_erasable, note_erased
 
-        drop = bool(arguments["drop_versions"])
+        told = {"ids": arguments["ids"], "drop_versions": bool(arguments["drop_versions"])}
         with ExitStack() as held:
             if holder is not None:
                 held.enter_context(holder.not_learning())
             held.enter_context(node.service.at_rest())
-            done = erase_rows(
-                node.configuration, node.state, node.records.audit, arguments["ids"], drop_versions=drop
-            )
-            node.worker.restart()
-        node.log.info("forgot rows", rows=len(done.hashes), files=done.n_files)
-        return done.facts()
+            check_erasable(node.state, **told)
+            node.worker.restart()  # what it is at is done again when nobody answers for the rows any more
+            try:
+                done, _ = node.worker("erase", **told)
+            finally:
+                node.worker.restart()
+            if "refused" in done:
+                raise InvalidInputError(done["refused"])
+            note_erased(node.records.audit, done["hashes"], done["n_files"])
+        node.log.info("forgot rows", rows=len(done["hashes"]), files=done["n_files"])
+        return {name: value for name, value in done.items() if name != "id"}
 
     return forget
 

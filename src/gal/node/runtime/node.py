@@ -32,10 +32,12 @@ from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog
-from gal.node.store.files import remove_drafts
 from gal.node.store.state import State
+from gal.node.work.confinement import empty_temporary_folder
+from gal.node.work.learned_rows import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
+from gal.transport.socket_folders import LISTENING, remove_left
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
@@ -109,6 +111,7 @@ class Node:
     def _start(self) -> None:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
+        remove_left(self.home / LISTENING)
         raise_descriptor_limit()
         mark = RunMark(self.home)
         mark.take(self.log, self._clock())
@@ -118,7 +121,8 @@ class Node:
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
         self.state = State(self.home)
         stack.callback(self.state.close)
-        remove_drafts(self.home / "tasks")
+        drop_leftovers(self.state)
+        empty_temporary_folder(self.home)
         audit = AuditLog(self.state.path, clock=self._clock, witness=configuration.audit.witness)
         stack.callback(audit.close)
         see_whether_current(configuration, self.state, audit, self._clock())
@@ -177,7 +181,7 @@ class Node:
             on_dropped=self._dropped,
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
-            folder=self.home / "listening",
+            folder=self.home / LISTENING,
         )
         return self._stack.enter_context(listener).port
 

@@ -46,6 +46,8 @@ UNASKED = "not asked for"
 """Note of an entry of such a kind that nobody was waiting for: it counts like any other message."""
 WASTED = "wasted"
 """Kind of the entry for bytes that came and were no message, where no entry of a refusal names them."""
+NO_FAULT = "failed-here"
+"""Kind of the entry for what was refused because something was wrong here: it does not count for the peer."""
 CUT = "audit-cut"
 """Kind of the entry that records that the log did not end where ``audit.head`` says it ended."""
 TRIMMED = "audit-trimmed"
@@ -228,11 +230,11 @@ class AuditLog:
         return [
             Came(*row)
             for row in self._rows(
-                "select peer, sum(kind not in ('refused', ?)), sum(n_bytes), "
+                "select peer, sum(kind not in ('refused', ?, ?)), sum(n_bytes), "
                 "sum((kind = 'refused') * max(1, cast(shape as integer))) from audit "
                 "where time >= ? and direction = 'in' and peer != '' "
                 f"and (kind not in ({kinds}) or note = ?) group by peer",
-                (WASTED, _text(since), *ANSWER_KINDS, UNASKED),
+                (WASTED, NO_FAULT, _text(since), *ANSWER_KINDS, UNASKED),
             )
         ]
 

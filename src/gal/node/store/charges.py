@@ -39,16 +39,22 @@ class Charges:
             ).fetchone()
         return None if row is None else str(row["answer"])
 
-    def put(self, peer: str, day: str, request: str, task: str, answer: str = "") -> None:
-        """A request was charged, or what was charged is answered now; the oldest ones are forgotten."""
+    def put(self, peer: str, day: str, request: str, task: str) -> None:
+        """A request was charged to this day; the oldest ones are forgotten."""
         with self._state.transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO charged VALUES (?,?,?,?,?,0)", (peer, request, day, task, answer)
-            )
+            db.execute("INSERT OR REPLACE INTO charged VALUES (?,?,?,?,'',0)", (peer, request, day, task))
             db.execute(
                 "DELETE FROM charged WHERE peer = ? AND rowid <= "
                 "(SELECT rowid FROM charged WHERE peer = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
                 (peer, peer, KEPT),
+            )
+
+    def answered(self, peer: str, request: str, answer: str) -> None:
+        """What was charged is answered now; to the day on which it was charged, which may be over."""
+        with self._state.transaction() as db:
+            db.execute(
+                "UPDATE charged SET answer = ?, again = 0 WHERE peer = ? AND request = ?",
+                (answer, peer, request),
             )
 
     def repeat(self, peer: str, request: str) -> None:

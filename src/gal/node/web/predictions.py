@@ -23,6 +23,7 @@ from gal.node.holder.version_facts import finished_versions
 from gal.node.web.app import LARGEST, said_error, whole_body
 from gal.node.web.arrow_rows import ARROW, arrow_answer, asked_in_arrow
 from gal.node.web.online_task import OnlineTask, parsed, refused
+from gal.node.work.confinement import temporary_folder
 
 _TASK = {"task": {"type": "string", "description": "Which task; needed where the node has several."}}
 ASKED: dict[str, Any] = {
@@ -141,7 +142,8 @@ class Comparisons:
         if not self._busy.acquire(blocking=False):
             raise TaskError("another comparison goes on: wait until it is done")
         try:
-            with tempfile.NamedTemporaryFile(dir=node.configuration.home, suffix=suffix) as file:
+            place = temporary_folder(node.configuration.home)
+            with tempfile.NamedTemporaryFile(dir=place, suffix=suffix) as file:
                 file.write(data)
                 file.flush()
                 try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import secrets
 import shutil
 import socket
-import tempfile
 import threading
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from gal.protocol.addresses import parse_address
 from gal.transport.front import Front, Limits
 from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
 from gal.transport.listener import default_limits
+from gal.transport.socket_folders import LISTENING, socket_folder
 
 LOGGER = logging.getLogger(__name__)
 
@@ -138,9 +139,9 @@ class TlsPort:
     socket in a folder that only this user can enter.
     """
 
-    def __init__(self, outside: socket.socket) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
-        self.path = self._folder / "http.sock"
+    def __init__(self, outside: socket.socket, home: Path) -> None:
+        self._folder, self._temporary = socket_folder(home / LISTENING)
+        self.path = self._folder / f"http-{secrets.token_hex(4)}.sock"  # a node may have several
         self.inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.inside.bind(str(self.path))
         self.inside.listen(BACKLOG)
@@ -167,7 +168,9 @@ class TlsPort:
         """Ends everything."""
         self._front.close(1.0)
         self.inside.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.path.unlink(missing_ok=True)
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def enter(self) -> None:
         """Nothing is counted: there is one server behind the port."""
@@ -186,7 +189,7 @@ class HttpServer:
     def __init__(self, app: FastAPI, listening: socket.socket, home: Path) -> None:
         outside = not is_loopback(str(listening.getsockname()[0]))
         self._socket = listening
-        self._port = TlsPort(listening) if outside else None
+        self._port = TlsPort(listening, home) if outside else None
         admit = (lambda name: None) if self._port is None else self._port.admit  # noqa: ARG005
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -233,7 +236,8 @@ class HttpServer:
         if self._port is not None:
             self._port.refuse_new()
         self._server.should_exit = True
-        self._thread.join(ENDING)
+        if self._thread.ident is not None:
+            self._thread.join(ENDING)
         if self._port is not None:
             self._port.close()
         self._socket.close()

@@ -131,6 +131,21 @@ def temporary_folder(home: Path) -> Path:
     return place
 
 
+def empty_temporary_folder(home: Path) -> int:
+    """Delete what a process that was killed left there, such as rows to be predicted; how many entries. What
+    libraries have compiled stays.
+    """
+    n_gone = 0
+    for path in temporary_folder(home).iterdir():
+        if path.name not in {one.lower() for one in CACHES}:
+            n_gone += 1
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    return n_gone
+
+
 @contextmanager
 def within_reach(path: Path, home: Path) -> Iterator[Path]:
     """A file as the process that computes can read it: itself, or a copy in the home

@@ -6,7 +6,7 @@ What models have learned from a row stays in them, and is said; with ``drop_vers
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,14 @@ from gal.node.store.audit import AuditLog
 from gal.node.store.files import write_whole
 from gal.node.store.forgotten import forget_ids, read_forgotten, write_forgotten
 from gal.node.store.state import State, TaskRecord
+from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.exchanged_rows import forget_exchanged
-from gal.node.work.learned_rows import forget_learned, learned_from
-
-KEPT_ANSWERS = "kept-*.arrow"
-"""Noisy answers for who asks again: whose rows are in them is not known, so all go."""
-
+from gal.node.work.learned_rows import KEPT_ANSWERS, drop_leftovers, forget_learned, learned_from
 
 NOISY_LABELS = "noisy-labels.arrow"
 """A label holder's noisy labels by key of the row: they stay for later versions."""
+WHOLE, SHORTEST = 2**16, 4
+"""Whole numbers from here on, and text of so many letters, are in no file by chance."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,8 @@ class Erased:
         return asdict(self)
 
 
-def erase_rows(
-    configuration: NodeConfiguration,
-    state: State,
-    audit: AuditLog,
-    ids: Sequence[str],
-    *,
-    drop_versions: bool = False,
-) -> Erased:
-    """Forget these row ids. Nothing is changed where a version is being learned, unless it may be dropped."""
+def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> None:
+    """An error where no row is named, or where a version is being learned that may not be dropped."""
     if not ids or any(not one for one in ids):
         raise InvalidInputError("there is no row to forget: give the id of at least one")
     learning = _being_learned(state)
@@ -84,24 +76,42 @@ def erase_rows(
             f"{', '.join(learning)} is being learned, or was interrupted, and may have this row: wait until "
             "it is over (a label holder: gal learn TASK --resume), or give it up with --drop-versions"
         )
+
+
+def note_erased(audit: AuditLog, hashes: Sequence[str], n_files: int) -> None:
+    """Put on record that rows were forgotten, by their hashes."""
+    audit.append("own", "forgot-row", note=f"rows {', '.join(hashes)}: {n_files} files"[:2000])
+
+
+def erase_rows(
+    configuration: NodeConfiguration,
+    state: State,
+    ids: Sequence[str],
+    *,
+    drop_versions: bool = False,
+) -> Erased:
+    """Forget these row ids, which may be erased (`check_erasable`); the rows are in this process's memory
+    afterwards, as far as the source has them. The audit log is the caller's.
+    """
     table = _whole_source(configuration)
     wanted = _as_in_source(ids, table)
     there = (
         np.isin(table.ids.values.astype(str), wanted) if table is not None else np.zeros(0, dtype=np.bool_)
     )
-    values = _telling_values(table, there)
+    held = _Held.of(table, there)
     done = Erased(forget_ids(configuration.home, wanted), int(there.sum()), table is not None)
+    done.n_files += drop_leftovers(state) + empty_temporary_folder(configuration.home)
     left = None if table is None else without_rows(table, _forgotten_in(configuration, table))
     before = read_forgotten(configuration.home)
-    erasing = _Erasing(state, wanted, left, values, before.versions, drop_versions, done)
+    erasing = _Erasing(state, wanted, left, held, before.versions, drop_versions, done)
+    # On the disk before anything goes by which it could be found out again: this may be killed.
+    write_forgotten(configuration.home, replace(before, versions=before.versions | erasing.to_come()))
     for task in state.tasks():
         erasing.from_task(task)
         for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):
             done.n_files += _without_keys(path, wanted)
     learned = frozenset(f"{task}/{number}" for task, number in erasing.learned)
     write_forgotten(configuration.home, replace(before, versions=learned))
-    note = f"rows {', '.join(done.hashes)}: {done.n_files} files"
-    audit.append("own", "forgot-row", note=note[:2000])
     return done
 
 
@@ -140,17 +150,56 @@ def _as_in_source(ids: Sequence[str], table: Table | None) -> list[str]:
         raise InvalidInputError(f"ids are whole numbers here: {error}") from error
 
 
-def _telling_values(table: Table | None, there: Any) -> list[bytes]:
-    """Values of the rows as eight bytes; whole numbers are in any file, and tell nothing."""
-    if table is None or not there.any():
+@dataclass(frozen=True)
+class _Held:
+    """What shows that a file keeps a row as it is."""
+
+    numbers: Sequence[bytes] = ()
+    """Values as eight bytes; small whole numbers are in any file, and tell nothing."""
+    rows: Sequence[bytes] = ()
+    """All numbers of a row, one after another: then small ones tell, too."""
+    texts: Sequence[bytes] = ()
+    """Text that no other row has."""
+
+    @staticmethod
+    def of(table: Table | None, there: Any) -> _Held:
+        """Of these rows of the source."""
+        if table is None or not there.any():
+            return _Held()
+        view = view_of_table(table, np.flatnonzero(there))
+        columns = view.T if isinstance(view, np.ndarray) else [view[name] for name in view.columns]
+        plain = [one for one in columns if getattr(one.dtype, "categories", None) is None]
+        rows = np.array([np.asarray(one, dtype=np.float64) for one in plain]).T
+        telling = rows[np.isfinite(rows) & ((rows != np.round(rows)) | (np.abs(rows) >= WHOLE))]
+        return _Held(
+            [one.tobytes() for one in telling],
+            [one.tobytes() for one in np.ascontiguousarray(rows)] if len(plain) > 1 else [],
+            [] if isinstance(view, np.ndarray) else _only_there(table, view, there),
+        )
+
+    def by(self, path: Path) -> bool:
+        """Whether a model's file has a whole row, two of its telling numbers or its only one, or its text."""
+        try:
+            with zipfile.ZipFile(path) as archive:
+                contents = [archive.read(name) for name in archive.namelist()]
+        except (OSError, zipfile.BadZipFile):
+            return False
+        if any(one in content for one in (*self.rows, *self.texts) for content in contents):
+            return True
+        found = sum(any(one in content for content in contents) for one in self.numbers)
+        return found >= min(2, len(self.numbers)) > 0
+
+
+def _only_there(table: Table, view: Any, there: Any) -> list[bytes]:
+    """Text of these rows that is in no other; a short one is in any file."""
+    if there.all():
         return []
-    view = view_of_table(table, np.flatnonzero(there))
-    columns = view.T if isinstance(view, np.ndarray) else [view[name] for name in view.columns]
-    numbers = [
-        np.asarray(one, dtype=np.float64) for one in columns if getattr(one.dtype, "categories", None) is None
-    ]
-    found = np.concatenate(numbers) if numbers else np.zeros(0)
-    return [one.tobytes() for one in found[np.isfinite(found) & (found != np.round(found))]]
+    others = view_of_table(table, np.flatnonzero(~there))
+    found: set[str] = set()
+    for name in view.columns:
+        if getattr(view[name].dtype, "categories", None) is not None:
+            found |= set(view[name].dropna().astype(str)) - set(others[name].dropna().astype(str))
+    return [one.encode() for one in sorted(found) if len(one) >= SHORTEST]
 
 
 @dataclass
@@ -160,7 +209,7 @@ class _Erasing:
     state: State
     ids: Sequence[str]
     table: Table | None
-    values: Sequence[bytes]
+    held: _Held
     before: frozenset[str]
     """Versions that are known to have learned from rows that were forgotten earlier."""
     drop_versions: bool
@@ -168,12 +217,21 @@ class _Erasing:
     learned: list[tuple[str, int]] = field(default_factory=list)
     """Versions that learned from a forgotten row, and stay."""
 
+    def to_come(self) -> set[str]:
+        """Versions that learned from one of the rows ("task/number")."""
+        return {
+            f"{task.id}/{number}"
+            for task in self.state.tasks()
+            for number, status in _statuses(self.state, task).items()
+            if status == "finished" and learned_from(self.state.folder(task.id, number), self.ids)
+        }
+
     def from_task(self, task: TaskRecord) -> None:
         """Erase the rows from all versions of a task."""
-        roles: tuple[Any, ...] = ("organization", "label holder")
-        found = {
-            number: status for role in roles for number, status in self.state.statuses(task.id, role).items()
-        }
+        found = _statuses(self.state, task)
+        for path in _unrecorded(self.state, task, found):
+            path.unlink(missing_ok=True)
+            self.done.n_files += 1
         for number, status in sorted(found.items()):
             if status == "begun":
                 self.done.n_files += _drop(self.state, task, number)
@@ -189,9 +247,7 @@ class _Erasing:
         self.done.n_files += forget_exchanged(folder, self.ids)
         if f"{task.id}/{number}" not in self.before and not learned_from(folder, self.ids):
             return
-        self._note_version(
-            task, number, any(_holds(path, self.values) for path in folder.parent.rglob("*.gal"))
-        )
+        self._note_version(task, number, any(self.held.by(path) for path in folder.parent.rglob("*.gal")))
         if self.drop_versions:
             self.done.n_files += _drop(self.state, task, number)
         else:
@@ -227,14 +283,22 @@ def _drop(state: State, task: TaskRecord, number: int) -> int:
     return n_files
 
 
-def _holds(path: Path, values: Sequence[bytes]) -> bool:
-    """Whether two values of the row, or its only one, are in a model's file as they are."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = sum(any(one in archive.read(name) for name in archive.namelist()) for one in values)
-    except (OSError, zipfile.BadZipFile):
-        return False
-    return found >= min(2, len(values)) > 0
+def _statuses(state: State, task: TaskRecord) -> dict[int, str]:
+    """What has become of the versions of a task, in either role; of her own ones, as their label holder."""
+    return {**state.statuses(task.id, "organization"), **state.statuses(task.id, "label holder")}
+
+
+def _unrecorded(state: State, task: TaskRecord, known: Mapping[int, str]) -> list[Path]:
+    """Labels and the like of an own version that was not begun when it ended, or of one that is over; what
+    is paid for stays until it is learned.
+    """
+    return [
+        path
+        for folder in (state.home / "tasks" / task.id).glob("*/label-holder")
+        if known.get(int(folder.parent.name)) != "begun"
+        for path in folder.iterdir()
+        if path.is_file() and path.name != "draw"
+    ]
 
 
 def _without_keys(path: Path, ids: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +19,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.node.store.files import whole_file, write_whole
+from gal.node.store.files import remove_drafts, whole_file, write_whole
 
 if TYPE_CHECKING:
     from gal.node.source.data import Table
+    from gal.node.store.state import State
 
 ROWS, COLUMNS = "learned-rows.npy", "learned-columns.json"
 EXCHANGED = "exchanged-rows.bin"
 """Digests of rows that came in after learning, see ``exchanged_rows.py``."""
 KEPT_FILES = frozenset({ROWS, COLUMNS, EXCHANGED})
 """They stay as long as a version predicts."""
+KEPT_ANSWERS = "kept-*.arrow"
+"""Noisy answers for who asks again."""
 BLOCK = 65_536
 KEPT = 4
 """Comparisons of so many versions stay in memory."""
@@ -246,6 +250,45 @@ def _sampled(positions: NDArray[np.intp]) -> NDArray[np.intp]:
         return positions
     chosen = np.random.default_rng(len(positions)).choice(len(positions), SAMPLE, replace=False)
     return np.asarray(positions[np.sort(chosen)])
+
+
+# Files that nobody needs
+
+
+def drop_needless(state: State, task: str, number: int, *, answers: bool = True) -> None:
+    """Delete files of an organization's version that has ended, or that never began, but for what predicts;
+    ``answers``: those that are kept for who asks again go, too.
+    """
+    folder, version = state.folder(task, number), state.version(task, number)
+    needed: set[str | None] = set()
+    if version is not None and version.status != "abandoned":
+        needed = {one.model for one in state.answers(task, number)} | KEPT_FILES
+        needed |= set() if answers else {path.name for path in folder.glob(KEPT_ANSWERS)}
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in needed:
+            path.unlink(missing_ok=True)
+
+
+def drop_leftovers(state: State) -> int:
+    """Delete what a kill left behind: files of versions that have ended or never began, of tasks that were
+    forgotten, and half-written ones; how many. Nothing may be computed meanwhile.
+    """
+    place = state.home / "tasks"
+    before = _n_files(place)
+    remove_drafts(place)
+    known = {task.id for task in state.tasks()}
+    for folder in place.glob("*"):
+        if folder.name not in known and folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+    for folder in place.glob("*/*/organization"):
+        task, number = folder.parent.parent.name, folder.parent.name
+        if number.isdecimal() and state.statuses(task, "organization").get(int(number)) != "begun":
+            drop_needless(state, task, int(number), answers=False)
+    return before - _n_files(place)
+
+
+def _n_files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
 
 
 # Digests

@@ -14,14 +14,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gal.errors import GALError, LocalModelError
+from gal.errors import GALError, InvalidInputError, LocalModelError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
 from gal.node.work.allowance import ALLOWANCE
@@ -43,7 +43,7 @@ class Commands:
 
     def __init__(self, configuration: NodeConfiguration, source: NoiseSource | None = None) -> None:
         self.work = LocalWork(configuration, source)
-        self.policy = configuration.policy
+        self.configuration, self.policy = configuration, configuration.policy
         self.exchanged = ExchangedRows(configuration.policy.min_rows)
 
     @property
@@ -126,12 +126,25 @@ class Commands:
         self.work.forget(Path(command["folder"]))
         return {}, b""
 
+    def erase(self, command: dict[str, Any], data: Data) -> Result:  # noqa: ARG002
+        """Forget rows; why not, where it is no fault. Then this process has to end."""
+        from gal.node.store.state import State
+        from gal.node.work.erasing import erase_rows
+
+        drop = command["drop_versions"]
+        with ALLOWANCE.granted(0, 0), closing(State(self.configuration.home)) as state:
+            try:
+                done = erase_rows(self.configuration, state, command["ids"], drop_versions=drop)
+            except InvalidInputError as error:
+                return {"refused": str(error)}, b""
+            return done.facts(), b""
+
 
 SMALL = 2000
 """Bytes of a request to predict a few rows."""
 
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
-READ_DATA = frozenset({"rows", "begin", "predict", "intersect"})
+READ_DATA = frozenset({"rows", "begin", "predict", "intersect", "erase"})
 OUTDATED = 75
 """The exit status of a process whose data were replaced where it cannot reach the new ones: try again."""
 
