@@ -35,7 +35,7 @@ def predict_in_batches(
     """Ask for all rows, batch by batch, and write the predictions to a CSV file; the facts of all."""
     told = _Told()
     predictions, degraded = np.empty((0, 0)), np.empty(0, dtype=np.bool_)
-    for positions in _lots(len(ids), rng):
+    for positions in _lots(len(ids), rng, out):
         found = ask(ids.take(positions))
         if told.last is None:
             predictions = _on_disk(out, np.dtype(np.float64), len(ids), found.prediction.shape[1])
@@ -58,9 +58,13 @@ def _on_disk(out: Path, kind: np.dtype[Any], n_rows: int, width: int) -> NDArray
         raise InvalidInputError(f"{str(out)!r} cannot be written: {error.strerror or error}") from error
 
 
-def _lots(n_rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
-    """Positions of all rows in lots of at most `BATCH`."""
-    order = rng.permutation(np.arange(n_rows, dtype=np.uint32 if n_rows < 1 << 32 else np.int64))
+def _lots(n_rows: int, rng: np.random.Generator, out: Path) -> Iterator[NDArray[np.intp]]:
+    """Positions of all rows in lots of at most `BATCH`; their order lies in a file without a name."""
+    kind: np.dtype[Any] = np.dtype(np.uint32 if n_rows < 1 << 32 else np.int64)
+    order = np.asarray(_on_disk(out, kind, n_rows, 1)[:, 0])
+    for start in range(0, n_rows, BATCH):
+        order[start : start + BATCH] = np.arange(start, min(start + BATCH, n_rows), dtype=kind)
+    rng.shuffle(order)
     for start in range(0, n_rows, BATCH):
         yield np.sort(order[start : start + BATCH]).astype(np.intp)
 

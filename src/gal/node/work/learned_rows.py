@@ -93,7 +93,7 @@ def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: 
         _write_in_order(unordered, folder / ROWS)
     finally:
         unordered.unlink()
-    facts["columns"] = _summary(_rows(view, _sampled(np.arange(len(ids)))), names)
+    facts["columns"] = _summary(_rows(view, _some_of(len(ids))), names)
     write_whole(folder / COLUMNS, json.dumps(facts).encode())
 
 
@@ -124,7 +124,7 @@ def compare_rows(table: Table, folder: Path) -> Changes:
     if found is None:
         return Changes()
     facts, kept = found
-    keyed, sample = _Keyed(facts), _sampled(np.arange(len(table)))
+    keyed, sample = _Keyed(facts), _some_of(len(table))
     n_compared = n_changed = 0
     if len(kept):
         places, learned = _find(kept, keyed.ids(table.ids.values[sample]))
@@ -176,7 +176,7 @@ def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int
         places, learned = _find(kept, keyed.ids(table.ids.values))
         now = keyed.rows(_view(table, every[learned]), table.features)
         same = every[learned][kept[places[learned], 1] == now]
-        columns = _summary(_view(table, _sampled(same)), table.features) if len(same) else {}
+        columns = _summary(_view(table, same[_some_of(len(same))]), table.features) if len(same) else {}
     write_whole(folder / ROWS, np.ascontiguousarray(kept))
     write_whole(folder / COLUMNS, json.dumps(facts | {"columns": columns}).encode())
     return 2
@@ -245,12 +245,11 @@ class LearnedRows:
             }
 
 
-def _sampled(positions: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `SAMPLE` of them, spread over all, in their order."""
-    if len(positions) <= SAMPLE:
-        return positions
-    chosen = np.random.default_rng(len(positions)).choice(len(positions), SAMPLE, replace=False)
-    return np.asarray(positions[np.sort(chosen)])
+def _some_of(n_rows: int) -> NDArray[np.intp]:
+    """Positions of at most `SAMPLE` of so many rows, spread over all, in their order."""
+    if n_rows <= SAMPLE:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(n_rows).choice(n_rows, SAMPLE, replace=False))
 
 
 # Digests
