@@ -16,6 +16,7 @@ from gal.alignment import (
     METHODS,
     Index,
     RowIds,
+    check_distinct,
     check_tokens,
     ordering,
     read_secret,
@@ -168,8 +169,10 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
     ids=["integers", "text", "hashes", "sorted"],
 )
 def test_the_same_row_twice_is_refused(repeated: Any) -> None:
-    with pytest.raises(AlignmentError, match="have the same id"):
-        Index(repeated)
+    for look in (Index, check_distinct):
+        with pytest.raises(AlignmentError, match=r"rows \d and \d have the same id"):
+            look(repeated)
+    check_distinct(repeated[1:2])
 
 
 def test_rows_named_in_different_ways_are_not_compared() -> None:

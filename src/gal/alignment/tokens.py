@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment.ids import RowIds
-from gal.alignment.ordering import in_order, rises
+from gal.alignment.ordering import all_differ, in_order, rises
 from gal.errors import AlignmentError
 
 Tokens = NDArray[Any]
@@ -175,6 +175,12 @@ class Index:
             self._order[start : start + len(some)] = places
             self._keys[start : start + len(some)] = some
             start += len(some)
+
+
+def check_distinct(tokens: Tokens) -> None:
+    """AlignmentError where a row is there twice."""
+    if tokens.dtype == object or not all_differ(_keys(tokens)):
+        Index(tokens)  # which says where
 
 
 def _text_index(tokens: Tokens) -> Any:

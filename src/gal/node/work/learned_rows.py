@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.alignment.ordering import in_order
 from gal.alignment.siphash import KEY_BYTES, digests_of_integers, digests_of_texts, digests_of_words
 from gal.node.store.files import whole_file, write_whole
 
@@ -98,12 +99,11 @@ def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: 
 
 
 def _write_in_order(draft: Path, path: Path) -> None:
-    """The digests in order of those of the ids; in memory there is only that order."""
+    """The digests in order of those of the ids; in memory there is only a part of them."""
     found = _mapped(draft)
-    order = np.argsort(np.ascontiguousarray(found[:, 0]))
     with whole_file(path) as file:
-        for start in range(0, len(order), BLOCK):
-            file.write(np.ascontiguousarray(found[order[start : start + BLOCK]]).data)
+        for places, _ in in_order(found[:, 0]):
+            file.write(np.ascontiguousarray(found[places]).data)
 
 
 def _mapped(path: Path) -> Hashes:
