@@ -16,7 +16,9 @@ from gal.alignment import (
     METHODS,
     Index,
     RowIds,
+    check_distinct,
     check_tokens,
+    ordering,
     read_secret,
     row_digest,
     row_ids,
@@ -132,12 +134,13 @@ def test_positions_are_the_same_in_blocks_and_from_elsewhere(
     plain = Index(here).positions(others)
     stored: list[np.ndarray[Any, Any]] = []
 
-    def store(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        stored.append(array)
-        return array.copy()
+    def room(n: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        stored.append(np.zeros(n, kind))
+        return stored[-1]
 
     monkeypatch.setattr(sys.modules[Index.__module__], "SOUGHT", 7)
-    found = Index(here, store).positions(others)
+    monkeypatch.setattr(ordering, "PART", 40)
+    found = Index(here, room).positions(others)
     np.testing.assert_array_equal(found, plain, strict=True)
     assert (plain >= 0).sum() == 500
     assert [len(one) for one in stored] == [500, 500]
@@ -166,8 +169,10 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
     ids=["integers", "text", "hashes", "sorted"],
 )
 def test_the_same_row_twice_is_refused(repeated: Any) -> None:
-    with pytest.raises(AlignmentError, match="have the same id"):
-        Index(repeated)
+    for look in (Index, check_distinct):
+        with pytest.raises(AlignmentError, match=r"rows \d and \d have the same id"):
+            look(repeated)
+    check_distinct(repeated[1:2])
 
 
 def test_rows_named_in_different_ways_are_not_compared() -> None:

@@ -32,6 +32,7 @@ from gal.alignment.psi import Asker, Holder
 from gal.alignment.tokens import (
     METHODS,
     Index,
+    check_distinct,
     check_tokens,
     read_secret,
     row_digest,
@@ -45,6 +46,7 @@ __all__ = [
     "Holder",
     "Index",
     "RowIds",
+    "check_distinct",
     "check_overlap",
     "check_same_kind",
     "check_tokens",

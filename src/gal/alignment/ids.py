@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.alignment.ordering import all_differ
 from gal.errors import AlignmentError
 
 Kind = Literal["integer", "text"]
@@ -211,10 +212,8 @@ def _encodable(values: NDArray[Any], whose: str) -> NDArray[Any]:
 def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
     if len(values) <= FEW and len(set(values.tolist())) == len(values):
         return
-    if values.dtype.kind == "i":  # in order, equal ones are neighbours: less memory than pandas' table
-        in_order = np.sort(values)
-        if not (in_order[1:] == in_order[:-1]).any():
-            return
+    if values.dtype.kind == "i" and all_differ(values):  # in less memory than pandas' table
+        return
     import pandas as pd
 
     again = np.asarray(pd.Series(values, dtype=values.dtype, copy=False).duplicated())

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment.ids import RowIds
+from gal.alignment.ordering import all_differ, in_order, rises
 from gal.errors import AlignmentError
 
 Tokens = NDArray[Any]
@@ -106,21 +107,20 @@ def check_tokens(tokens: Tokens, kind: str, method: str, peer: str) -> Tokens:
 class Index:
     """Finds rows by their tokens: many at once fast, one without looking at all.
 
-    ``stored`` is given what the index keeps besides the tokens, and returns the same from wherever it lies.
+    ``room`` makes an array for what the index keeps besides the tokens, wherever it lies.
     """
 
-    def __init__(
-        self, tokens: Tokens, stored: Callable[[NDArray[Any]], NDArray[Any]] = lambda array: array
-    ) -> None:
+    def __init__(self, tokens: Tokens, room: Callable[[int, np.dtype[Any]], NDArray[Any]] = np.empty) -> None:
         self._tokens = tokens
         self._text: Any = None
         if tokens.dtype == object:
             self._text = _text_index(tokens)
             return
         keys = _keys(tokens)
-        self._order: Positions | None = None if _rises(keys) else stored(np.argsort(keys))
-        self._keys = keys if self._order is None else stored(keys[self._order])
-        self._refuse_repeated()
+        self._order: Positions | None = None
+        self._keys = keys
+        if not rises(keys):
+            self._put_in_order(keys, room)
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -148,7 +148,7 @@ class Index:
 
     def _found_of(self, others: Tokens) -> Positions:
         keys = _keys(others)
-        if len(keys) > FEW and not _rises(keys):
+        if len(keys) > FEW and not rises(keys):
             order = np.argsort(keys)
             places = np.empty(len(keys), dtype=np.intp)
             places[order] = np.searchsorted(self._keys, keys[order])
@@ -162,12 +162,25 @@ class Index:
             known &= _keys(others, 1) == _keys(self._tokens, 1)[places]
         return np.where(known, places, -1)
 
-    def _refuse_repeated(self) -> None:
-        again = self._keys[1:] == self._keys[:-1]
-        if again.any():
-            at = int(again.argmax())
-            rows = sorted([at, at + 1] if self._order is None else self._order[at : at + 2].tolist())
-            raise _twice(rows[0], rows[1])
+    def _put_in_order(self, keys: NDArray[Any], room: Callable[[int, np.dtype[Any]], NDArray[Any]]) -> None:
+        """The keys in order, and where each is; AlignmentError where one is there twice."""
+        n = len(keys)
+        self._order, self._keys = room(n, np.dtype(np.intp)), room(n, keys.dtype)
+        start = 0
+        for places, some in in_order(keys):
+            again = some[1:] == some[:-1]
+            if again.any():
+                at = int(again.argmax())
+                raise _twice(*sorted(places[at : at + 2].tolist()))
+            self._order[start : start + len(some)] = places
+            self._keys[start : start + len(some)] = some
+            start += len(some)
+
+
+def check_distinct(tokens: Tokens) -> None:
+    """AlignmentError where a row is there twice."""
+    if tokens.dtype == object or not all_differ(_keys(tokens)):
+        Index(tokens)  # which says where
 
 
 def _text_index(tokens: Tokens) -> Any:
@@ -189,10 +202,6 @@ def _keys(tokens: Tokens, half: int = 0) -> NDArray[Any]:
     if tokens.ndim == 1:
         return tokens
     return np.ascontiguousarray(tokens).view(np.uint64)[:, half]
-
-
-def _rises(keys: NDArray[Any]) -> bool:
-    return bool((keys[1:] > keys[:-1]).all())
 
 
 def _hashes(ids: RowIds, key: bytes) -> Tokens:

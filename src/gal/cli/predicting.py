@@ -40,6 +40,12 @@ def predict_command(
         ),
     ] = None,
     join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 30,
+    go_on: Annotated[
+        bool,
+        typer.Option(
+            "--go-on", help="Go on without who predicts no more rows today; default: end, and say so."
+        ),
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,6 +69,7 @@ def predict_command(
         "version": version,
         "seconds": deadline,
         "join": join,
+        "go_on": go_on,
     }
     facts = do_with_spinner(
         folder, "predict", arguments, f"waiting for the organizations' answers (up to {join + deadline:g} s)"

@@ -23,7 +23,7 @@ from gal.core.losses import (
     QuantileError,
     SquaredError,
 )
-from gal.core.passes import over_blocks
+from gal.core.passes import RowsOf, over_blocks
 from gal.core.weights import Direction
 from gal.errors import InvalidOptionError
 
@@ -44,8 +44,8 @@ class Line:
     """The loss of the label holder as a function of the step along one direction."""
 
     loss: Loss
-    y: Floats
-    output: Floats
+    y: Floats | RowsOf
+    output: Floats | RowsOf
     toward: Floats | Direction
     sample_weight: Floats | None = None
     start: tuple[float, float | None] | None = None
@@ -226,6 +226,10 @@ class LBFGSSearch:
         return min(abs(rate), self.clamp)
 
 
+FROM_THE_START = (ExactSearch, HalfSearch, RelaxedSearch, BoundedSearch, ConstantRate, ReleasedStep)
+"""Searches that look at no row where slope and curvature at the start are all there is to know."""
+
+
 def line_search(method: str | float | LineSearch) -> LineSearch:
     """The line search of this name; a number is a constant rate."""
     if isinstance(method, bool):
@@ -264,8 +268,8 @@ def largest_curvature(loss: Loss) -> float:
 
 def mean_loss(
     loss: Loss,
-    y: Floats,
-    output: Floats,
+    y: Floats | RowsOf,
+    output: Floats | RowsOf,
     sample_weight: Floats | None = None,
     step: float = 0.0,
     direction: Floats | None = None,
@@ -279,7 +283,7 @@ def mean_loss(
         value = loss.value(y[block], at)
         return float(value.sum() if sample_weight is None else value @ sample_weight[block])
 
-    total = sum(over_blocks(partial, *output.shape))
+    total = sum(over_blocks(partial, *output.shape, light=isinstance(loss, SquaredError)))
     return total / (float(len(y)) if sample_weight is None else float(sample_weight.sum()))
 
 
@@ -334,7 +338,7 @@ def _best_breakpoint(line: Line, slopes: tuple[float, float]) -> float:
     ``(low + high) * |direction|``.
     """
     low, high = slopes
-    error = (line.y - line.output).reshape(-1)
+    error = (np.asarray(line.y) - np.asarray(line.output)).reshape(-1)
     direction = line.direction.reshape(-1)
     mass = np.abs(direction)
     if line.sample_weight is not None:

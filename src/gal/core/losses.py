@@ -70,6 +70,10 @@ class SquaredError:
 
     def value(self, y: Floats, output: Floats) -> Floats:
         error = y - output
+        if error.shape[1] == 1:  # the same, without memory of its own
+            error *= error
+            error *= 0.5
+            return np.asarray(error[:, 0])
         return np.asarray(0.5 * np.einsum("ij,ij->i", error, error))
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:

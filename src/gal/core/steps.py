@@ -17,9 +17,9 @@ from gal.core.cross_validation import Judgement
 from gal.core.curved import curved_residual
 from gal.core.guards.plausible import spread_of
 from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedModel
-from gal.core.line_search import Line, largest_curvature, mean_loss
+from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
-from gal.core.passes import blocks, over_blocks
+from gal.core.passes import RowsOf, blocks, over_blocks
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
@@ -46,7 +46,12 @@ def at(rows: NDArray[np.intp], array: NDArray[Number]) -> NDArray[Number]: ...
 def at(rows: NDArray[np.intp], array: None) -> None: ...
 def at(rows: NDArray[np.intp], array: NDArray[Number] | None) -> NDArray[Number] | None:
     """These rows of the array; the array itself, not a copy, where they are all."""
-    return array if array is None or len(rows) == len(array) else array[rows]
+    return array if array is None or len(rows) == len(array) else array.take(rows, axis=0)
+
+
+def seen_at(rows: NDArray[np.intp], array: Floats) -> Floats | RowsOf:
+    """The same, taken only where it is looked at."""
+    return array if len(rows) == len(array) else RowsOf(array, rows)
 
 
 def start(task: Task) -> Progress:
@@ -72,7 +77,9 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
             return float(np.vdot(part, part))
         return float(np.einsum("ij,ij->i", part, part) @ weight[block].astype(np.float64, copy=False))
 
-    size = float(np.sqrt(sum(over_blocks(squares, *output.shape)) / (mass * output.shape[1])))
+    light = isinstance(task.loss, SquaredError)
+    squared = sum(over_blocks(squares, *output.shape, light=light))
+    size = float(np.sqrt(squared / (mass * output.shape[1])))
     scale = size if task.scale_residual and size > 0 else 1.0
     residual = np.empty(output.shape, dtype=np.float32)
 
@@ -84,7 +91,7 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
             casting="same_kind",
         )
 
-    over_blocks(fill, *output.shape)
+    over_blocks(fill, *output.shape, light=light)
     return residual, scale, size
 
 
@@ -147,11 +154,11 @@ def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, 
     For squared error its slope and curvature follow from the inner products that the weights took. Where only
     released residuals may steer, that is so for every loss, with the most that it can curve.
     """
-    rows = task.rows.search
-    y, output = at(rows, task.y), at(rows, progress.output)
+    known = isinstance(task.loss, SquaredError) or (task.release is not None and task.release.steers)
+    take = seen_at if known and isinstance(task.line_search, FROM_THE_START) else at
+    y, output = (take(task.rows.search, one) for one in (task.y, progress.output))
     line = Line(task.loss, y, output, combine(weights, chosen), chosen.sample_weight)
-    steered = task.release is not None and task.release.steers
-    if not isinstance(task.loss, SquaredError) and not steered:
+    if not known:
         return line
     residual, direction = chosen.products.against_residual(weights)
     bend = largest_curvature(task.loss)
@@ -219,7 +226,7 @@ def _heard(
     if task.keeps_fitted or len(task.rows.validation) == 0:
         return ()
     rows = judging_rows(task)
-    return (*progress.heard, {name: values[rows] for name, values in fitted.items()})
+    return (*progress.heard, {name: values.take(rows, axis=0) for name, values in fitted.items()})
 
 
 @dataclass(frozen=True)
@@ -456,7 +463,7 @@ def fitted_exactly(task: Task, progress: Progress, size: float) -> bool:
 
 
 def _loss_on(task: Task, rows: NDArray[np.intp], output: Floats) -> float:
-    return mean_loss(task.loss, at(rows, task.y), at(rows, output), at(rows, task.sample_weight))
+    return mean_loss(task.loss, seen_at(rows, task.y), seen_at(rows, output), at(rows, task.sample_weight))
 
 
 def _means(chosen: Fitted) -> list[tuple[float, ...]]:

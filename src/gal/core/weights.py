@@ -220,12 +220,12 @@ def inner_products(columns: Sequence[Floats32], sample_weight: Floats | None = N
             sums[:, output] += buffer[:, output::n_outputs] @ weight
         if sample_weight is not None:
             buffer *= np.repeat(np.sqrt(weight), n_outputs)
-        gram += _gram(buffer)
-    return Products(gram, sums)
+        gram += _lower_gram(buffer)
+    return Products(np.asarray(np.tril(gram) + np.tril(gram, -1).T), sums)
 
 
-def _gram(rows: Floats) -> Floats:
-    """``rows @ rows.T`` of some long rows.
+def _lower_gram(rows: Floats) -> Floats:
+    """``rows @ rows.T`` of some long rows; what is above its diagonal may be anything.
 
     Of a few rows the lower half, in short pieces: BLAS has a kernel for small products that takes a third of
     the time of its symmetric one, which numpy chooses where both factors are the same.
@@ -239,7 +239,7 @@ def _gram(rows: Floats) -> Floats:
         piece = rows[:, start : start + step]
         total[:half, : half + 1] += piece[:half] @ piece[: half + 1].T  # one more, so that they differ
         total[half:] += piece[half:] @ piece.T
-    return np.asarray(np.tril(total) + np.tril(total, -1).T)
+    return total
 
 
 def simplex_least_squares(gram: Floats) -> Floats:

@@ -308,6 +308,8 @@ def take_rows(view: Any, positions: NDArray[np.intp]) -> Any:
     """These rows of a view of any kind."""
     if hasattr(view, "iloc") or sparse.issparse(view) or _is_other_frame(view):
         return _safe_indexing(view, positions)
+    if type(view) in (np.ndarray, np.memmap):  # what [positions] would give, in half the time
+        return np.asarray(view).take(positions, axis=0)
     return view[positions]
 
 
@@ -336,7 +338,11 @@ def _all_finite(view: Any) -> bool:
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False
     # Numbers, said explicitly: a frame of numbers and booleans would become objects.
-    return bool(np.isfinite(np.asarray(view, dtype=np.float64 if is_frame(view) else None)).all())
+    values = np.asarray(view, dtype=np.float64 if is_frame(view) else None)
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # a finite sum says it: nothing is kept for each number
+        return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())
 
 
 def _prepared(name: str, model: Any, view: Any) -> Any:

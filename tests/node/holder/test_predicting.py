@@ -236,6 +236,38 @@ def test_who_answers_some_lots_is_named_with_how_many_rows(
     assert written["degraded"].sum() == 30
 
 
+def test_who_predicts_no_more_today_is_said_before_the_others_are_asked_for_all(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "BATCH", 30)
+    ward, asked = network.nodes["ward"], list[int]()
+    day = ward.service._clock().date().isoformat()
+    limit = ward.configuration.policy.predictions_per_day
+    before = ward.state.spend_predictions("clinic", day, 0, limit)
+    ward.state.spend_predictions("clinic", day, limit - before - 45, limit)
+    predictor = network.holder.predictor
+    whole = predictor.predict
+
+    def counted(record: Any, ids: Any, **how: Any) -> Any:
+        asked.append(len(ids))
+        return whole(record, ids, **how)
+
+    monkeypatch.setattr(predictor, "predict", counted)
+    ids, out = network.tables["clinic"][[ROW_ID]], tmp_path / "out.csv"
+    words = (
+        r"ward refused \(budget-spent\): ward predicts at most 5000 rows a day.* Of 80 rows 30 were .*--go-on"
+    )
+    with pytest.raises(TaskError, match=words):
+        predict(network, tmp_path, ids, out=out)
+    assert asked == [30, 30]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["new.csv"]
+    found = predict(network, tmp_path, ids, out=out, go_on=True)
+    assert (found["n_rows"], found["degraded"]) == (80, 80)
+    assert found["missing"]["ward"].startswith("refused (budget-spent)")
+    assert pd.read_csv(out)["degraded"].sum() == 80
+    assert ward.state.use_credit("clinic", day, limit - before - 45)  # for the tests that follow
+
+
 def test_rows_nobody_knows(network: Network, tmp_path: Path) -> None:
     found = predict(network, tmp_path, pd.DataFrame({ROW_ID: [1, 2, 1005]}))
     assert found["unknown"] == {"clinic": 2, "lab": 2, "ward": 2}

@@ -18,7 +18,7 @@ from gal.errors import AlignmentError, InvalidInputError  # noqa: E402
 from gal.node.config.configuration import read_configuration  # noqa: E402
 from gal.node.source import source_reading, unnamed_files  # noqa: E402
 from gal.node.source.data import Table, labels_of, read_source, view_of_table  # noqa: E402
-from gal.node.source.unnamed_files import on_disk  # noqa: E402
+from gal.node.source.unnamed_files import on_disk, room_on_disk  # noqa: E402
 
 N = 1000
 
@@ -110,3 +110,48 @@ def test_an_array_is_the_same_from_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     stored = on_disk(array, tmp_path)
     assert isinstance(stored, np.memmap)
     np.testing.assert_array_equal(stored, array, strict=True)
+
+
+def test_a_part_that_takes_more_memory_than_was_thought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"id": np.arange(200_000), "x": np.random.default_rng(0).random(200_000)})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    (tmp_path / "node.toml").write_text('name = "lab"\n[data]\nsource = "rows.parquet"\nrow_id = "id"\n')
+    asked = []
+
+    def too_few(path: Path) -> int:
+        asked.append(path)
+        return 1
+
+    monkeypatch.setattr(source_reading, "_megabytes_for", too_few)
+    found = read_source(read_configuration(tmp_path))
+    assert found.columns.column("x").to_pylist() == table.column("x").to_pylist()
+    assert asked == [tmp_path / "rows.parquet"]
+
+
+def test_memory_is_allowed_for_the_largest_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = pa.table({"x": np.random.default_rng(0).random(1_000_000)})
+    pq.write_table(numbers, tmp_path / "rows.parquet", row_group_size=500_000)
+    assert source_reading._megabytes_for(tmp_path / "rows.parquet") == source_reading.MEGABYTES
+    monkeypatch.setattr(source_reading, "MEGABYTES", 1)
+    assert 8 <= source_reading._megabytes_for(tmp_path / "rows.parquet") <= 12
+    pq.write_table(numbers[:0], tmp_path / "none.parquet")
+    assert source_reading._megabytes_for(tmp_path / "none.parquet") == 1
+
+
+def test_room_is_in_memory_or_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = np.dtype(np.int64)
+    assert type(room_on_disk(N, kind, tmp_path)) is np.ndarray
+    monkeypatch.setattr(unnamed_files, "LARGE", 3000)
+    room = room_on_disk(N, kind, tmp_path)
+    assert isinstance(room, np.memmap)
+    room[:] = np.arange(N)
+    assert room.sum() == N * (N - 1) // 2
+    assert not list((tmp_path / "tmp").iterdir())
+    monkeypatch.setattr("os.posix_fallocate", _full)
+    assert type(room_on_disk(N, kind, tmp_path)) is np.ndarray
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -27,6 +27,8 @@ SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of the rows: at or below which answers do so many lie."""
 SAMPLE = 5_000
 """Quantiles are taken of so many rows; the range is that of all."""
+TOGETHER = 1 << 18
+"""Rows whose smallest and largest answers are looked for together."""
 MARGIN = 0.5
 """An answer is outside if it is further from the range than so many times its width:
 models do extrapolate a little.
@@ -44,7 +46,10 @@ def spread_of(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
     step = -(-len(values) // SAMPLE)
     seen = values[::step]
     found = np.sort(seen, axis=0)[_places(len(seen))]
-    found[0], found[-1] = values.min(axis=0), values.max(axis=0)
+    starts = range(0, len(values), TOGETHER)
+    parts = [values[start : start + TOGETHER] for start in starts]  # both of each while it is in the cache
+    ends = [(part.min(axis=0), part.max(axis=0)) for part in parts]
+    found[0], found[-1] = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
     return tuple(tuple(map(float, column)) for column in found.T)
 
 

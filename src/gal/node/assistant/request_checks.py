@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ from gal.protocol import Message
 
 LOOK_AT_DISK = 5.0
 """Seconds for which bytes on the disk are not counted again."""
+
+BLOCK = 1 << 14
+"""Rows of a residual that are looked at together."""
 
 SHARE_BY_RESIDUAL = 0.1
 """Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
@@ -216,8 +220,15 @@ def _check_arrays(
         raise RefusedError(
             "wrong-shape", f"{where}: sample weights must be {expected[0]} finite numbers >= 0"
         )
-    if not np.isfinite(residual).all():
+    if not is_finite(residual):
         raise RefusedError("not-finite", f"{where}: the residual for {name} has NaN or infinite values")
+
+
+def is_finite(values: NDArray[Any]) -> bool:
+    """Whether all are finite numbers: mostly their squares add up to one, and nothing more is looked at."""
+    flat = values.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
 
 
 def effective_rows(mass: NDArray[Any]) -> float:
@@ -226,26 +237,50 @@ def effective_rows(mass: NDArray[Any]) -> float:
     >>> effective_rows(np.ones(8)), round(effective_rows(np.array([1.0, 1e-6, 1e-6])), 3)
     (8.0, 1.0)
     """
-    largest = float(mass.max(initial=0.0))
+    return _effective(len(mass), lambda some: mass[some].astype(np.float64))
+
+
+def _effective(n_rows: int, mass: Callable[[slice], NDArray[np.float64]], largest: float = 0.0) -> float:
+    """The same of masses that are made block by block: in the cache, and never all at once. ``largest`` is
+    the largest one, if it is known.
+    """
+    some = [slice(start, min(start + BLOCK, n_rows)) for start in range(0, n_rows, BLOCK)]
+    largest = largest or max((float(mass(block).max()) for block in some), default=0.0)
     if largest <= 0:
         return 0.0
-    shares = mass.astype(np.float64) / largest
-    return float(shares.sum() ** 2 / (shares**2).sum())
+    total = squares = 0.0
+    for block in some:
+        shares = mass(block)
+        shares /= largest
+        total += float(shares.sum())
+        squares += float(shares @ shares)
+    return total**2 / squares
 
 
 def _narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
     """On how many rows the squares of a residual rest, in the output where that is
     fewest; one of zeros tells nothing.
     """
-    weights = (
-        1.0 if weight is None else weight / max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
-    )
+    heaviest = 1.0 if weight is None else max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
     found = [np.inf]
-    for column in residual.T.astype(np.float64):
-        largest = float(np.abs(column).max(initial=0.0))
+    for column in residual.T:
+        largest = max(float(column.max(initial=0.0)), -float(column.min(initial=0.0)))
         if largest > 0:
-            found.append(effective_rows(weights * (column / largest) ** 2) or np.inf)
+            squares = partial(_squares, column, largest, weight, heaviest)
+            found.append(_effective(len(column), squares, 1.0 if weight is None else 0.0) or np.inf)
     return min(found)
+
+
+def _squares(
+    column: NDArray[Any], largest: float, weight: NDArray[Any] | None, heaviest: float, block: slice
+) -> NDArray[np.float64]:
+    """Squares of some rows of a residual, times their weights; the largest of each is 1."""
+    found = column[block].astype(np.float64)
+    found /= largest
+    found *= found
+    if weight is not None:
+        found *= weight[block] / heaviest
+    return found
 
 
 def agreed_version(

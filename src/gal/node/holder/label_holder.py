@@ -162,8 +162,12 @@ class LabelHolder:
         version: int | None = None,
         seconds: float = 60.0,
         join: float = 30.0,
+        go_on: bool = False,
     ) -> dict[str, Any]:
-        """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
+        """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions.
+
+        ``go_on``: of many rows, also those that an organization predicts no more today.
+        """
         from gal.node.holder import batches
         from gal.node.holder.prediction_files import (
             prediction_facts,
@@ -192,7 +196,8 @@ class LabelHolder:
             and len(row_ids) > batches.BATCH
             and record.terms.alignment != "psi"
         ):
-            facts = batches.predict_in_batches(row_ids, ask, out, row_id, np.random.default_rng())
+            rng = np.random.default_rng()
+            facts = batches.predict_in_batches(row_ids, ask, out, row_id, rng, go_on=go_on)
             return facts | {"written": str(out)}
         found = ask(row_ids)
         facts, ids = prediction_facts(found), row_ids.values.tolist()

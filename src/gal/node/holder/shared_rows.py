@@ -5,6 +5,7 @@ for those that one does not know.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,10 @@ class SharedRows:
     """Shape (n,), of all rows of the task."""
     digest: str
 
-    @property
+    @cached_property
     def n_known(self) -> int:
         """How many it knows."""
-        return int(self.known.sum())
+        return int(np.count_nonzero(self.known))
 
     @property
     def n_unknown(self) -> int:
@@ -50,7 +51,7 @@ class SharedRows:
             return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
         fit = task.terms.rows_for(request).fit
         # Mostly all are known; to find that out row by row takes longer than all else here.
-        taken = slice(None) if self.known.all() else np.flatnonzero(self.known[fit])
+        taken = slice(None) if self.n_unknown == 0 else np.flatnonzero(self.known[fit])
         arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}
         if request.sample_weight is not None:
             arrays["sample_weight"] = request.sample_weight[taken]

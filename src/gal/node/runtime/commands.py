@@ -52,6 +52,7 @@ def holder_commands(node: Node, holder: LabelHolder) -> dict[str, Command]:
             version=arguments["version"],
             seconds=arguments["seconds"],
             join=arguments["join"],
+            go_on=arguments.get("go_on", False),
         )
 
     def compare(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:  # noqa: ARG001

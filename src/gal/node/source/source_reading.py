@@ -50,6 +50,11 @@ SHEET = "rows_of_the_sheet"
 BATCH = 100_000
 """Rows that come from DuckDB at once."""
 
+FREELY = "RESET threads", "RESET memory_limit"
+"""DuckDB takes what it wants; said, since a database of this process may have other connections."""
+MEGABYTES = 100
+"""What DuckDB may take to read a Parquet file whose parts (row groups) are small."""
+
 
 class SourceReader:
     """One reading of a source: which columns there are, which are wanted, and their values."""
@@ -108,7 +113,23 @@ class SourceReader:
         return None
 
     def _read(self, sniffed: int) -> Any:
+        import duckdb
+
+        if self.data.path is None or not _is_parquet(self.data.path):
+            return self._read_with(sniffed, FREELY)
+        # It would take more, the more parts the file has. One thread reads faster than rows can be used.
+        frugal = "SET threads = 1", f"SET memory_limit = '{_megabytes_for(self.data.path)}MB'"
+        try:
+            return self._read_with(sniffed, frugal)
+        except (duckdb.Error, OSError) as error:
+            if "Out of Memory" not in str(error):
+                raise
+            return self._read_with(sniffed, FREELY)
+
+    def _read_with(self, sniffed: int, settings: Sequence[str]) -> Any:
         with self._connected() as connection:
+            for one in settings:
+                connection.execute(one)
             if self.data.path is not None and is_spreadsheet(self.data.path):
                 connection.register(SHEET, self._rows_of_sheet())
             relation = connection.sql(self._query(sniffed))
@@ -321,6 +342,15 @@ def _parquet_names(path: Path) -> list[str]:
         return list(pq.read_schema(path).names)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInputError(f"{str(path)!r} is no Parquet file: {first_words(error)}") from error
+
+
+def _megabytes_for(path: Path) -> int:
+    """What it takes to read a Parquet file part by part: each is in memory as it is packed, and its pages."""
+    import pyarrow.parquet as pq
+
+    facts = pq.read_metadata(path)
+    parts = [facts.row_group(one).total_byte_size for one in range(facts.num_row_groups)]
+    return max(MEGABYTES, 2 * max(parts, default=0) // 1_000_000)
 
 
 def refuse_repeated(whose: str, names: Sequence[str]) -> None:

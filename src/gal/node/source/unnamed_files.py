@@ -6,6 +6,7 @@ The files lie in the node's home folder, and are gone with what was read.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -54,6 +55,18 @@ def on_disk(array: NDArray[Any], home: Path) -> NDArray[Any]:
             return np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape)
     except OSError:  # it stays where it is
         return array
+
+
+def room_on_disk(n: int, kind: np.dtype[Any], home: Path) -> NDArray[Any]:
+    """An array (n,) to write into, mapped where it is large and there is room."""
+    if n * kind.itemsize <= LARGE:
+        return np.empty(n, kind)
+    try:
+        with _unnamed(home) as file:
+            os.posix_fallocate(file.fileno(), 0, n * kind.itemsize)  # a full disk is noticed now
+            return np.memmap(file, dtype=kind, mode="r+", shape=(n,))
+    except OSError:
+        return np.empty(n, kind)
 
 
 def _mapped(kept: list[Any], rest: Iterable[Any], schema: Any, home: Path) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import Index
+from gal.alignment import check_distinct
 from gal.node.source.data import (
     Kind,
     Table,
@@ -77,7 +77,7 @@ class FoundInTable:
 
     def __post_init__(self) -> None:
         with alignment_refusals():
-            Index(self.asked)  # refuses a row that is there twice
+            check_distinct(self.asked)
 
     @property
     def known(self) -> NDArray[np.bool_]:

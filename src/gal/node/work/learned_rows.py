@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.alignment.ordering import in_order
+from gal.alignment.siphash import KEY_BYTES, digests_of_integers, digests_of_texts, digests_of_words
 from gal.node.store.files import remove_drafts, whole_file, write_whole
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ CHANGED = 0.01
 """This share of the rows that were learned from may be corrected before it is a change."""
 FEW = 100
 """From fewer rows that predictions asked for nothing is concluded."""
+SIPHASH = "siphash-2-4"
+"""How digests are made; versions of before this was said have BLAKE2b's."""
 APART = 0.15
 """Shares that differ by more, and by more than chance, are a change."""
 
@@ -81,29 +85,29 @@ class Changes:
 
 def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: Path) -> None:
     """Keep what a version learns from, beside its view; a key is drawn for each."""
-    key = secrets.token_bytes(32)
+    facts: dict[str, Any] = {"key": secrets.token_bytes(32).hex(), "digests": SIPHASH}
+    keyed = _Keyed(facts)
     unordered = folder / f"{ROWS}.unordered.part"  # which is removed, should a crash leave it
     with whole_file(unordered) as draft:
         for start in range(0, len(ids), BLOCK):
             some = np.empty((len(ids[start : start + BLOCK]), 2), dtype=np.uint64)
-            some[:, 0] = _id_hashes(ids[start : start + BLOCK], key)
-            some[:, 1] = _row_hashes(_rows(view, slice(start, start + BLOCK)), names, key)
+            some[:, 0] = keyed.ids(ids[start : start + BLOCK])
+            some[:, 1] = keyed.rows(_rows(view, slice(start, start + BLOCK)), names)
             draft.write(some.data)
     try:
         _write_in_order(unordered, folder / ROWS)
     finally:
         unordered.unlink()
-    columns = _summary(_rows(view, _sampled(np.arange(len(ids)))), names)
-    write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
+    facts["columns"] = _summary(_rows(view, _some_of(len(ids))), names)
+    write_whole(folder / COLUMNS, json.dumps(facts).encode())
 
 
 def _write_in_order(draft: Path, path: Path) -> None:
-    """The digests in order of those of the ids; in memory there is only that order."""
+    """The digests in order of those of the ids; in memory there is only a part of them."""
     found = _mapped(draft)
-    order = np.argsort(np.ascontiguousarray(found[:, 0]))
     with whole_file(path) as file:
-        for start in range(0, len(order), BLOCK):
-            file.write(np.ascontiguousarray(found[order[start : start + BLOCK]]).data)
+        for places, _ in in_order(found[:, 0]):
+            file.write(np.ascontiguousarray(found[places]).data)
 
 
 def _mapped(path: Path) -> Hashes:
@@ -124,11 +128,11 @@ def compare_rows(table: Table, folder: Path) -> Changes:
     if found is None:
         return Changes()
     facts, kept = found
-    key, sample = bytes.fromhex(facts["key"]), _sampled(np.arange(len(table)))
+    keyed, sample = _Keyed(facts), _some_of(len(table))
     n_compared = n_changed = 0
     if len(kept):
-        places, learned = _find(kept, _id_hashes(table.ids.values[sample], key))
-        now = _of_table(table, sample[learned], key)
+        places, learned = _find(kept, keyed.ids(table.ids.values[sample]))
+        now = keyed.rows(_view(table, sample[learned]), table.features)
         n_compared, n_changed = int(learned.sum()), int((kept[places[learned], 1] != now).sum())
     columns = _summary(_view(table, sample), table.features)
     told = {
@@ -150,7 +154,7 @@ def hashes_by_version(folder: Path, ids: Sequence[str]) -> tuple[Hashes, NDArray
     found = _kept(folder)
     if found is None:
         return None
-    hashes = _hashes([one.encode() for one in ids], bytes.fromhex(found[0]["key"]), b"id")
+    hashes = _Keyed(found[0]).texts([one.encode() for one in ids], b"id")
     if len(found[1]) == 0:
         return hashes, np.zeros(len(hashes), dtype=np.bool_)
     return hashes, _find(found[1], hashes)[1]
@@ -168,16 +172,17 @@ def forget_learned(folder: Path, ids: Sequence[str], table: Table | None) -> int
             (folder / name).unlink(missing_ok=True)
         return 2
     facts, kept = found
-    key = bytes.fromhex(facts["key"])
-    kept = kept[~np.isin(kept[:, 0], _hashes([one.encode() for one in ids], key, b"id"))]
+    keyed = _Keyed(facts)
+    kept = kept[~np.isin(kept[:, 0], keyed.texts([one.encode() for one in ids], b"id"))]
     columns: dict[str, dict[str, Any]] = {}
     if table is not None and len(kept):
         every = np.arange(len(table))
-        places, learned = _find(kept, _id_hashes(table.ids.values, key))
-        same = every[learned][kept[places[learned], 1] == _of_table(table, every[learned], key)]
-        columns = _summary(_view(table, _sampled(same)), table.features) if len(same) else {}
+        places, learned = _find(kept, keyed.ids(table.ids.values))
+        now = keyed.rows(_view(table, every[learned]), table.features)
+        same = every[learned][kept[places[learned], 1] == now]
+        columns = _summary(_view(table, same[_some_of(len(same))]), table.features) if len(same) else {}
     write_whole(folder / ROWS, np.ascontiguousarray(kept))
-    write_whole(folder / COLUMNS, json.dumps({"key": key.hex(), "columns": columns}).encode())
+    write_whole(folder / COLUMNS, json.dumps(facts | {"columns": columns}).encode())
     return 2
 
 
@@ -224,9 +229,9 @@ class LearnedRows:
         found = _kept(folder) if len(table) else None
         n_compared, n_changed = self._so_far.get(folder, (0, 0))
         if found is not None and len(found[1]):
-            key = bytes.fromhex(found[0]["key"])
-            places, learned = _find(found[1], _id_hashes(table.ids.values, key))
-            now = _of_table(table, np.flatnonzero(learned), key)
+            keyed = _Keyed(found[0])
+            places, learned = _find(found[1], keyed.ids(table.ids.values))
+            now = keyed.rows(_view(table, np.flatnonzero(learned)), table.features)
             n_compared += int(learned.sum())
             n_changed += int((found[1][places[learned], 1] != now).sum())
             with self._lock:
@@ -244,12 +249,11 @@ class LearnedRows:
             }
 
 
-def _sampled(positions: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `SAMPLE` of them, spread over all, in their order."""
-    if len(positions) <= SAMPLE:
-        return positions
-    chosen = np.random.default_rng(len(positions)).choice(len(positions), SAMPLE, replace=False)
-    return np.asarray(positions[np.sort(chosen)])
+def _some_of(n_rows: int) -> NDArray[np.intp]:
+    """Positions of at most `SAMPLE` of so many rows, spread over all, in their order."""
+    if n_rows <= SAMPLE:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(n_rows).choice(n_rows, SAMPLE, replace=False))
 
 
 # Files that nobody needs
@@ -294,40 +298,51 @@ def _n_files(folder: Path) -> int:
 # Digests
 
 
-def _id_hashes(ids: NDArray[Any], key: bytes) -> Hashes:
-    return _hashes([str(one).encode() for one in ids.tolist()], key, b"id")
+class _Keyed:
+    """Digests by the key of a version: of ids, of values that are text, and of rows, by keys of their own."""
 
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._key, self._by_siphash = bytes.fromhex(facts["key"]), facts.get("digests") == SIPHASH
 
-def _row_hashes(view: Any, names: tuple[str, ...], key: bytes) -> Hashes:
-    """Of the values of each row; text by what it says, since its codes depend on all other values."""
-    if len(view) == 0:
-        return np.zeros(0, dtype=np.uint64)
-    bits = np.empty((len(view), len(names)), dtype=np.uint64)
-    for j, name in enumerate(names):
-        column: Any = view[:, j] if isinstance(view, np.ndarray) else view[name]
-        if isinstance(view, np.ndarray) or getattr(column.dtype, "categories", None) is None:
-            numbers = np.asarray(column, dtype=np.float64) + 0.0  # no -0.0
-            bits[:, j] = np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64)
-        else:
-            values = _hashes([str(one).encode() for one in column.cat.categories], key, b"value")
-            codes = column.cat.codes.to_numpy()
-            bits[:, j] = np.append(values, np.uint64(0))[codes]
-    return _hashes([row.tobytes() for row in bits], key, b"row")
+    def texts(self, texts: Sequence[bytes], what: bytes) -> Hashes:
+        """Of texts, of which those of other kinds (``what``) have other digests."""
+        if self._by_siphash:
+            return digests_of_texts(texts, self._part(what))
+        made = [hashlib.blake2b(text, digest_size=8, key=self._key, person=what).digest() for text in texts]
+        return np.frombuffer(b"".join(made), dtype=np.uint64)
 
+    def ids(self, ids: NDArray[Any]) -> Hashes:
+        """Of ids: of a number as of the text of it."""
+        if self._by_siphash and ids.dtype.kind == "i":
+            return digests_of_integers(ids, self._part(b"id"))
+        return self.texts([str(one).encode() for one in ids.tolist()], b"id")
 
-def _hashes(texts: list[bytes], key: bytes, what: bytes) -> Hashes:
-    made = b"".join(hashlib.blake2b(text, digest_size=8, key=key, person=what).digest() for text in texts)
-    return np.frombuffer(made, dtype=np.uint64)
+    def rows(self, view: Any, names: tuple[str, ...]) -> Hashes:
+        """Of the values of each row; text by what it says, since its codes depend on all other values."""
+        if len(view) == 0:
+            return np.zeros(0, dtype=np.uint64)
+        bits = np.empty((len(view), len(names)), dtype=np.uint64)
+        for j, name in enumerate(names):
+            column: Any = view[:, j] if isinstance(view, np.ndarray) else view[name]
+            if isinstance(view, np.ndarray) or getattr(column.dtype, "categories", None) is None:
+                numbers = np.asarray(column, dtype=np.float64) + 0.0  # no -0.0
+                bits[:, j] = np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64)
+            else:
+                values = self.texts([str(one).encode() for one in column.cat.categories], b"value")
+                codes = column.cat.codes.to_numpy()
+                bits[:, j] = np.append(values, np.uint64(0))[codes]
+        if self._by_siphash:
+            return digests_of_words(bits, self._part(b"row"))
+        return self.texts([row.tobytes() for row in bits], b"row")
+
+    def _part(self, what: bytes) -> bytes:
+        return hashlib.blake2b(key=self._key, person=what, digest_size=KEY_BYTES).digest()
 
 
 def _view(table: Table, positions: NDArray[np.intp]) -> Any:
     from gal.node.source.data import view_of_table  # only the process that computes reads tables
 
     return view_of_table(table, positions)
-
-
-def _of_table(table: Table, positions: NDArray[np.intp], key: bytes) -> Hashes:
-    return _row_hashes(_view(table, positions), table.features, key)
 
 
 # Columns

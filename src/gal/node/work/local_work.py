@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ from gal.node.agreement.request_arrays import (
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import Table, check_kinds, read_like, view_of_table
+from gal.node.source.unnamed_files import on_disk
 from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
@@ -170,6 +172,10 @@ class LocalWork:
         begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
         known = begun.arrays["known"] == 1
         rows = shared_rows(begin.arrays, known)
+        fit = on_disk(
+            rows.fit, self.configuration.home
+        )  # as many numbers as a residual has, in two words each
+        rows = replace(rows, fit=fit, search=fit)
         give_back_memory()  # what aligning the rows took
         chosen, fields = self.configuration.model, begin.fields
         organization = Organization(

@@ -30,7 +30,7 @@ from gal.node.source.data import (
     streamed_features,
 )
 from gal.node.source.joining import AskedRows, JoinedRows, join_stream
-from gal.node.source.unnamed_files import on_disk
+from gal.node.source.unnamed_files import room_on_disk
 from gal.node.store.forgotten import forgotten_stamp
 from gal.protocol import Message, SharedBytes, decode, digest, encode
 
@@ -81,8 +81,8 @@ class OwnRows:
         with self._lock:
             key = id(table), method
             if key not in self._indices:
-                stored = partial(on_disk, home=self._configuration.home)
-                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)), stored)
+                room = partial(room_on_disk, home=self._configuration.home)
+                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)), room)
             return table, self._indices[key]
 
     def _secret(self, method: str) -> bytes | None:

@@ -5,7 +5,7 @@ becomes values for the engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gal.core.replies import Reply
@@ -55,9 +55,11 @@ class Replies:
 
     def wanted(
         self, step: int, requests: Sequence[Request], names: set[str]
-    ) -> dict[tuple[int, str], Encoded]:
-        """By place and organization: what these are still to be asked in a step."""
-        version, wanted = self._version, dict[tuple[int, str], Encoded]()
+    ) -> Iterator[tuple[int, str, Encoded]]:
+        """Place, organization, and what it is still to be asked in a step: one is on its way while the next
+        is made.
+        """
+        version = self._version
         stored = {(one.place, one.organization): one for one in version.replies.of(step)}
         for place, request in enumerate(requests):
             for name in request.organizations:
@@ -68,8 +70,7 @@ class Replies:
                     continue
                 if before is not None:
                     version.replies.drop(step, before)
-                wanted[place, name] = encoded
-        return wanted
+                yield place, name, encoded
 
     def _is_usable(self, reply: StoredReply) -> bool:
         """Whether a reply to an open step can still be used; one that was a refusal is asked for again."""

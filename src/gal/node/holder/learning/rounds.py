@@ -51,16 +51,16 @@ class Rounds:
         names = set(self._beginning.shared) & {version.own_name, *version.others}
         own: list[Future[None]] = []
         pendings: dict[tuple[int, str], Pending] = {}
-        for (place, name), encoded in self._replies.wanted(step, requests, names).items():
-            trace.asked(name, encoded.digest, encoded.data.size)
-            if name == version.own_name:
-                ask = trace.answering(name, self._replies.ask_own)
-                own.append(self._own.submit(ask, step, place, encoded))
-                own[-1].add_done_callback(lambda done: assistants.notify())  # noqa: ARG005
-            else:
-                keep = self._replies.keeper(step, place, name, encoded, requests[place])
-                pendings[place, name] = assistants.post(name, encoded, trace.answering(name, keep))
         try:
+            for place, name, encoded in self._replies.wanted(step, requests, names):
+                trace.asked(name, encoded.digest, encoded.data.size)
+                if name == version.own_name:
+                    ask = trace.answering(name, self._replies.ask_own)
+                    own.append(self._own.submit(ask, step, place, encoded))
+                    own[-1].add_done_callback(lambda done: assistants.notify())  # noqa: ARG005
+                else:
+                    keep = self._replies.keeper(step, place, name, encoded, requests[place])
+                    pendings[place, name] = assistants.post(name, encoded, trace.answering(name, keep))
             self._await(requests, own, pendings)
         finally:
             assistants.give_up(pendings.values())

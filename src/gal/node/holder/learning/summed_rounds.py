@@ -116,13 +116,13 @@ class SummedRounds:
     def _ask(self, step: int, requests: Sequence[Request]) -> None:
         version = self._version
         names = {version.own_name, SUM}
-        wanted = self._replies.wanted(step, requests, names)
+        wanted = list(self._replies.wanted(step, requests, names))
         own: list[Future[None]] = [
             self._own.submit(self._replies.ask_own, step, place, encoded)
-            for (place, name), encoded in wanted.items()
+            for place, name, encoded in wanted
             if name == version.own_name
         ]
-        places = {place: encoded for (place, name), encoded in wanted.items() if name == SUM}
+        places = {place: encoded for place, name, encoded in wanted if name == SUM}
         if places:
             what = f"for round {getattr(requests[0], 'round', 0)}"
             self._gathering.watcher.asking(what, self._gathering.patience.deadline)
