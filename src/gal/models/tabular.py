@@ -14,9 +14,8 @@ without, 0.400 with, 0.320 trees alone. For several classes a few trees are enou
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Iterator
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,9 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
-from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from gal.models.grown_trees import Sorted, fit_tree, predict_tree
 
 if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers does without
     import pandas as pd
@@ -61,9 +61,6 @@ TREES, TREES_OF_SEVERAL = 10, 2
 RATE, RATE_OF_SEVERAL = 0.1, 0.25
 """How many trees, for up to two outputs and for more, and how far each is followed. Two at .25 go about as
 far as five at .1, in less time: ``benchmarks/choices.py``, and docs/results-peers.md for what it said."""
-
-NOTED = ("gradient", "gradient_hessian")
-"""What trees ask of their loss as they grow, telling it what they say so far."""
 
 WEIGHED_ROWS = 2000
 """With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
@@ -277,104 +274,6 @@ def moments(known: KnownTable, encoder: TableEncoder, weight: Floats | None) -> 
         gram += scaled.T @ scaled  # of a matrix with itself, BLAS computes half
     mean = sums / (known.shape[0] if weight is None else weight.sum())
     return mean, gram - np.outer(sums, mean)
-
-
-@dataclass(frozen=True)
-class Sorted:
-    """What scikit-learn's histogram trees make of codes before they grow: once for all rounds and outputs."""
-
-    found: dict[str, Any]
-    """What they note about the columns."""
-    categories: Any
-    mapper: Any
-    bins: NDArray[np.uint8]
-
-
-def fit_tree(
-    tree: HistGradientBoostingRegressor,
-    known: KnownTable,
-    codes: Floats,
-    target: Floats,
-    weight: Floats | None,
-) -> HistGradientBoostingRegressor:
-    """Fit trees to codes that are sorted and binned once for all rounds and outputs; every row counts the
-    same there.
-
-    scikit-learn looks through the columns and bins them in every ``fit``, which takes longer than growing a
-    few small trees. Should it call that otherwise some day, trees are as good and only slower.
-    """
-    look_through, found, categories = tree._preprocess_X, dict[str, Any](), None
-    get_loss, said = tree._get_loss, list[Floats]()
-
-    def looked_through(X: Floats, *, reset: bool) -> Any:
-        nonlocal found, categories
-        if known.sorted is not None:
-            vars(tree).update(known.sorted.found)
-            return known.sorted.bins, known.sorted.categories
-        before = set(vars(tree))
-        X, categories = look_through(X, reset=reset)
-        found = {name: value for name, value in vars(tree).items() if name not in before}
-        return X, categories
-
-    def binned(X: Floats, *_: Any, **__: Any) -> NDArray[np.uint8]:
-        if known.sorted is None:
-            mapper = tree._bin_mapper
-            mapper.random_state = 0  # bins of a round must not hang on which round came first
-            known.sorted = Sorted(found, categories, mapper, mapper.fit_transform(X))
-        tree._bin_mapper = known.sorted.mapper
-        return known.sorted.bins
-
-    def noting(**named: Any) -> Any:
-        loss = get_loss(**named)
-        for name in NOTED:
-            setattr(loss, name, partial(_noting, said, getattr(loss, name)))
-        return loss
-
-    tree._preprocess_X, tree._bin_data, tree._get_loss = looked_through, binned, noting
-    try:
-        tree.fit(codes, target, weight)
-    finally:
-        del tree._preprocess_X, tree._bin_data, tree._get_loss
-        for name in NOTED:
-            vars(getattr(tree, "_loss", tree)).pop(name, None)
-    if said:
-        known.grown[id(tree)] = tree, said[0][:, 0]
-    return tree
-
-
-def _noting(said: list[Floats], slopes: Callable[..., Any], **named: Any) -> Any:
-    """What trees said so far stands in one array, to which every tree adds in its place."""
-    said[:] = [named["raw_prediction"]]
-    return slopes(**named)
-
-
-def predict_tree(
-    tree: HistGradientBoostingRegressor, known: KnownTable, encoder: TableEncoder, *, again: bool = False
-) -> Floats:
-    """What trees say of these rows; from bins, where they are at hand or will be used again.
-
-    A row falls into the same leaf by its bins as by its codes, so the values are the same, bit for bit. So
-    are those that were added up while the trees grew: of rows that were fitted nothing is asked again.
-    """
-    grown = known.grown_from(tree)
-    if grown is not None:
-        _, said = grown.grown.pop(id(tree))
-        if grown is known or grown.rows is None:
-            return said
-        unasked, whole = np.ones(len(known), dtype=np.bool_), np.empty(len(known))
-        unasked[grown.rows], whole[grown.rows] = False, said
-        others = np.flatnonzero(unasked)
-        if len(others):
-            whole[others] = predict_tree(tree, known[others], encoder, again=True)
-        return whole
-    bins = known.bins(tree, encoder, again=again)
-    if bins is None:
-        return np.asarray(tree.predict(known.codes(encoder)))
-    said = np.full(len(bins), tree._baseline_prediction[0, 0])
-    missing, threads = tree._bin_mapper.missing_values_bin_idx_, _openmp_effective_n_threads()
-    for (grown,) in tree._predictors:
-        said += grown.predict_binned(bins, missing, threads)
-    return said
 
 
 class TableEncoder:
