@@ -226,6 +226,8 @@ def test_an_honest_answer_counts(net: Network) -> None:
         ensemble = net.learn("honest-mallory", patience=SOON)
     assert all("mallory" not in one.left_out for one in ensemble.rounds)
     assert ensemble.rounds[0].weights["mallory"] > 0
+    notes = {one.note for one in net.audited("clinic") if one.kind == "fitted" and one.task == terms.task}
+    assert notes == {""}, "what was asked for counts for no limit"
 
 
 def test_only_the_first_answer_counts(net: Network) -> None:

@@ -15,8 +15,9 @@ from gal.node.journal import records
 from gal.node.store import charges
 from gal.node.web import app, batching, predictions, server
 from gal.node.work import learned_rows
-from gal.transport.front import REPORT, Limits
-from gal.transport.passages import FAREWELL
+from gal.transport.front import LOOK, REPORT, Limits
+from gal.transport.passages import FAREWELL, MOST_SMALL
+from gal.transport.stream import SMALL_FRAMES
 from gal.transport.wire import SERVER_OPTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation-nodes.md"
@@ -58,6 +59,8 @@ def page() -> str:
         f"A body has {app.BODY_SECONDS:g} seconds and {app.LARGEST >> 20} MiB",
         f"does not read its answer for {server.READ_SECONDS:g} seconds",
         f"more than {predictions.MOST_UNPACKED >> 20} MiB as numbers",
+        f"smaller than they have to be ({SMALL_FRAMES:g} a second)",
+        f"beyond {MOST_SMALL / LOOK:,.0f} such pieces a second",
         # Who is a customer of whom
         f"At most {prediction_checks.EXCHANGES} exchanges a day are for beginnings",
         f"is below {SHARES[request_checks.SHARE_BY_RESIDUAL]} of it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -11,15 +12,17 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from flood import client_hello, flooded, is_dropped, made_by, stranger
 from gal.errors import NodeError, RefusedError
-from gal.transport import Card, CardFolder, Stream, card_of, save_identity
+from gal.transport import Card, CardFolder, Stream, card_of, front, passages, save_identity
 from gal.transport.front import Front, Limits
+from gal.transport.passages import Passage
 from gal.transport.ports import open_port
+from gal.transport.strangers import Reached
 from gal.transport.wire import grpc
 from live_nodes import (
     SMALL,
@@ -260,6 +263,51 @@ def test_a_change_of_cards_starts_another_server_and_ends_the_old_one_with_its_l
         second.close()
         eventually(lambda: live.listener.n_servers == 1, "only the newest is left")
         eventually(lambda: descriptors() <= before, "nothing of the others is left")
+
+
+def test_what_comes_byte_by_byte_is_handed_on_together(bank: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one connection keeps the port busy for the price of a few bytes."""
+    monkeypatch.setattr(passages, "MOST_SMALL", 3)
+    monkeypatch.setattr(front, "LOOK", 0.05)
+    taken: list[int] = []
+    read = passages.Handing._read
+
+    def counting(handing: Any, passage: Any, outer: bool) -> None:
+        read(handing, passage, outer)
+        taken.append(passage.n_small)
+
+    monkeypatch.setattr(passages.Handing, "_read", counting)
+    with listening(bank) as live, socket.create_connection(("127.0.0.1", live.listener.port)) as one:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        said = client_hello()
+        for place in range(len(said)):
+            one.sendall(said[place : place + 1])
+        one.settimeout(LONGEST)
+        assert one.recv(1), "the hello came, and is answered"
+    assert max(taken) == 3
+    assert len(taken) < len(said)
+
+
+def test_where_no_descriptor_is_left_a_stranger_goes_or_nobody_is_taken() -> None:
+    class Short:
+        def accept(self) -> Any:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    [port] = open_port("127.0.0.1", 0)
+    never: Any = None
+    made, short = Front([port], never, SHORT, on_dropped=never), cast(Any, Short())
+    ours, theirs = socket.socketpair()
+    passage = Passage(theirs, "10.0.0.1", LONGEST)
+    made._passages.add(passage)
+    made._take_in(passage, Reached.SILENT)
+    made._port.take()
+    made._accept(short)
+    assert passage.closed
+    assert not made._port.paused
+    made._accept(short)
+    assert made._port.paused
+    made.close(LONGEST)
+    ours.close()
 
 
 def test_a_front_that_never_started_can_be_closed() -> None:

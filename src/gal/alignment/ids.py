@@ -81,10 +81,12 @@ def _plain_values(column: Any, whose: str) -> NDArray[Any]:
     """
     if hasattr(column, "null_count") and hasattr(column, "type"):
         return _from_arrow(column, whose)
+    if isinstance(column, list | tuple):  # numpy would make text of [1, "a"], and nothing of [1, [2, 3]]
+        listed = np.empty(len(column), dtype=object)
+        for place, value in enumerate(column):
+            listed[place] = value
+        return listed
     values = np.array(column.to_numpy() if hasattr(column, "to_numpy") else column)
-    if isinstance(column, list | tuple):  # numpy would make text of [1, "a"]
-        values = np.empty(len(column), dtype=object)
-        values[:] = column
     if values.ndim != 1:
         raise AlignmentError(f"{whose}: expected one column, got an array of shape {values.shape}")
     return values

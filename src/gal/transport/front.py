@@ -208,6 +208,8 @@ class Front:
         self._next_look = now + LOOK
         for passage in [one for one in self._passages if one.until is not None and one.until <= now]:
             self._drop(passage, hard=True)
+        for passage in self._passages:
+            self._handing.rest(passage)
         for passage in [one for one in self.strangers if one.inner is None and one.to_inner]:
             self._greet(passage)  # gRPC had too much to do, or its address has begun too many
         if self._port.paused and not self._closing:

@@ -15,6 +15,10 @@ HANDSHAKE, LARGEST_RECORD = 0x16, (1 << 14) + 256
 """The first byte of a TLS record with a hello in it, and the most bytes of one."""
 FAREWELL = 1.0
 """Seconds for what is on its way when gRPC's side has ended, or a peer's, or one was turned away."""
+SMALL_PIECE, MOST_SMALL = 1024, 500
+"""Pieces of fewer bytes, and how many of them one connection hands on between two looks at all: what comes
+byte by byte then waits a moment, and is handed on together. Each costs as much as a large one.
+"""
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -47,6 +51,8 @@ class Passage:
         self.to_inner, self.to_outer = bytearray(), bytearray()
         self.may_begin = False
         """Whether its handshake has had its turn."""
+        self.n_small = 0
+        """Small pieces that came since the last look."""
         self.served = self.ending = self.closed = False
         self.watched: dict[socket.socket, int] = {}
 
@@ -109,6 +115,7 @@ class Handing:
         if n_bytes == 0:
             self._end(passage)
             return
+        passage.n_small += outer and n_bytes < SMALL_PIECE
         if sink is None:
             waiting += self._buffer[:n_bytes]
             self._greet(passage)
@@ -158,7 +165,15 @@ class Handing:
             self._watch_one(passage, passage.inner, reads=not passage.to_outer, waits=passage.to_inner)
 
     def _has_room(self, passage: Passage) -> bool:
+        if passage.n_small >= MOST_SMALL:
+            return False
         return not passage.to_inner if passage.inner is not None else len(passage.to_inner) <= LARGEST_RECORD
+
+    def rest(self, passage: Passage) -> None:
+        """Some time has passed: small pieces are taken again."""
+        waited, passage.n_small = passage.n_small >= MOST_SMALL, 0
+        if waited and not passage.closed:
+            self.watch(passage)
 
     def _watch_one(self, passage: Passage, one: socket.socket, *, reads: bool, waits: bytearray) -> None:
         mask = (READ if reads and not passage.ending else 0) | (WRITE if waits else 0)

@@ -121,6 +121,27 @@ def test_terms_in_plain_words(houses: Houses, changes: dict[str, Any], said: str
     assert said in " ".join(houses.terms(**changes).sentences())
 
 
+@pytest.mark.parametrize(
+    "purpose",
+    [
+        "fun\nPrivacy: every label is protected.",
+        "fun\r\x1b[8m",
+        "fun \u202e\x9b2J",
+        "fun\u2028- Privacy: all.",
+        'fun". Privacy: all. "',
+    ],
+)
+def test_the_purpose_is_not_taken_for_a_term(houses: Houses, purpose: str) -> None:
+    """Whoever reads the terms has to know which words are the label holder's, and see all that follow."""
+    first, *others = houses.terms(purpose=purpose).sentences()
+    assert others == houses.terms().sentences()[1:]
+    assert first.isprintable()
+    before, words, after = first.split('"')
+    assert before.endswith("in her words: ")
+    assert words.startswith("fun")
+    assert after == ""
+
+
 def test_one_who_is_not_known(houses: Houses, tmp_path: Path) -> None:
     path = written(houses, tmp_path, by=houses.shop, fingerprint=houses.shop.fingerprint)
     with pytest.raises(IdentityError, match=r"card is not known here.*gal cards add"):

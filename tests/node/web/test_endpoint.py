@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
@@ -131,6 +132,8 @@ def test_an_unknown_row_is_degraded(served: Endpoint) -> None:
         ({"ids": [None]}, "no id"),
         ({"ids": [["a"]]}, "ids"),
         ({"ids": [{"a": 1}]}, "ids"),
+        ({"ids": ["a", ["b", "c"]]}, "ids of mixed types: 1 of type str, 1 of type list"),
+        (gzip.compress(b'{"ids": ["p001003"]}'), "not JSON"),
         ({"ids": ["a", "a"]}, "'a'"),
         ({"rows": []}, "at least one"),
         ({"rows": [{"town": "north"}]}, '"id"'),

@@ -195,7 +195,7 @@ class TaskTerms(BaseModel):
         )
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
-            + (f": {self.purpose}" if self.purpose else "."),
+            + (f", in her words: {_quoted(self.purpose)}" if self.purpose else "."),
             f"Invited: {others}.",
             f"You would fit {_counted(self.outputs, 'number')} per row in at most "
             f"{_counted(self.rounds, 'round')}, {_counted(fits, 'fit')} a round, and "
@@ -229,6 +229,14 @@ class TaskTerms(BaseModel):
         if self.privacy == "none":
             return "none is promised for the residuals that you receive"
         return f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
+
+
+def _quoted(words: str) -> str:
+    """Another's words on one line, so that they are not taken for our own: a line break would begin a term of
+    its own, and a terminal obeys some characters, or hides what follows them.
+    """
+    said = "".join(one if one.isprintable() else "?" for one in " ".join(words.split()))
+    return '"' + said.replace('"', "'") + '"'
 
 
 def _counted(count: int, what: str) -> str:
