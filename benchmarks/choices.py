@@ -15,10 +15,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
 from gal import GALClassifier
@@ -41,7 +43,12 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
     "closing models whose first trees settle nothing": [(stacking, "_settled", lambda *_: False)],
     "residuals that do not go by the curve of the loss": [(task_making, "_curved", lambda *_, **__: False)],
     "a tenth of the rows validates, another chooses": [(task_making, "JUDGES", 10**9)],
-    "for two classes, five trees at 0.15": [(tabular, "TREES", 5), (tabular, "RATE", 0.15)],
+    "for two classes, ten trees at 0.1": [(tabular, "TREES", 10), (tabular, "RATE", 0.1)],
+    "for two classes, a closing forest whose trees all see all rows": [(stacking, "MUCH", -1.0)],
+    "for two classes, a closing forest whose trees never see all rows": [(stacking, "MUCH", 2.0)],
+    "trees that look at half of the columns": [
+        (tabular, "HistGradientBoostingRegressor", partial(HistGradientBoostingRegressor, max_features=0.5))
+    ],
     "for several classes, no network": [(stacking, "_with_network", lambda closing, *_: closing)],
     "for several classes, no network, and a forest that is no more certain than it says": [
         (stacking, "_with_network", lambda closing, *_: closing),
@@ -87,11 +94,18 @@ def divided(table: PeerTable, seed: int, rows: int) -> PeerTable:
     return replace(table, X=X.iloc[learn], y=y[learn], X_test=X.iloc[judge], y_test=y[judge])
 
 
-def judged(table: PeerTable, seed: int, choice: str) -> Judged:
+def of_two_classes(table: PeerTable) -> PeerTable:
+    """Its largest class against all others."""
+    largest = int(np.bincount(table.y).argmax())
+    y, y_test = ((labels == largest).astype(np.int64) for labels in (table.y, table.y_test))
+    return replace(table, y=y, y_test=y_test)
+
+
+def judged(table: PeerTable, seed: int, choice: str, rounds: int) -> Judged:
     """Learn as always, with this choice undone."""
     started = time.process_time()
     with undone(choice):
-        model = GALClassifier(table.organizations, random_state=seed, interactions="off")
+        model = GALClassifier(table.organizations, random_state=seed, interactions="off", rounds=rounds)
         said = model.fit(table.X, table.y).predict_proba(table.X_test)
     cpu = time.process_time() - started
     two = table.n_classes == 2
@@ -99,11 +113,11 @@ def judged(table: PeerTable, seed: int, choice: str) -> Judged:
     return Judged(score, log_loss(table.y_test, said), cpu)
 
 
-def compare(table: PeerTable, choices: list[str], seeds: int, rows: int) -> None:
-    """Print one line per choice."""
+def compare(table: PeerTable, choices: list[str], seeds: int, rows: int, rounds: list[int]) -> None:
+    """Print one line per choice, and number of rounds beside the first."""
     today: Any = None
-    for choice in choices:
-        found = [judged(divided(table, seed, rows), seed, choice) for seed in range(seeds)]
+    for choice, many in [(one, rounds[0]) for one in choices] + [("today", more) for more in rounds[1:]]:
+        found = [judged(divided(table, seed, rows), seed, choice, many) for seed in range(seeds)]
         facts = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found])
         if today is None:
             today, (score, loss, cpu) = facts, facts.mean(axis=0)
@@ -112,9 +126,8 @@ def compare(table: PeerTable, choices: list[str], seeds: int, rows: int) -> None
         change = facts - today
         error = change.std(axis=0, ddof=1) / np.sqrt(seeds)
         said = [f"{mean:+.4f} ({by:.4f})" for mean, by in zip(change.mean(axis=0), error, strict=True)]
-        print(
-            f"  {choice}: score {said[0]}, log loss {said[1]}, CPU {change[:, 2].mean():+.1f} s", flush=True
-        )
+        named = choice if many == rounds[0] else f"{many} rounds"
+        print(f"  {named}: score {said[0]}, log loss {said[1]}, CPU {change[:, 2].mean():+.1f} s", flush=True)
 
 
 def main() -> None:
@@ -124,16 +137,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4, help="at least 2")
     parser.add_argument("--rows", type=int, default=8000, help="rows to learn from, at most")
     parser.add_argument("--splits", type=int, default=3, help="of those that VertiBench draws")
+    parser.add_argument("--rounds", type=int, nargs="*", default=[10])
+    parser.add_argument("--two", action="store_true", help="the largest class against all others")
     parser.add_argument("--choices", nargs="*", default=list(UNDONE))
     given = parser.parse_args()
     for name in given.sets:
-        for table in list(peer_tables(name, None, 0))[: given.splits]:
+        for drawn in list(peer_tables(name, None, 0))[: given.splits]:
+            table = of_two_classes(drawn) if given.two else drawn
             several = table.n_classes > 2
             compare(
                 table,
                 [one for one in given.choices if ("two classes" if several else "several") not in one],
                 given.seeds,
                 given.rows,
+                given.rounds,
             )
 
 

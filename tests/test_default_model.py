@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from gal import GALClassifier, GALRegressor
+from gal.core.requests import FitRequest, Target, Terms
+from gal.core.rows import all_rows, with_crossing
+from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model, tabular
 from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
 
@@ -328,7 +332,7 @@ class TestTrees:
         (fitted,) = TabularModel().fit(x, x[:, 0] * x[:, 1]).trees_
         assert fitted.max_leaf_nodes == leaves
 
-    @pytest.mark.parametrize(("outputs", "trees", "rate"), [(1, 10, 0.1), (2, 10, 0.1), (3, 2, 0.25)])
+    @pytest.mark.parametrize(("outputs", "trees", "rate"), [(1, 5, 0.15), (2, 5, 0.15), (3, 2, 0.25)])
     def test_several_outputs_get_fewer_that_go_further_unless_somebody_says(
         self, outputs: int, trees: int, rate: float
     ) -> None:
@@ -340,6 +344,27 @@ class TestTrees:
             assert model.n_iter_ == 1 + expected
         given_rate = TabularModel(learning_rate=0.4).fit(X, y)
         assert {one.learning_rate for one in given_rate.trees_} == {0.4}
+
+    @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in a pipeline"])
+    @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 2)])
+    def test_beyond_the_rounds_there_are_more(self, outputs: int, trees: int, *, wrapped: bool) -> None:
+        """A random target and a crossed residual are fitted once: nobody hears what was missed."""
+        view, residual = np.random.default_rng(0).normal(size=(2, 1200, outputs)).astype(np.float32)
+        terms = Terms(with_crossing(all_rows(1200), np.random.default_rng(0)), outputs, 3, 0)
+        targets: dict[Target, int] = {"residual": 2 if outputs > 2 else 5, "random": trees, "crossed": trees}
+        for target, expected in targets.items():
+            for given in (TabularModel(), TabularModel(max_iter=4), TabularModel(learning_rate=0.3)):
+                model = make_pipeline(given) if wrapped else given
+                _, models = fit_locally(
+                    "one", view, model, FitRequest(4, residual, ("one",), target=target), terms
+                )
+                told = given.max_iter is not None or given.learning_rate is not None
+                own = given.max_iter or targets["residual"]
+                for local in models:
+                    one: Any = local
+                    fitted = one.estimator_[-1] if wrapped else one.estimator_
+                    assert fitted.n_iter_ == 1 + (own if told else expected)
+            assert len(models) == (2 if target == "crossed" else 1)
 
     def test_none_on_request(self) -> None:
         X, y = mixed_table(50)

@@ -72,6 +72,10 @@ def failing(table: PeerTable, seed: int) -> Any:
     raise GALError("it did not listen")
 
 
+def ending(table: PeerTable, seed: int) -> Any:
+    raise EOFError  # what a pipe says whose other end is gone
+
+
 def absent(table: PeerTable, seed: int) -> Any:
     raise ImportError("No module named 'boost'")
 
@@ -84,12 +88,13 @@ def test_what_was_kept_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(comparing, "peer_tables", tables_of)
     ran: list[str] = []
-    peers = {"perfect": perfect, "failing": failing, "absent": absent}
+    peers = {"failing": failing, "ending": ending, "absent": absent, "perfect": perfect}
     how: dict[str, Any] = {"say": ran.append, "peers": peers}
     found, skipped = compare_peers(["Adult", "Letter"], tmp_path, None, **how)
     assert [(one.peer, one.auc, one.megabytes) for one in found] == [("perfect", 1.0, 0.001)]
     assert skipped["Letter"] == "letter is nowhere"
     assert "did not listen" in skipped["failing on Small, by name"]
+    assert "without a word" in skipped["ending on Small, by name"]
     assert "pip install" in skipped["absent"]
     assert [one.peer for one in read_peers(tmp_path / "peers.csv")] == ["perfect"]
     ran.clear()

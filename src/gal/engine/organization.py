@@ -27,7 +27,15 @@ from gal.errors import (
     UnsupportedLocalLossError,
 )
 from gal.models import as_local_model, default_model, set_seed, supports_sample_weight, with_local_loss
-from gal.models.adapters import LocalModel, MovingModel, copy_unfitted, fit_weighted, is_moving, prepared
+from gal.models.adapters import (
+    LocalModel,
+    MovingModel,
+    copy_unfitted,
+    fit_weighted,
+    go_beyond,
+    is_moving,
+    prepared,
+)
 from gal.models.known_columns import KnownColumns
 from gal.models.sequences import Sequences
 from gal.models.tabular import is_frame
@@ -157,6 +165,8 @@ def fit_locally(
         raise InvalidInputError(f"organization {name!r} has {view.shape[0]} rows, the task has {rows.n}")
     template = as_local_model(model, terms.n_outputs, name)
     set_seed(template, local_seed(terms.seed, name, request.round))
+    if request.target != "residual":
+        go_beyond(template, terms.n_outputs)
     try:
         view = prepared(template, view)
         models = _fit_folds(template, view, rows, request, previous)

@@ -45,6 +45,14 @@ LEAF_OF_TWO = 10
 loss on both splits of credit default (.4363, .4320 against .4365, .4336), the higher on Adult (.2850
 against .2845), and took a tenth less time in all."""
 
+DRAWN, LEAF_OF_DRAWN = 0.25, 3
+"""For two classes the first trees see so much of the rows each, with so many rows in a leaf: as many leaves
+as without, and a tree takes a third of the time."""
+
+MUCH = 0.4
+"""Where the first trees of two classes are followed so far, all grow anew on all rows: where labels are clear
+that is better. Else the others are like the first (``benchmarks/choices.py``)."""
+
 LEAF_OF_SEVERAL = 1
 """Rows in a leaf for several classes: pure leaves are right more often, and how certain that makes the forest
 is what validation rows say."""
@@ -135,19 +143,23 @@ class Stacking:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none.
 
         Of a forest the first trees may be judged before the others grow: where these would not be followed,
-        or change little beside what is missing to the ``rival``, no more is fitted.
+        or change little beside what is missing to the ``rival``, no more is fitted. For two classes they also
+        say whether trees need all rows.
         """
         received = KeptReplies(task, coefficients, fitted)
         rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
         table = received.table(rest)
         if self.given is not None:
             return self._judged(self._fitted(received, rest, table, task.seed), received)[0]
-        trees, model = self._unfitted(task.loss).n_estimators, None
-        if trees > FIRST_TREES and (rival is not None or isinstance(task.loss, BinaryLogLoss)):
-            model = self._fitted(received, rest, table, task.seed, FIRST_TREES)
+        two, trees, model = isinstance(task.loss, BinaryLogLoss), self._unfitted(task.loss).n_estimators, None
+        if trees > FIRST_TREES and (rival is not None or two):
+            first = self._unfitted(task.loss, drawn=two)
+            model = self._fitted(received, rest, table, task.seed, FIRST_TREES, first)
             found, before = self._judged(model, received)
             if _settled(task.loss, found, before, rival):
                 return found
+            if two and found is not None and found.share >= MUCH:
+                model = None
         found, _ = self._judged(self._fitted(received, rest, table, task.seed, trees, model), received)
         if found is None or not self._is_forest(task.loss):
             return found
@@ -180,9 +192,11 @@ class Stacking:
         """
         joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
         rows, received = np.arange(task.rows.n), KeptReplies(task, coefficients, fitted)
-        model = self._fitted(received, rows, received.table(rows), task.seed + joins)
         if not isinstance(closing, Closing):
+            model = self._fitted(received, rows, received.table(rows), task.seed)
             return Closing(model, closing.share, closing.validation_loss, task.loss)
+        begun = self._unfitted(task.loss, drawn=joins and closing.model.bootstrap)
+        model = self._fitted(received, rows, received.table(rows), task.seed + joins, begun=begun)
         if joins:
             model = _together(closing.model, model)
         network = None if closing.network is None else _network(received, rows)
@@ -214,9 +228,14 @@ class Stacking:
             return None
         received, every = KeptReplies(task, coefficients, fitted), np.arange(task.rows.n)
         table = received.table(every)
-        model = self._fitted(received, every, table, task.seed)
-        if self.given is None and isinstance(task.loss, BinaryLogLoss):
-            model = _together(model, self._fitted(received, every, table, task.seed + 1))
+        joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
+        drawn = joins and all(one.model.bootstrap for one in closings)
+        model, *more = (
+            self._fitted(received, every, table, seed, begun=self._unfitted(task.loss, drawn=drawn))
+            for seed in range(task.seed, task.seed + 1 + joins)
+        )
+        if joins:
+            model = _together(model, *more)
         last = _alike(closings[0], closings)
         network = None if last.network is None else _network(received, every)
         value = float(task.loss.value(task.y, closed).mean())
@@ -237,7 +256,7 @@ class Stacking:
     ) -> Any:
         """A model of these rows; the same one for the same rows and seed.
 
-        ``trees``: of a forest, only so many; ``begun``: one that has its first trees already, and grows on.
+        ``trees``: of a forest, only so many; ``begun``: one to fit, whose first trees may be grown already.
         """
         task, model = received.task, self._unfitted(received.task.loss) if begun is None else begun
         set_seed(model, seed)
@@ -256,13 +275,24 @@ class Stacking:
         with _whose_failure(model):
             return said(model, received.task.loss, received.table(rows))
 
-    def _unfitted(self, loss: Loss) -> Any:
+    def _unfitted(self, loss: Loss, *, drawn: bool = False) -> Any:
+        """A user's model, or a forest. For two classes it fits 0 and 1 as numbers: the trees are those of a
+        classifier, in less time. ``drawn``: its trees see some of the rows only.
+        """
         if self.given is not None:
             return clone(self.given)
-        forest = ExtraTreesRegressor if isinstance(loss, SquaredError) else ExtraTreesClassifier
-        trees, leaf = (TREES_OF_TWO, LEAF_OF_TWO) if isinstance(loss, BinaryLogLoss) else (TREES, 2)
-        leaf = LEAF_OF_SEVERAL if self._is_forest(loss) else leaf
-        return forest(trees, min_samples_leaf=leaf, n_jobs=self.n_jobs)
+        if isinstance(loss, SquaredError):
+            return ExtraTreesRegressor(TREES, min_samples_leaf=2, n_jobs=self.n_jobs)
+        if self._is_forest(loss):
+            return ExtraTreesClassifier(TREES, min_samples_leaf=LEAF_OF_SEVERAL, n_jobs=self.n_jobs)
+        return ExtraTreesRegressor(
+            TREES_OF_TWO,
+            max_features="sqrt",
+            min_samples_leaf=LEAF_OF_DRAWN if drawn else LEAF_OF_TWO,
+            bootstrap=drawn,
+            max_samples=DRAWN if drawn else None,
+            n_jobs=self.n_jobs,
+        )
 
 
 def _settled(loss: Loss, found: Closing | None, before: float, rival: float | None) -> bool:
@@ -339,9 +369,7 @@ def _alike(closing: Closing, among: Sequence[Closing]) -> Closing:
 
 
 def _together(judged: Any, more: Any) -> Any:
-    """One forest of the trees of two; the second alone where validation rows have a class of their own."""
-    if not np.array_equal(getattr(judged, "classes_", ()), getattr(more, "classes_", ())):
-        return more
+    """One forest of the trees of two."""
     more.estimators_ = [*judged.estimators_, *more.estimators_]
     return more.set_params(n_estimators=len(more.estimators_))
 
@@ -401,7 +429,11 @@ def said(model: Any, loss: Loss, table: Floats32) -> Floats:
     if isinstance(loss, SquaredError):
         return np.asarray(model.predict(table), dtype=np.float64).reshape(len(table), -1)
     probability = np.zeros((len(table), max(loss.n_outputs, 2)))
-    probability[:, model.classes_.astype(int)] = model.predict_proba(table)
+    if hasattr(model, "predict_proba"):
+        probability[:, model.classes_.astype(int)] = model.predict_proba(table)
+    else:  # a forest of two classes
+        probability[:, 1] = np.clip(model.predict(table), 0.0, 1.0)
+        probability[:, 0] = 1.0 - probability[:, 1]
     # As if one tree more had said "all classes alike": a forest's 0 and 1 are not certainties.
     trees = float(getattr(model, "n_estimators", TREES))
     probability = (trees * probability + 1 / probability.shape[1]) / (trees + 1)

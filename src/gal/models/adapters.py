@@ -201,6 +201,19 @@ def set_seed(model: Any, seed: int) -> None:
         model.set_params(**{name: _derived_seed(seed, index) for index, name in enumerate(unset)})
 
 
+def go_beyond(model: Any, n_outputs: int) -> None:
+    """Tell a model that has a ``goes_beyond`` that it is fitted beyond the rounds, to so many outputs.
+
+    Changes ``model``, like ``set_seed``; of a pipeline the last step.
+    """
+    if isinstance(model, PerOutput | AllOutputs):
+        go_beyond(model.estimator, n_outputs)
+    elif isinstance(model, Pipeline):
+        go_beyond(model.steps[-1][1], n_outputs)
+    elif hasattr(model, "goes_beyond"):
+        model.goes_beyond(n_outputs)
+
+
 def supports_sample_weight(model: Any) -> bool:
     """Whether ``fit`` of this model (of the last step of a pipeline) takes ``sample_weight``."""
     if is_moving(model):

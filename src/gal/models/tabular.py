@@ -57,10 +57,15 @@ NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
 
 TIMES = {"datetime64", "datetime", "date"}
 
-TREES, TREES_OF_SEVERAL = 10, 2
-RATE, RATE_OF_SEVERAL = 0.1, 0.25
-"""How many trees, for up to two outputs and for more, and how far each is followed. Two at .25 go about as
-far as five at .1, in less time: ``benchmarks/choices.py``, and docs/results-peers.md for what it said."""
+TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 2, 10
+RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.25, 0.1
+"""How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
+each is followed. Five at .15 go about as far as ten at .1, two at .25 as five at .1, in less time:
+``benchmarks/choices.py``, and docs/results-peers.md for what it said. Beyond the rounds there is one fit for
+each crossed residual: what it misses no later one hears."""
+
+SEVERAL = 3
+"""Outputs from which on fewer trees do."""
 
 WEIGHED_ROWS = 2000
 """With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
@@ -72,8 +77,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     Parameters
     ----------
     alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
-    max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 10 and 0.1,
-        for three or more outputs 2 and 0.25.
+    max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 5 and 0.15
+        (beyond the rounds 10 and 0.1), for three or more outputs 2 and 0.25.
         A tree has at most one leaf for 200 rows.
     min_rows: tables with fewer rows get no trees.
     """
@@ -94,6 +99,11 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.max_leaf_nodes = max_leaf_nodes
         self.min_rows = min_rows
         self.random_state = random_state
+
+    def goes_beyond(self, n_outputs: int) -> None:
+        """What comes is no residual of a round: a random target, or a crossed residual, fitted once."""
+        if self.max_iter is None and self.learning_rate is None and n_outputs < SEVERAL:
+            self.max_iter, self.learning_rate = TREES_BEYOND, RATE_BEYOND
 
     def prepare(self, view: Any) -> Any:
         """The table with what is computed of it once: all rounds of a task fit the same columns."""
@@ -121,7 +131,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         codes = known.codes(self.encoder_)
         self.coef_, self.intercept_ = ridge(known, self.encoder_, target, weight, self.alpha)
         self.trees_: list[HistGradientBoostingRegressor] = []
-        trees, rate = (TREES, RATE) if target.shape[1] < 3 else (TREES_OF_SEVERAL, RATE_OF_SEVERAL)
+        trees, rate = (TREES, RATE) if target.shape[1] < SEVERAL else (TREES_OF_SEVERAL, RATE_OF_SEVERAL)
         max_iter = trees if self.max_iter is None else self.max_iter
         rate = rate if self.learning_rate is None else self.learning_rate
         known.grown.clear()

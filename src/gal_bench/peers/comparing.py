@@ -109,8 +109,9 @@ def _missing(
             yield measured(name, peer, table, seed)
         except ImportError as error:
             skipped[name] = f"{error}: pip install 'gal-learn[bench]'"
-        except GALError as error:
-            skipped[f"{name} on {table.name}, {table.split}"] = str(error)
+        except (GALError, EOFError) as error:
+            why = str(error) or "its processes ended without a word; what they printed says why"
+            skipped[f"{name} on {table.name}, {table.split}"] = why
 
 
 def measured(name: str, peer: Peer, table: PeerTable, seed: int) -> PeerResult:
