@@ -134,12 +134,12 @@ def in_archive(doom: Doom, role: str) -> None:
 
 def before_rename(doom: Doom, role: str) -> None:
     """A file is written, and does not have its name yet."""
-    around(Path, "replace", lambda *_: doom.strike(), None)
+    around(Path, "replace", lambda *_, **__: doom.strike(), None)
 
 
 def after_rename(doom: Doom, role: str) -> None:
     """A file has its name, and nobody has been told."""
-    around(Path, "replace", None, lambda *_: doom.strike())
+    around(Path, "replace", None, lambda *_, **__: doom.strike())
 
 
 def on_statement(word: str, doom: Doom, *, after: bool, audit: bool = False) -> None:
@@ -194,15 +194,15 @@ def before_record(doom: Doom, role: str) -> None:
     """A message is ready, and not in the audit log yet."""
     from gal.node.journal.records import Records
 
-    around(Records, "send", lambda *_: doom.strike(), None)
-    around(Records, "send_each", lambda *_: doom.strike(), None)
+    around(Records, "send", lambda *_, **__: doom.strike(), None)
+    around(Records, "send_each", lambda *_, **__: doom.strike(), None)
 
 
 def after_record(doom: Doom, role: str) -> None:
     """A message is in the audit log, and has not left."""
     from gal.transport import Stream
 
-    around(Stream, "send", lambda *_: doom.strike(), None)
+    around(Stream, "send", lambda *_, **__: doom.strike(), None)
 
 
 def after_send(doom: Doom, role: str) -> None:
@@ -221,7 +221,7 @@ def after_receive(doom: Doom, role: str) -> None:
     """A message came, and is in the audit log, and nothing was done with it."""
     from gal.node.journal.records import Records
 
-    around(Records, "entered", None, lambda *_: doom.strike())
+    around(Records, "entered", None, lambda *_, **__: doom.strike())
 
 
 POINTS: dict[str, Callable[[Doom, str], None]] = {
