@@ -56,6 +56,7 @@ def test_a_small_bench_from_nothing_and_from_the_cache(tmp_path: Path) -> None:
         (("uic",), "no table 'uic'; there are: uci"),
         (("privcay",), "Did you mean 'privacy'?"),
         (("uci", "--dataset", "Cars"), "no data set 'Cars'"),
+        (("uci", "--dataset", "cars.csv"), "A file of your own is named in a FILE.toml"),
         (("uci", "--protocol", "mine"), "no protocol 'mine'"),
         (("uci", "--dataset", "Adult"), "nothing is left"),
         (("uci", "--dataset", "Iris", "--organizations", "8"), "nothing is left"),

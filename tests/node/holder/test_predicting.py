@@ -171,6 +171,9 @@ def test_no_file(network: Network, tmp_path: Path) -> None:
         network.holder.predict_file("risk", tmp_path / "gone.csv")
     with pytest.raises(InvalidInputError, match="is a folder: name a file of rows"):
         network.holder.predict_file("risk", tmp_path)
+    (tmp_path / "key.pem").write_text("no rows")
+    with pytest.raises(InvalidInputError, match=r"key\.pem' does not end in .* name a file of rows$"):
+        network.holder.predict_file("risk", tmp_path / "key.pem")
 
 
 def test_a_file_without_the_column_that_names_rows(network: Network, tmp_path: Path) -> None:

@@ -273,6 +273,10 @@ def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         meant = did_you_mean(unknown[0], known)
+        if kind == "data set" and Path(unknown[0]).suffix in {".csv", ".parquet", ".xlsx"}:
+            meant = (
+                " A file of your own is named in a FILE.toml, with file = ... and target = ...: give that."
+            )
         raise InvalidInputError(
             f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
         )
