@@ -316,6 +316,7 @@ def test_a_version_says_what_left_and_what_attacks_found() -> None:
     ):
         assert words in page.words
     assert "99 bytes" not in page.words
+    assert "lab missed rounds 1, 3." in facts_of_version(VERSION | {"missed": {"lab": [1, 3]}}).more
 
 
 def test_a_single_line_says_what_it_is() -> None:

@@ -94,6 +94,9 @@ def test_the_order_of_the_file_stays_here(
     assert by_id(found) == {one: expected[one] for one in table[ROW_ID]}
     table.to_csv(tmp_path / "labelled.csv", index=False)
     scores = network.holder.compare("risk", [1], tmp_path / "labelled.csv")["scores"]
+    network.tables["clinic"].drop(columns=LABEL).to_csv(tmp_path / "bare.csv", index=False)
+    with pytest.raises(InvalidInputError, match=f"bare.csv' has no column '{LABEL}', which is the label"):
+        network.holder.compare("risk", [1], tmp_path / "bare.csv")
     said = np.array([expected[one] for one in table[ROW_ID]])
     y = table[LABEL].to_numpy()
     assert scores[1]["r2"] == pytest.approx(1 - ((y - said) ** 2).sum() / ((y - y.mean()) ** 2).sum())

@@ -241,10 +241,11 @@ class LabelHolder:
         """How well versions predict the labelled rows of a file."""
         from gal.node.holder.labels.label_privacy import privacy_of
         from gal.node.holder.prediction_files import score_of
-        from gal.node.source.data import labels_of, read_ids
+        from gal.node.source.data import check_labelled, labels_of, read_ids
 
         record = self.node.state.find_task(task, HOLDER)
         _, own_rows = self._rows_of(rows)
+        check_labelled(self.node.configuration, rows)
         table = read_ids(self.node.configuration, rows, label=True)
         y = privacy_of(record.options).as_classes(labels_of(table))
         scores = {}
