@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.options import AsJson, Backend, Scheduler
+from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
 from gal_bench.brought import brought_datasets
@@ -301,13 +302,21 @@ def _check_writable(folder: Path) -> None:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Observer]:
+    """A bar for people; where nobody sees one, a whole line now and then."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        with ProgressLine(quiet=quiet) as line:
+            yield lambda done, total, what: line(
+                f"{done} of {total} runs: {what}", done / total if total else None
+            )
+        return
     bar = Progress(
         TextColumn("{task.percentage:3.0f} %"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
-        console=Console(stderr=True),
+        console=screen,
         disable=quiet,
     )
     with bar:
