@@ -41,6 +41,16 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     assert any("iframe-worker" in path for path in own)  # else the theme takes one from a foreign server
 
 
+def test_links_can_be_read() -> None:
+    """As the guidelines for accessible pages ask: a contrast of 4.5 to the white behind them."""
+    css = (ROOT / "docs/site/wide-tables.css").read_text()
+    found = re.search(r'scheme="default"\] \{ --md-typeset-a-color: #(\w{6})', css)
+    assert found is not None
+    shares = [int(found[1][at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares]
+    assert 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05) >= 4.5
+
+
 def test_examples_in_docstrings_become_code() -> None:
     griffe = pytest.importorskip("griffe", reason="griffe is not installed: the extra docs")
     package = griffe.load(

@@ -179,6 +179,11 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("progresion", ["age", "progression"])
     " Did you mean 'progression'?"
+    >>> did_you_mean("Y", ["x", "y"])
+    " Did you mean 'y'?"
     """
-    close = difflib.get_close_matches(given, list(known), n=1)
+    names = list(known)
+    close = [one for one in names if one.lower() == given.lower()] or difflib.get_close_matches(
+        given, names, 1
+    )
     return f" Did you mean {close[0]!r}?" if close else ""

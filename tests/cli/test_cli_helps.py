@@ -369,6 +369,8 @@ def test_leaving_and_removing_happen_once(two: Path) -> None:
         gal("leave", "risk", "--home", "lab")
     removed = json.loads(gal("remove", "risk", "lab", "--home", "clinic", "--json").output)
     assert removed == {"task": "risk", "removed": ["lab"]}
+    with pytest.raises(InvalidInputError, match="shop is not in 'risk'; in it are: nobody"):
+        gal("remove", "risk", "shop", "--home", "clinic")
     with pytest.raises(InvalidInputError, match="removed from 'risk' already: lab"):
         gal("remove", "risk", "lab", "--home", "clinic")
     forgot = gal("forget", "risk", "--yes", "--home", "clinic", "--json")

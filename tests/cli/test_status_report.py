@@ -14,7 +14,7 @@ from rich.text import Text
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
-from gal.cli.screen.printing import Screen, sentence_lines
+from gal.cli.screen.printing import NAMED_HOME, Screen, sentence_lines
 from gal.cli.screen.status_report import doing_now, print_status, watch_status
 from gal.errors import NodeError
 from gal.node.holder.doing import AWAY, CONNECTED, NOT_JOINED
@@ -63,6 +63,21 @@ def test_what_goes_on_is_said_in_sentences() -> None:
         "computes for bank: churn (fit of round 1)",
     ]
     assert list(doing_now({})) == []
+
+
+def test_the_command_of_an_interrupted_task_names_the_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = {"name": "risk", "role": "label holder", "label_holder": "clinic", "active": 0, "members": {}}
+    facts = running() | {"tasks": [task | {"state": "interrupted (gal learn risk --resume)"}]}
+    for home, said in (
+        (None, "(gal learn risk --resume)"),
+        (tmp_path, f"(gal learn --home {tmp_path} risk --resume)"),
+    ):
+        before = NAMED_HOME.set(home)
+        print_status(facts, Screen(), Path("clinic"))
+        NAMED_HOME.reset(before)
+        assert said in capsys.readouterr().out
 
 
 def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(

@@ -17,11 +17,12 @@ from sklearn.metrics import roc_auc_score
 from gal import GALClassifier, GALRegressor
 from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.state import plain
+from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidOptionError, MissingExtraError
 from gal.evaluate import Simulation, plot_calibration, plot_contributions, plot_rounds, report, simulate
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
-from gal.evaluate.reporting.charts import charts_of
+from gal.evaluate.reporting.charts import charts_of, rounds_chart
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.page import page_of
 from gal.evaluate.reporting.report_subjects import gathered
@@ -315,6 +316,16 @@ def test_a_version_says_what_left_and_what_attacks_found() -> None:
     ):
         assert words in page.words
     assert "99 bytes" not in page.words
+    assert "lab missed rounds 1, 3." in facts_of_version(VERSION | {"missed": {"lab": [1, 3]}}).more
+
+
+def test_a_single_line_says_what_it_is() -> None:
+    """It has no legend: the axis names the rows."""
+    alone = rounds_chart([LearningCurve([0.7, 0.5], [None, None], 1)], "log loss")
+    both = rounds_chart([LearningCurve([0.7, 0.5], [0.7, 0.6], 1)], "log loss")
+    assert alone is not None
+    assert both is not None
+    assert (alone.up, both.up) == ("log loss of fitted rows (lower is better)", "log loss (lower is better)")
 
 
 def test_a_loss_above_its_curve_is_explained() -> None:

@@ -185,6 +185,8 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
         simulate(frame.assign(y=[1] * 38 + [2, 3]), "y", {"one": ["a"]})
     with pytest.raises(InvalidInputError, match="the table has 2 rows: comparing models needs more"):
         simulate(frame.head(2).assign(y=[1.5, 2.5]), "y", {"one": ["a"]}, metric="r2")
+    with pytest.raises(InvalidInputError, match="the table has 1 row: comparing models needs more"):
+        simulate(frame.head(1).assign(y=[1.5]), "y", {"one": ["a"]}, metric="r2")
     frame["y"] = "ok"
     with pytest.raises(InvalidLabelsError, match="all 40 values of 'y' are 'ok'"):
         simulate(frame, "y", {"one": ["a"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
+from gal.cli.benching import bench as bench_module
+from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError
 
 
@@ -56,6 +59,7 @@ def test_a_small_bench_from_nothing_and_from_the_cache(tmp_path: Path) -> None:
         (("uic",), "no table 'uic'; there are: uci"),
         (("privcay",), "Did you mean 'privacy'?"),
         (("uci", "--dataset", "Cars"), "no data set 'Cars'"),
+        (("uci", "--dataset", "cars.csv"), "A file of your own is named in a FILE.toml"),
         (("uci", "--protocol", "mine"), "no protocol 'mine'"),
         (("uci", "--dataset", "Adult"), "nothing is left"),
         (("uci", "--dataset", "Iris", "--organizations", "8"), "nothing is left"),
@@ -98,3 +102,20 @@ def test_a_split_that_is_none(content: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("GAL_REFERENCE", str(tmp_path))
     words = ("rates", "--dataset", "Iris", "--protocol", "paper", "--results", str(tmp_path / "r"))
     assert "Iris, 4 organizations, paper" in refused(*words)
+
+
+def test_progress_in_a_pipe_is_whole_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody sees a bar there, and at its end a name was cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(bench_module, "ProgressLine", partial(ProgressLine, every=0.0))
+    what = "progression, 4 organizations, per seed, seed 3: " + "a long name " * 6
+    with bench_module._progress(quiet=False) as say:
+        say(1, 4, what)
+        say(4, 4, "the last")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
+    with bench_module._progress(quiet=True) as say:
+        say(1, 4, what)
+    assert capsys.readouterr().err == ""

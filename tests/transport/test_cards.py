@@ -58,7 +58,7 @@ def test_the_private_key_never_enters_a_card() -> None:
         ("bank.example:7443", "bank.example", "must be host:port"),
         ("format = 1", "format = 1\nextra = 2", "no entry 'extra'"),
         ("BEGIN CERT", "BEGIN SERT", "no readable certificate"),
-        ("format = 1", "format = [", "not a card"),
+        ("format = 1", "format = [", "not a card: .* is the file NAME.card that gal init makes"),
         ("format = 1", "format = 1\nx = " + "[" * 20_000, "not a card"),
         ("format = 1", "format = 1\nx = " + "9" * 5_000, "not a card"),
         ("format = 1", 'format = 1\nroots = """-----BEGIN PRIVATE KEY-----"""', "private key is in it"),

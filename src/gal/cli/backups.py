@@ -51,6 +51,17 @@ def backup_command(
     )
 
 
+EmptyHome = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        help="An empty folder for it; default: GAL_HOME.",
+        show_default=False,
+        callback=remember_home,
+    ),
+]
+
+
 def restore_command(
     file: Annotated[
         Path | None,
@@ -69,15 +80,7 @@ def restore_command(
         typer.Option(help="Its witness (audit.witness), if not where node.toml says.", show_default=False),
     ] = None,
     passphrase_file: PassphraseFile = None,
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            "--home",
-            help="An empty folder for it; default: GAL_HOME.",
-            show_default=False,
-            callback=remember_home,
-        ),
-    ] = None,
+    home: EmptyHome = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring a node back; what it may release counts as spent, unless you show that it is current."""

@@ -54,7 +54,7 @@ def _organizations(model: Any) -> Iterator[tuple[str, ...]]:
 def _losses(model: Any) -> Iterator[str]:
     ensemble = model.ensemble_
     validated = {
-        "nobody": ensemble.initial_validation_loss,
+        "before the first round": ensemble.initial_validation_loss,
         f"{model.label_holder_} alone": ensemble.alone_validation_loss,
         "with assistance": ensemble.assisted_validation_loss,
     }

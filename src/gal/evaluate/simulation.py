@@ -366,7 +366,8 @@ def _read(
 ) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
     frame = as_frame(table).rename(columns=str)
     if len(frame) < 3:
-        raise InvalidInputError(f"the table has {len(frame)} rows: comparing models needs more")
+        n = len(frame)
+        raise InvalidInputError(f"the table has {n} row{'' if n == 1 else 's'}: comparing models needs more")
     if not frame.columns.is_unique:
         twice = sorted(set(frame.columns[frame.columns.duplicated()]))
         raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")

@@ -138,7 +138,10 @@ def parse_card(text: str) -> Card:
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
-        raise IdentityError(f"not a card: {error}") from None
+        raise IdentityError(
+            f"not a card: {error}. A card is the file NAME.card that gal init makes in the other "
+            "organization's folder: ask for it"
+        ) from None
     if values.get("format") != FORMAT:
         raise IdentityError(
             f"a card of format {values.get('format')!r:.20}, this version of gal-learn reads {FORMAT}: "

@@ -94,6 +94,9 @@ def test_the_order_of_the_file_stays_here(
     assert by_id(found) == {one: expected[one] for one in table[ROW_ID]}
     table.to_csv(tmp_path / "labelled.csv", index=False)
     scores = network.holder.compare("risk", [1], tmp_path / "labelled.csv")["scores"]
+    network.tables["clinic"].drop(columns=LABEL).to_csv(tmp_path / "bare.csv", index=False)
+    with pytest.raises(InvalidInputError, match=f"bare.csv' has no column '{LABEL}', which is the label"):
+        network.holder.compare("risk", [1], tmp_path / "bare.csv")
     said = np.array([expected[one] for one in table[ROW_ID]])
     y = table[LABEL].to_numpy()
     assert scores[1]["r2"] == pytest.approx(1 - ((y - said) ** 2).sum() / ((y - y.mean()) ** 2).sum())
@@ -171,6 +174,9 @@ def test_no_file(network: Network, tmp_path: Path) -> None:
         network.holder.predict_file("risk", tmp_path / "gone.csv")
     with pytest.raises(InvalidInputError, match="is a folder: name a file of rows"):
         network.holder.predict_file("risk", tmp_path)
+    (tmp_path / "key.pem").write_text("no rows")
+    with pytest.raises(InvalidInputError, match=r"key\.pem' does not end in .* name a file of rows$"):
+        network.holder.predict_file("risk", tmp_path / "key.pem")
 
 
 def test_a_file_without_the_column_that_names_rows(network: Network, tmp_path: Path) -> None:

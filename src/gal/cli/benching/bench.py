@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.options import AsJson, Backend, Scheduler
+from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
 from gal_bench.brought import brought_datasets
@@ -273,6 +274,10 @@ def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         meant = did_you_mean(unknown[0], known)
+        if kind == "data set" and Path(unknown[0]).suffix in {".csv", ".parquet", ".xlsx"}:
+            meant = (
+                " A file of your own is named in a FILE.toml, with file = ... and target = ...: give that."
+            )
         raise InvalidInputError(
             f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
         )
@@ -297,13 +302,21 @@ def _check_writable(folder: Path) -> None:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Observer]:
+    """A bar for people; where nobody sees one, a whole line now and then."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        with ProgressLine(quiet=quiet) as line:
+            yield lambda done, total, what: line(
+                f"{done} of {total} runs: {what}", done / total if total else None
+            )
+        return
     bar = Progress(
         TextColumn("{task.percentage:3.0f} %"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
-        console=Console(stderr=True),
+        console=screen,
         disable=quiet,
     )
     with bar:

@@ -162,7 +162,7 @@ def rounds_chart(curves: Sequence[LearningCurve], loss: str = "loss") -> Curves 
         alt += f", on rows that validate it goes from {number(means[0])} to {number(means[-1])}"
     mean = ", mean of all parts" if len(curves) > 1 else ""
     header = ["round", f"fitted rows{mean}", *([f"rows that validate{mean}"] if validated else [])]
-    up = f"{loss} (lower is better)"
+    up = f"{loss}{'' if validated else ' of fitted rows'} (lower is better)"  # one line has no legend
     cells = Cells(header, rows)
     return Curves("rounds", "Learning, round by round", f"{alt}.", "round", up, traces, cells, whole=True)
 

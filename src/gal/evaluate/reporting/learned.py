@@ -205,7 +205,8 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
         who = "; ".join(f"{name} {why}" for name, why in facts["not_there"].items())
         said.append(f"Not there at the end: {who}.")
     missed = facts.get("missed") or {}
-    said += [f"{name} missed round {', '.join(map(str, rounds))}." for name, rounds in missed.items()]
+    for name, rounds in missed.items():
+        said.append(f"{name} missed round{'' if len(rounds) == 1 else 's'} {', '.join(map(str, rounds))}.")
     return said
 
 

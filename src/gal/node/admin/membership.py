@@ -181,9 +181,8 @@ def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
         members = records.state.members(task.id)
         unknown = sorted(set(organizations) - set(members))
         if unknown:
-            raise InvalidInputError(
-                f"{', '.join(unknown)} is not in {name!r}; in it are: {', '.join(members)}"
-            )
+            there = ", ".join(one for one, how in members.items() if how != REMOVED) or "nobody"
+            raise InvalidInputError(f"{', '.join(unknown)} is not in {name!r}; in it are: {there}")
         gone = [one for one in organizations if members[one] == REMOVED]
         if gone:
             raise InvalidInputError(f"removed from {name!r} already: {', '.join(gone)}. Name the others only")

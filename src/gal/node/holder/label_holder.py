@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
+from gal.node.config.data_source import FILES
 from gal.node.holder.doing import Doing, members_now
 from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
@@ -221,6 +222,10 @@ class LabelHolder:
             raise InvalidInputError(f"{str(rows)!r} is a folder: name a file of rows")
         if not rows.is_file():
             raise InvalidInputError(f"there is no file {str(rows)!r}")
+        if rows.suffix.lower() not in FILES:
+            raise InvalidInputError(
+                f"{str(rows)!r} does not end in .csv, .parquet or .xlsx: name a file of rows"
+            )
         own = self.node.worker("rows")[0]["features"]
         given = set(columns_in(configuration, rows))
         if configuration.data.row_id not in given:
@@ -241,10 +246,11 @@ class LabelHolder:
         """How well versions predict the labelled rows of a file."""
         from gal.node.holder.labels.label_privacy import privacy_of
         from gal.node.holder.prediction_files import score_of
-        from gal.node.source.data import labels_of, read_ids
+        from gal.node.source.data import check_labelled, labels_of, read_ids
 
         record = self.node.state.find_task(task, HOLDER)
         _, own_rows = self._rows_of(rows)
+        check_labelled(self.node.configuration, rows)
         table = read_ids(self.node.configuration, rows, label=True)
         y = privacy_of(record.options).as_classes(labels_of(table))
         scores = {}

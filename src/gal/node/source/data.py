@@ -229,6 +229,16 @@ def columns_of_new(name: str, source: str, table: str | None = None) -> list[str
     return reader.names()
 
 
+def check_labelled(configuration: NodeConfiguration, rows: Path) -> None:
+    """InvalidInputError where a file of rows lacks the label."""
+    label, known = data_of(configuration).label, columns_in(configuration, rows)
+    if label is not None and label not in known:
+        raise InvalidInputError(
+            f"{str(rows)!r} has no column {label!r}, which is the label: versions are compared on rows whose "
+            f"label is known. There are {', '.join(sorted(known)[:30])}"
+        )
+
+
 def _data_of_another(
     configuration: NodeConfiguration, source: Path, features: tuple[str, ...] | None = None
 ) -> DataSource:
