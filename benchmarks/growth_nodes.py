@@ -9,12 +9,12 @@ Over mutual TLS on loopback: every organization runs ``gal serve``, the label ho
 of its own for each point. Four columns each, made up with a seed; linear local models, squared error, no
 closing model. Seconds of a round are medians without the first, in which workers start and views are opened.
 The slowest fit is the most that one organization's local model took in a round; the label holder's fits twice
-in each, with the others and alone. CPU seconds are of a round after the first, of the label holder's node, of
-the other nodes together and of all workers together, fits included: they say what is left where cores are
-shared. Memory is of one organization's node and worker together: memory of their own (anonymous), the most
-until the first round is over and the most in those that follow, and the same with the pages of files that
-they map, which the system may take back (libraries that both have mapped count twice). A message that both
-have mapped counts once.
+in each, with the others and alone. CPU seconds are of a round after the first, of the label holder's node
+(the benchmark runs in it: what it takes to look at memory is not counted), of the other nodes together and of
+all workers together, fits included: they say what is left where cores are shared. Memory is of one
+organization's node and worker together: memory of their own (anonymous), the most until the first round is
+over and the most in those that follow, and the same with the pages of files that they map, which the system
+may take back (libraries that both have mapped count twice). A message that both have mapped counts once.
 """
 
 from __future__ import annotations
@@ -175,15 +175,15 @@ def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
         idle = held(with_children(pid))
         marks: list[tuple[float, float, float]] = []
 
-        def used() -> tuple[float, float, float]:
-            workers = [one for node in (os.getpid(), *nodes) for one in with_children(node)[1:]]
-            fitting = cpu_seconds([one for one in workers if one not in nodes])
-            return time.process_time(), cpu_seconds(nodes), fitting
-
         with (
             Watch(lambda: with_children(pid), "RssAnon:") as own,
             Watch(lambda: with_children(pid), "RssFile:") as files,
         ):
+
+            def used() -> tuple[float, float, float]:
+                workers = [one for node in (os.getpid(), *nodes) for one in with_children(node)[1:]]
+                fitting = cpu_seconds([one for one in workers if one not in nodes])
+                return time.process_time() - own.cpu - files.cpu, cpu_seconds(nodes), fitting
 
             def first() -> None:
                 marks.extend([used(), (own.since, files.since, 0.0)])
@@ -191,7 +191,7 @@ def learned(rows: int, organizations: int, rounds: int) -> dict[str, float]:
                 files.mark()
 
             seconds, fits = run.learn(first)
-        spent = np.subtract(used(), marks[0]) / max(len(seconds), 1)
+            spent = np.subtract(used(), marks[0]) / max(len(seconds), 1)
         beyond = [one - fit for one, fit in zip(seconds, fits, strict=True)]
     view, residual = 8 * rows * COLUMNS, 4 * rows
     return {

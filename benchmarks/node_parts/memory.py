@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ class Watch:
         self._pids, self._of, self._ending = pids, of, threading.Event()
         self.most = self.since = 0
         """Since the beginning, and since ``mark``."""
+        self.cpu = 0.0
+        """Seconds of a core that looking has taken."""
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Watch:
@@ -37,6 +40,7 @@ class Watch:
         while not self._ending.wait(0.02):
             now = held(self._pids(), self._of)
             self.most, self.since = max(self.most, now), max(self.since, now)
+            self.cpu = time.thread_time()
 
 
 def held(pids: Sequence[int], of: str = "Pss:") -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gal.alignment import ordering
-from gal.alignment.ordering import all_differ, in_order, rises
+from gal.alignment.ordering import all_differ, ordered_parts, rises
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,7 +24,7 @@ def small() -> Iterator[None]:
 
 
 def whole(numbers: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    parts = list(in_order(numbers))
+    parts = list(ordered_parts(numbers))
     return np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts])
 
 
@@ -43,13 +43,13 @@ def test_it_is_numpys_order(numbers: list[int], unsigned: bool) -> None:
 
 @given(st.lists(st.integers(-3, 3), min_size=100, max_size=200))
 def test_equal_numbers_are_in_one_part(numbers: list[int]) -> None:
-    parts = [set(some.tolist()) for _, some in in_order(np.array(numbers))]
+    parts = [set(some.tolist()) for _, some in ordered_parts(np.array(numbers))]
     assert sum(map(len, parts)) == len(set(numbers))
 
 
 def test_parts_are_small_and_a_repeated_number_is_found_anywhere() -> None:
     numbers = np.random.default_rng(0).permutation(128)
-    sizes = [len(some) for _, some in in_order(numbers)]
+    sizes = [len(some) for _, some in ordered_parts(numbers)]
     assert len(sizes) == 8
     assert max(sizes) <= 32
     assert all_differ(numbers)

@@ -29,7 +29,7 @@ def rises(numbers: Numbers) -> bool:
     return all(bool((one[1:] > one[:-1]).all()) for one in some)
 
 
-def in_order(numbers: Numbers) -> Iterator[tuple[Positions, Numbers]]:
+def ordered_parts(numbers: Numbers) -> Iterator[tuple[Positions, Numbers]]:
     """Parts of the numbers from the smallest on: where each is, and the numbers themselves. Equal ones are in
     one part.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment.ids import RowIds
-from gal.alignment.ordering import all_differ, in_order, rises
+from gal.alignment.ordering import all_differ, ordered_parts, rises
 from gal.errors import AlignmentError
 
 Tokens = NDArray[Any]
@@ -167,7 +167,7 @@ class Index:
         n = len(keys)
         self._order, self._keys = room(n, np.dtype(np.intp)), room(n, keys.dtype)
         start = 0
-        for places, some in in_order(keys):
+        for places, some in ordered_parts(keys):
             again = some[1:] == some[:-1]
             if again.any():
                 at = int(again.argmax())

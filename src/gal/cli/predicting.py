@@ -15,6 +15,11 @@ from gal.cli.options import AsJson, Home, TaskName
 from gal.cli.screen.printing import Screen
 from gal.errors import InvalidInputError
 
+GoOn = Annotated[
+    bool,
+    typer.Option("--go-on", help="Go on without who predicts no more rows today; default: end, and say so."),
+]
+
 
 def predict_command(
     task: TaskName,
@@ -40,12 +45,7 @@ def predict_command(
         ),
     ] = None,
     join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 30,
-    go_on: Annotated[
-        bool,
-        typer.Option(
-            "--go-on", help="Go on without who predicts no more rows today; default: end, and say so."
-        ),
-    ] = False,
+    go_on: GoOn = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:

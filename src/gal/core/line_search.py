@@ -44,8 +44,8 @@ class Line:
     """The loss of the label holder as a function of the step along one direction."""
 
     loss: Loss
-    y: Floats | RowsOf
-    output: Floats | RowsOf
+    y: Floats
+    output: Floats
     toward: Floats | Direction
     sample_weight: Floats | None = None
     start: tuple[float, float | None] | None = None
@@ -227,7 +227,7 @@ class LBFGSSearch:
 
 
 FROM_THE_START = (ExactSearch, HalfSearch, RelaxedSearch, BoundedSearch, ConstantRate, ReleasedStep)
-"""Searches that look at no row where slope and curvature at the start are all there is to know."""
+"""Searches that look at no row where the loss is a squared error, whose start says all."""
 
 
 def line_search(method: str | float | LineSearch) -> LineSearch:
@@ -338,7 +338,7 @@ def _best_breakpoint(line: Line, slopes: tuple[float, float]) -> float:
     ``(low + high) * |direction|``.
     """
     low, high = slopes
-    error = (np.asarray(line.y) - np.asarray(line.output)).reshape(-1)
+    error = (line.y - line.output).reshape(-1)
     direction = line.direction.reshape(-1)
     mass = np.abs(direction)
     if line.sample_weight is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, overload
+from typing import TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,11 +154,12 @@ def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, 
     For squared error its slope and curvature follow from the inner products that the weights took. Where only
     released residuals may steer, that is so for every loss, with the most that it can curve.
     """
-    known = isinstance(task.loss, SquaredError) or (task.release is not None and task.release.steers)
-    take = seen_at if known and isinstance(task.line_search, FROM_THE_START) else at
-    y, output = (take(task.rows.search, one) for one in (task.y, progress.output))
+    squared, steered = isinstance(task.loss, SquaredError), task.release is not None and task.release.steers
+    # A search that looks at no row needs no copy of all.
+    take = seen_at if squared and isinstance(task.line_search, FROM_THE_START) else at
+    y, output = (cast(Floats, take(task.rows.search, one)) for one in (task.y, progress.output))
     line = Line(task.loss, y, output, combine(weights, chosen), chosen.sample_weight)
-    if not known:
+    if not squared and not steered:
         return line
     residual, direction = chosen.products.against_residual(weights)
     bend = largest_curvature(task.loss)

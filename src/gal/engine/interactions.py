@@ -173,8 +173,8 @@ def _gains(line: Line, share: float) -> bool:
     """Whether the loss of these rows falls by more than chance where they are moved so far."""
     if share <= 0:
         return False
-    y, output = np.asarray(line.y), np.asarray(line.output)
-    gains = line.loss.value(y, output) - line.loss.value(y, output + share * line.direction)
+    before = line.loss.value(line.y, line.output)
+    gains = before - line.loss.value(line.y, line.output + share * line.direction)
     counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
     gain = float(gains @ counts / counts.sum())
     error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +114,7 @@ class SourceReader:
         return None
 
     def _read(self, sniffed: int) -> Any:
-        import duckdb
-
-        if self.data.path is None or not _is_parquet(self.data.path):
-            return self._read_with(sniffed, FREELY)
-        # It would take more, the more parts the file has. One thread reads faster than rows can be used.
-        frugal = "SET threads = 1", f"SET memory_limit = '{_megabytes_for(self.data.path)}MB'"
-        try:
-            return self._read_with(sniffed, frugal)
-        except (duckdb.Error, OSError) as error:
-            if "Out of Memory" not in str(error):
-                raise
-            return self._read_with(sniffed, FREELY)
+        return _frugally(self.data.path, partial(self._read_with, sniffed))
 
     def _read_with(self, sniffed: int, settings: Sequence[str]) -> Any:
         with self._connected() as connection:
@@ -342,6 +332,23 @@ def _parquet_names(path: Path) -> list[str]:
         return list(pq.read_schema(path).names)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInputError(f"{str(path)!r} is no Parquet file: {first_words(error)}") from error
+
+
+def _frugally(path: Path | None, read: Callable[[Sequence[str]], Any]) -> Any:
+    """What is read from a file with settings of DuckDB by which a Parquet file takes little memory.
+
+    It would take more, the more parts the file has. One thread reads faster than rows can be used.
+    """
+    import duckdb
+
+    if path is None or not _is_parquet(path):
+        return read(FREELY)
+    try:
+        return read(("SET threads = 1", f"SET memory_limit = '{_megabytes_for(path)}MB'"))
+    except (duckdb.Error, OSError) as error:
+        if "Out of Memory" not in str(error):
+            raise
+    return read(FREELY)
 
 
 def _megabytes_for(path: Path) -> int:

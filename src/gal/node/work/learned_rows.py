@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment.ordering import in_order
+from gal.alignment.ordering import ordered_parts
 from gal.alignment.siphash import KEY_BYTES, digests_of_integers, digests_of_texts, digests_of_words
 from gal.node.store.files import remove_drafts, whole_file, write_whole
 
@@ -106,7 +106,7 @@ def _write_in_order(draft: Path, path: Path) -> None:
     """The digests in order of those of the ids; in memory there is only a part of them."""
     found = _mapped(draft)
     with whole_file(path) as file:
-        for places, _ in in_order(found[:, 0]):
+        for places, _ in ordered_parts(found[:, 0]):
             file.write(np.ascontiguousarray(found[places]).data)
 
 
