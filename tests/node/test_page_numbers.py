@@ -63,6 +63,7 @@ def page() -> str:
         f"beyond {MOST_SMALL / LOOK:,.0f} such pieces a second",
         # Who is a customer of whom
         f"At most {prediction_checks.EXCHANGES} exchanges a day are for beginnings",
+        f"and {prediction_checks.UNFINISHED} may be begun and not gone on with",
         f"is below {SHARES[request_checks.SHARE_BY_RESIDUAL]} of it",
         # Answers that are not believed
         f"smallest, largest and {IN_WORDS[len(plausible.SHARES) - 2]} quantiles",
