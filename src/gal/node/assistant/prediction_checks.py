@@ -87,7 +87,7 @@ class PredictionChecks:
                 self._count_small(asked, fields["n_rows"])
 
     def _count_setup(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """All rows here are blinded for each exchange, before she has paid for any: only so many are begun."""
+        """All rows are blinded for each exchange, before she has paid for any: only so many are begun."""
         before = self._state.spend_predictions(f"setup {asked.peer}", self._today(), 1, UNFINISHED)
         if not asked.own and before >= UNFINISHED:
             raise RefusedError(
