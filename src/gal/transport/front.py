@@ -52,6 +52,10 @@ class Limits:
     """Of one address, before it has to wait for its turn; half a second of a processor at most."""
     handshakes_per_second: float = 50.0
     """Of one address from then on: about a twentieth of a processor."""
+    streams_at_once: int = 64
+    """Of one known key, before it has to wait; nodes pause after a stream that ended."""
+    streams_per_second: float = 4.0
+    """Of one known key from then on."""
     farewell_seconds: float = FAREWELL
     """For what is on its way to one side when the other has ended."""
 
@@ -133,7 +137,9 @@ class Front:
         self._ask(lambda: self._left(name))
 
     def turn_away(self, name: str) -> None:
-        """An unknown key has opened a stream: the connection ends once it was told so."""
+        """A stream was opened that may not be: nothing more is read for a moment, and the connection ends
+        once it was told so, unless it has another stream.
+        """
         self._ask(lambda: self._turn_away(name))
 
     def _ask(self, what: Callable[[], None]) -> None:
@@ -159,7 +165,10 @@ class Front:
 
     def _turn_away(self, name: str) -> None:
         passage = self._by_name.get(name)
-        if passage is not None and passage.until is not None:
+        if passage is None:
+            return
+        self._handing.hold(passage)  # else it asks again and again before it is gone
+        if passage.until is not None:
             passage.until = min(passage.until, time.monotonic() + FAREWELL)
 
     # The thread
