@@ -60,7 +60,7 @@ class Limits:
     """For what is on its way to one side when the other has ended."""
 
 
-class Asked:
+class WakingQueue:
     """What other threads ask of the one that serves a selector: done in its next turn, for which it wakes."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
@@ -110,7 +110,7 @@ class Front:
         self._passages: set[Passage] = set()
         self._by_name: dict[str, Passage] = {}
         self._selector = selectors.DefaultSelector()
-        self._asked = Asked(self._selector)
+        self._asked = WakingQueue(self._selector)
         self._handing = Handing(
             self._selector,
             drop=self._drop,
