@@ -42,7 +42,13 @@ from gal.transport import CardFolder, Identity, Listener, card_of, make_identity
 from gal.transport.front import Limits
 from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
 
-NO_LIMITS = Limits(per_address=10**6, in_all=10**6, handshakes_at_once=10**9, handshakes_per_second=1e9)
+NO_LIMITS = Limits(
+    per_address=10**6,
+    in_all=10**6,
+    handshakes_at_once=10**9,
+    handshakes_per_second=1e9,
+    streams_at_once=10**9,
+)
 SETTLED = 0.3
 """Seconds after the last handshake in which the server does what is left of it."""
 

@@ -61,8 +61,10 @@ def page() -> str:
         f"more than {predictions.MOST_UNPACKED >> 20} MiB as numbers",
         f"smaller than they have to be ({SMALL_FRAMES:g} a second)",
         f"beyond {MOST_SMALL / LOOK:,.0f} such pieces a second",
+        f"opens {Limits().streams_at_once} streams at once and {Limits().streams_per_second:g} a second",
         # Who is a customer of whom
         f"At most {prediction_checks.EXCHANGES} exchanges a day are for beginnings",
+        f"and {prediction_checks.UNFINISHED} may be begun and not gone on with",
         f"is below {SHARES[request_checks.SHARE_BY_RESIDUAL]} of it",
         # Answers that are not believed
         f"smallest, largest and {IN_WORDS[len(plausible.SHARES) - 2]} quantiles",

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -263,6 +264,37 @@ def test_a_change_of_cards_starts_another_server_and_ends_the_old_one_with_its_l
         second.close()
         eventually(lambda: live.listener.n_servers == 1, "only the newest is left")
         eventually(lambda: descriptors() <= before, "nothing of the others is left")
+
+
+def test_a_member_opens_so_many_streams_and_others_their_own(
+    bank: House, hospital: House, tmp_path: Path
+) -> None:
+    """One who opens them without end would cost as much as thousands of messages, and take others' places."""
+    shop = house(tmp_path / "shop", "shop")
+    for one, other in ((bank, shop), (shop, bank)):
+        one.cards.add(card_of(other.identity))
+    few = replace(SHORT, streams_at_once=3, streams_per_second=1e-9)
+    with listening(bank, limits=few) as live:
+        for _ in range(3):
+            dialed(hospital, live.card()).close()
+        with pytest.raises(RefusedError, match="opens one stream after another") as error:
+            dialed(hospital, live.card())
+        assert error.value.code == "too-often"
+        dialed(shop, live.card()).close()
+
+
+def test_who_is_turned_away_is_not_read_for_a_moment(
+    bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Any] = []
+    monkeypatch.setattr(passages.Handing, "hold", lambda handing, passage: held.append(passage))
+    few = replace(SHORT, streams_at_once=1, streams_per_second=1e-9)
+    with listening(bank, limits=few) as live:
+        stream = dialed(hospital, live.card())
+        with pytest.raises(RefusedError):
+            dialed(hospital, live.card())
+        eventually(lambda: len(held) == 1, "its connection is held")
+        stream.close()
 
 
 def test_what_comes_byte_by_byte_is_handed_on_together(bank: House, monkeypatch: pytest.MonkeyPatch) -> None:

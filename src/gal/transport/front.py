@@ -52,8 +52,44 @@ class Limits:
     """Of one address, before it has to wait for its turn; half a second of a processor at most."""
     handshakes_per_second: float = 50.0
     """Of one address from then on: about a twentieth of a processor."""
+    streams_at_once: int = 64
+    """Of one known key, before it has to wait; nodes pause after a stream that ended."""
+    streams_per_second: float = 4.0
+    """Of one known key from then on."""
     farewell_seconds: float = FAREWELL
     """For what is on its way to one side when the other has ended."""
+
+
+class WakingQueue:
+    """What other threads ask of the one that serves a selector: done in its next turn, for which it wakes."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._wake, self._woken = socket.socketpair()
+        for one in (self._wake, self._woken):
+            one.setblocking(False)
+        selector.register(self._woken, READ, self)
+
+    def put(self, what: Callable[[], None]) -> None:
+        """Have this done; from any thread."""
+        self._waiting.append(what)
+        with suppress(OSError):
+            self._wake.send(b"\0")
+
+    def heard(self) -> None:
+        """It is awake; in the one thread."""
+        with suppress(OSError):
+            self._woken.recv(4096)
+
+    def do_all(self) -> None:
+        """Do what was asked for; in the one thread."""
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def close(self) -> None:
+        """Nothing more is asked."""
+        for one in (self._wake, self._woken):
+            one.close()
 
 
 class Front:
@@ -73,9 +109,8 @@ class Front:
         self._handshakes = HandshakeRate(limits.handshakes_at_once, limits.handshakes_per_second)
         self._passages: set[Passage] = set()
         self._by_name: dict[str, Passage] = {}
-        self._asked: deque[Callable[[], None]] = deque()
         self._selector = selectors.DefaultSelector()
-        self._wake, self._woken = socket.socketpair()
+        self._asked = WakingQueue(self._selector)
         self._handing = Handing(
             self._selector,
             drop=self._drop,
@@ -91,9 +126,6 @@ class Front:
 
     def start(self) -> None:
         """Takes connections from now on."""
-        self._wake.setblocking(False)
-        self._woken.setblocking(False)
-        self._selector.register(self._woken, READ)
         self._port.take()
         self._thread.start()
 
@@ -104,7 +136,7 @@ class Front:
 
     def refuse_new(self) -> None:
         """Closes the port; connections that are open go on."""
-        self._ask(self._port.close)
+        self._asked.put(self._port.close)
 
     def close(self, seconds: float) -> None:
         """Ends everything, once what waits is handed on, or after so many seconds; also if never started."""
@@ -119,27 +151,24 @@ class Front:
             for passage in self._passages:
                 passage.until = until if passage.until is None else min(passage.until, until)
 
-        self._ask(end)
+        self._asked.put(end)
         self._thread.join(seconds + 5 * LOOK)
 
     # What the listener tells, from any thread
 
     def admit(self, name: str) -> None:
         """A known key has opened a stream on the connection that gRPC calls so."""
-        self._ask(lambda: self._admit(name))
+        self._asked.put(lambda: self._admit(name))
 
     def left(self, name: str) -> None:
         """Such a stream has ended."""
-        self._ask(lambda: self._left(name))
+        self._asked.put(lambda: self._left(name))
 
     def turn_away(self, name: str) -> None:
-        """An unknown key has opened a stream: the connection ends once it was told so."""
-        self._ask(lambda: self._turn_away(name))
-
-    def _ask(self, what: Callable[[], None]) -> None:
-        self._asked.append(what)
-        with suppress(OSError):
-            self._wake.send(b"\0")
+        """A stream was opened that may not be: nothing more is read for a moment, and the connection ends
+        once it was told so, unless it has another stream.
+        """
+        self._asked.put(lambda: self._turn_away(name))
 
     def _admit(self, name: str) -> None:
         passage = self._by_name.get(name)
@@ -159,7 +188,10 @@ class Front:
 
     def _turn_away(self, name: str) -> None:
         passage = self._by_name.get(name)
-        if passage is not None and passage.until is not None:
+        if passage is None:
+            return
+        self._handing.hold(passage)  # else it asks again and again before it is gone
+        if passage.until is not None:
             passage.until = min(passage.until, time.monotonic() + FAREWELL)
 
     # The thread
@@ -169,7 +201,7 @@ class Front:
             while not (self._closing and not self._passages):
                 for key, mask in self._selector.select(LOOK if self._passages or self._port.paused else None):
                     self._turn(key, mask)
-                self._do_asked()
+                self._asked.do_all()
                 if time.monotonic() >= self._next_look:
                     self._look()
         except Exception:
@@ -182,25 +214,19 @@ class Front:
             self._drop(passage)
         self._port.close()
         self._selector.close()
-        self._wake.close()
-        self._woken.close()
+        self._asked.close()
 
     def _turn(self, key: selectors.SelectorKey, mask: int) -> None:
-        if key.data is not None:
+        if isinstance(key.data, Passage):
             try:
                 self._handing.turn(key.data, key.fileobj, mask)
             except Exception:  # one connection must not close the port for all
                 LOGGER.exception("a connection failed")
                 self._drop(key.data, hard=True)
-        elif key.fileobj is self._woken:
-            with suppress(OSError):
-                self._woken.recv(4096)
+        elif key.data is self._asked:
+            self._asked.heard()
         elif isinstance(key.fileobj, socket.socket):
             self._accept(key.fileobj)
-
-    def _do_asked(self) -> None:
-        while self._asked:
-            self._asked.popleft()()
 
     def _look(self) -> None:
         """Drops those whose time is up, and takes connections again after a shortage."""

@@ -18,6 +18,7 @@ from gal.protocol.addresses import parse_address
 from gal.transport.cards import CardFolder
 from gal.transport.front import Front, Limits
 from gal.transport.handshake import welcome
+from gal.transport.handshakes import HandshakeRate
 from gal.transport.identity import Identity, fingerprint_of
 from gal.transport.inner import InnerServers
 from gal.transport.ports import open_port
@@ -78,6 +79,7 @@ class Listener:
         self._lock = threading.Lock()
         self._closing = False
         self._limits = default_limits() if limits is None else limits
+        self._rate = HandshakeRate(self._limits.streams_at_once, self._limits.streams_per_second)
         self._folder = folder
 
     def __enter__(self) -> Self:
@@ -139,7 +141,16 @@ class Listener:
         fingerprint = _fingerprint(context)
         name = None if fingerprint is None else self._name(fingerprint)
         if fingerprint is None or name is None:
-            self._turn_away(fingerprint, context)
+            why = (
+                f"the key {fingerprint or '(unreadable)'} is not known here: send your card to "
+                f"{self.identity.name}"
+            )
+            self._turn_away(fingerprint, context, "unknown-key", why)
+        with self._lock:
+            comes_too_often = not self._rate.may_begin(fingerprint)
+        if comes_too_often:
+            why = f"{name} opens one stream after another: does a second node run with the same key?"
+            self._turn_away(fingerprint, context, "too-often", why)
         self._admit(context)
         stream = self._stream(fingerprint, name, incoming, context)
         thread = threading.Thread(target=self._serve, args=(stream,), name=f"gal {name}", daemon=True)
@@ -170,14 +181,11 @@ class Listener:
             return None
         return None if known is None else known[0]
 
-    def _turn_away(self, fingerprint: str | None, context: Any) -> NoReturn:
-        why = (
-            f"the key {fingerprint or '(unreadable)'} is not known here: send your card to "
-            f"{self.identity.name}"
-        )
+    def _turn_away(self, fingerprint: str | None, context: Any, code: str, why: str) -> NoReturn:
+        """Ends a stream before there is one, and its connection a second later unless it has others."""
         self.on_refused(fingerprint, why)
         self.front.turn_away(context.peer())
-        context.set_trailing_metadata(((CODE, "unknown-key"),))
+        context.set_trailing_metadata(((CODE, code),))
         context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
         raise AssertionError("abort raises")
 

@@ -169,6 +169,12 @@ class Handing:
             return False
         return not passage.to_inner if passage.inner is not None else len(passage.to_inner) <= LARGEST_RECORD
 
+    def hold(self, passage: Passage) -> None:
+        """Takes nothing more of its peer until the next look."""
+        passage.n_small = MOST_SMALL
+        if not passage.closed:
+            self.watch(passage)
+
     def rest(self, passage: Passage) -> None:
         """Some time has passed: small pieces are taken again."""
         waited, passage.n_small = passage.n_small >= MOST_SMALL, 0

@@ -20,7 +20,7 @@ from gal.node.journal.failures import describe_failure
 from gal.node.store.state import TaskRecord
 from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
 from gal.node.work.worker import WorkFailedError
-from gal.protocol import Message
+from gal.protocol import Message, encode
 
 POLICY = (
     "[policy]\nmin_rows = 20\nrefused_begins_per_day = 6\nunknown_ids_per_day = "
@@ -277,6 +277,55 @@ def test_exchanges_to_begin_with_are_limited_over_tasks_and_restarts(
         assert error.value.code == "too-many-exchanges"
     lab.today += timedelta(days=1)
     assert exchange(lab, range(25), 4) == list(range(25))
+
+
+def begun_exchange(number: int) -> Message:
+    """The first step of an exchange, for which all rows are blinded."""
+    fields = {"step": "setup", "kind": "integer", "exchange": f"{number:032x}", "n_rows": 30}
+    return Message("blind", PSI.task, 1, f"setup {number}", fields)
+
+
+def test_exchanges_that_are_only_begun_are_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs as much here as if it was gone on with, and nothing there."""
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    monkeypatch.setattr(prediction_checks, "UNFINISHED", 3)
+    for version in range(1, 7):  # those that are gone on with do not count
+        exchange(lab, range(25), version)
+    for number in range(3):
+        lab.ask(begun_exchange(number))
+    computed = len(lab.worker.done)
+    for asked in (lab, Lab(lab.home, POLICY)):
+        with pytest.raises(RefusedError) as error:
+            asked.ask(begun_exchange(9))
+        assert error.value.code == "too-many-exchanges"
+    assert len(lab.worker.done) == computed
+    lab.today += timedelta(days=1)
+    lab.ask(begun_exchange(9))
+
+
+def test_one_label_holder_does_not_end_the_exchanges_of_another(lab: Lab) -> None:
+    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
+    from gal.alignment.psi import Asker
+    from gal.node.work.own_rows import EXCHANGES_KEPT, OwnRows
+
+    rows = OwnRows(lab.service.configuration)
+    rows.intersect(encode(begun_exchange(0)), "shop")
+    for number in range(EXCHANGES_KEPT + 2):
+        rows.intersect(encode(begun_exchange(number)), "clinic")
+    content = np.frombuffer(Asker(RowIds("integer", np.arange(30))).request(), dtype=np.uint8)
+
+    def goes_on(number: int, peer: str) -> bool:
+        first = begun_exchange(number)
+        fields = {**first.fields, "step": "response"}
+        try:
+            rows.intersect(encode(Message("blind", PSI.task, 1, "x", fields, {"bytes": content})), peer)
+        except RefusedError:
+            return False
+        return True
+
+    assert goes_on(0, "shop")
+    found = [number for number in range(EXCHANGES_KEPT + 2) if goes_on(number, "clinic")]
+    assert found == list(range(2, EXCHANGES_KEPT + 2))
 
 
 def test_a_prediction_names_so_many_ids_at_most(tmp_path: Path) -> None:

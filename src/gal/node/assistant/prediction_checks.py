@@ -29,6 +29,8 @@ BLOCK = 4096
 """Rows that are looked at together."""
 EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
+UNFINISHED = 100
+"""Private set intersections that are begun and not gone on with, at most, for one label holder and day."""
 
 
 class PredictionChecks:
@@ -70,6 +72,7 @@ class PredictionChecks:
         else:
             self._limits.check_named(fields["n_rows"])
         if fields["step"] != "response":
+            self._count_setup(asked, task)
             return
         with self._charging():
             paid = self._paid(asked)
@@ -79,8 +82,19 @@ class PredictionChecks:
                 self._charge_rows(asked, fields["n_rows"])
             if paid is None:
                 self._pay(asked)
+                self._state.use_credit(f"setup {asked.peer}", self._today(), 1)
             if not paid and not beginning:
                 self._count_small(asked, fields["n_rows"])
+
+    def _count_setup(self, asked: IncomingRequest, task: TaskRecord) -> None:
+        """All rows are blinded for each exchange, before she has paid for any: only so many are begun."""
+        before = self._state.spend_predictions(f"setup {asked.peer}", self._today(), 1, UNFINISHED)
+        if not asked.own and before >= UNFINISHED:
+            raise RefusedError(
+                "too-many-exchanges",
+                f"{self._name} was asked to begin {UNFINISHED} private set intersections about "
+                f"{task.name!r} and others today that were not gone on with: try again tomorrow",
+            )
 
     def _check_points(self, asked: IncomingRequest) -> None:
         """Whether as many blinded ids came as are said, and will be charged."""

@@ -218,8 +218,7 @@ class Assistants:
             received = stream.receive()
         except (InvalidMessageError, LimitedError) as error:
             if isinstance(error, InvalidMessageError):  # the other is told when it is let go
-                self._records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
-                self._records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
+                _refuse_invalid(self._records, stream, error)
             return
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
@@ -312,6 +311,12 @@ class Assistants:
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
         self._records.send(stream, _refusal(message, code, why))
+
+
+def _refuse_invalid(records: Records, stream: Stream, error: InvalidMessageError) -> None:
+    """Something came that was no message, or that there was no room for."""
+    records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
+    records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
 
 
 def _refusal(message: Message, code: str, why: str) -> Encoded:

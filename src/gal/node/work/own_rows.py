@@ -179,20 +179,22 @@ class OwnRows:
             check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
         key = peer, message.task, fields["exchange"]
         if fields["step"] == "setup":
-            holder: Holder | None = Holder(table.ids)
+            holder = Holder(table.ids)
             with self._lock:
-                while len(self._holders) >= EXCHANGES_KEPT:
-                    self._holders.pop(next(iter(self._holders)))
+                # Of each label holder: one must not end the exchanges of another.
+                begun = [one for one in self._holders if one[0] == peer and one != key]
+                for one in begun[: max(0, len(begun) + 1 - EXCHANGES_KEPT)]:
+                    del self._holders[one]
                 self._holders[key] = holder
-            made = self._holders[key].setup(fields["n_rows"])
+            made = holder.setup(fields["n_rows"])
         else:
             with self._lock:
-                holder = self._holders.get(key)
-            if holder is None or "bytes" not in message.arrays:
+                known: Holder | None = self._holders.get(key)
+            if known is None or "bytes" not in message.arrays:
                 raise RefusedError(
                     "alignment", "no such private set intersection was begun here: begin it again"
                 )
-            made = holder.respond(message.arrays["bytes"].tobytes())
+            made = known.respond(message.arrays["bytes"].tobytes())
         said, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
         return bytes(encode(Message("blinded", message.task, message.version, message.request, said, arrays)))
 
