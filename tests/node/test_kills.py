@@ -47,8 +47,11 @@ class Disturbed:
         learning = self.network.beside(self.network.learn)
         while not self._done(learning, version):
             self._bring_back()
-            if not learning.goes_on:
-                learning = self._go_on(version)
+            if learning.goes_on:
+                continue
+            if self._status(version) == "finished":  # it died before it said so
+                break
+            learning = self._go_on(version)
         for name in self.network.names:
             self._restart(name, doomed=False)
             drafts = [path.name for path in self.network.home(name).rglob("*.part")]
