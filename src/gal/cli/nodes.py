@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -242,19 +243,46 @@ def _page_beside(listen: str) -> Any:
 @contextmanager
 def ended_by_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set; a second Ctrl-C does not wait any longer."""
-    stopping = threading.Event()
+    stopping, asked = threading.Event(), threading.Event()
 
     def stop(number: int, frame: Any) -> None:  # noqa: ARG001
-        if stopping.is_set() and number == signal.SIGINT:
+        if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
+        asked.set()
         stopping.set()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stopping
+        with _heard(stopping, set(before)):
+            yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _heard(stopping: threading.Event, numbers: set[int]) -> Iterator[None]:
+    """Sets the event also where a signal wakes another thread than the main one: Python runs what is to be
+    done only when the main thread goes on, and that waits for the event.
+    """
+    heard, said = socket.socketpair()
+    said.setblocking(False)
+
+    def hear() -> None:
+        while number := heard.recv(1):
+            if number[0] in numbers:
+                stopping.set()
+
+    thread = threading.Thread(target=hear, name="signals", daemon=True)
+    thread.start()
+    wakened = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakened)
+        said.close()
+        thread.join()
+        heard.close()
 
 
 def status(
