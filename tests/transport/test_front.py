@@ -316,7 +316,7 @@ def test_what_comes_byte_by_byte_is_handed_on_together(bank: House, monkeypatch:
             one.sendall(said[place : place + 1])
         one.settimeout(LONGEST)
         assert one.recv(1), "the hello came, and is answered"
-    assert max(taken) == 3
+    assert max(taken) <= 3, "fewer where all of it came before it was read"
     assert len(taken) < len(said)
 
 
