@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,13 @@ def test_a_result_whose_worker_is_gone_is_not_waited_for(monkeypatch: pytest.Mon
     monkeypatch.setattr(cluster._workers, "living", lambda: ["tcp://there:1"])
     with pytest.raises(ClusterError, match="attempt 1 of 1: the worker tcp://lost:1 is gone"):
         cluster._repeated("prediction", lambda: cluster._fetch(Unfetched()))
+
+
+def test_a_worker_that_the_scheduler_knows_no_more_is_lost() -> None:
+    def scatter(*_: Any, **how: Any) -> None:
+        raise KeyError(how["workers"][0])
+
+    known = workers.DaskWorkers("tcp://127.0.0.1:1")
+    known._client = SimpleNamespace(scatter=scatter)
+    with pytest.raises(workers.LostError, match=r"tcp://127\.0\.0\.1:2 could not be sent its rows"):
+        known.send([1], "tcp://127.0.0.1:2", 1.0)

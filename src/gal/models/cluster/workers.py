@@ -89,7 +89,7 @@ class DaskWorkers:
         """Put data into the memory of a worker."""
         try:
             return list(self._connected().scatter(list(data), workers=[home], hash=False, timeout=seconds))
-        except (OSError, TimeoutError, RuntimeError) as error:
+        except (OSError, TimeoutError, RuntimeError, KeyError) as error:  # the scheduler knows it no more
             raise LostError(f"{home} could not be sent its rows: {error}") from error
 
     def fetch(self, task: Any, look: Callable[[], None]) -> Any:
