@@ -41,4 +41,4 @@ def remove_left(folder: Path) -> None:
 
 
 def _prefix(folder: Path) -> str:
-    return f"gal-{hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]}-"
+    return f"gal-{hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:8]}-"
