@@ -235,3 +235,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hands_out = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if hands_out and all(map(is_installed, EXTRAS["node"])):
         os.environ[WHERE] = nursery()  # one for all who are handed tests: each of their own imports the same
+        if config.getoption("assertmode") == "plain":  # else each rewrites what it imports
+            from forked_workers import fork_workers  # here: only who hands out tests needs it
+
+            fork_workers(["--assert=plain", *config.args])

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 
+import forked
 from benchmark_scripts import BENCHMARKS, load_benchmark
 from forked import forking
 from gal_bench.data.view_sets import ViewSet
@@ -120,7 +122,8 @@ def test_it_runs(
         monkeypatch.setattr(constant, value)
     if name == "interactions":  # which wants more rows, unless it is told how many of them validate
         monkeypatch.setattr(script, "learned", partial(script.learned, validation_fraction=0.2))
-    with forking(*([sys.modules["node_parts.network"]] if name == "nodes" else [])):
+    starting = {"nodes": sys.modules.get("node_parts.network"), "sources": script}.get(name)
+    with forking(*([] if starting is None else [starting])):
         script.main()
     assert re.search(said, capsys.readouterr().out)
 
@@ -153,6 +156,7 @@ def test_every_part_of_privacy_runs(
     assert re.search(said, capsys.readouterr().out)
 
 
+@pytest.mark.usefixtures("small_forests")
 def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     if "GAL_DATA" not in os.environ:
         pytest.skip("GAL_DATA names no folder with Adult")
@@ -160,12 +164,17 @@ def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) ->
     assert re.search(r"Adult, by name: today 0\.\d+, log loss 0\.\d+", capsys.readouterr().out)
 
 
+def as_a_process(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a script says that is run by Python itself."""
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *SMALLEST[name].split(), *words]
+    return forked.run(command, capture_output=True, text=True, timeout=LONGEST)
+
+
 def test_stages_are_told_apart() -> None:
     """As a process: it counts inside functions of the package, which stay as they are here."""
     if "GAL_DATA" not in os.environ:
         pytest.skip("GAL_DATA names no folder with CreditDefault")
-    command = [sys.executable, str(BENCHMARKS / "stages.py"), *SMALLEST["stages"].split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+    done = as_a_process("stages")
     assert done.returncode == 0, done.stderr
     assert re.search(r"CreditDefault, by name: GAL \d.* CPU s", done.stdout)
     assert re.search(r"%  closing forest, judged", done.stdout)
@@ -178,12 +187,12 @@ def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str])
     assert re.search(r"2 clients: degraded rows +0\b", capsys.readouterr().out)
 
 
-def test_the_engine_is_measured() -> None:
-    """As a process: its workers have to find the script's own class."""
-    command = [sys.executable, str(BENCHMARKS / "engine.py"), *SMALLEST["engine"].split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"two jobs speed up +\d", done.stdout)
+def test_the_engine_is_measured(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs are threads here: processes would import everything for a hundredth of a second."""
+    script = start("engine")
+    with parallel_config(backend="threading"):
+        script.main()
+    assert re.search(r"two jobs speed up +\d", capsys.readouterr().out)
 
 
 @pytest.mark.slow
@@ -191,8 +200,7 @@ def test_growth_over_nodes_is_measured() -> None:
     """As a process: it takes from the script beside it what both need."""
     for module in NEEDS["growth_nodes"]:
         pytest.importorskip(module, reason=f"{module} is not installed")
-    command = [sys.executable, str(BENCHMARKS / "growth_nodes.py"), *SMALLEST["growth_nodes"].split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+    done = as_a_process("growth_nodes")
     assert done.returncode == 0, done.stderr
     assert re.search(r'"beyond": -?\d', done.stdout)
 
@@ -200,9 +208,9 @@ def test_growth_over_nodes_is_measured() -> None:
 def test_handshakes_are_measured() -> None:
     for module in NEEDS["handshakes"]:
         pytest.importorskip(module, reason=f"{module} is not installed")
-    command = [sys.executable, str(BENCHMARKS / "handshakes.py"), *SMALLEST["handshakes"].split(), "--json"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST).stdout
-    found = json.loads(said)
+    done = as_a_process("handshakes", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert list(found) == ["half done", "unknown key", "known key", "HTTP, half done", "HTTP, completed"]
     assert all(one["client ms"][0] > 0 for one in found.values())
 

@@ -3,7 +3,7 @@
 ``python forked.py SOCKET`` is the fork server. It has imported what nodes, commands and the processes that
 compute need (none of which makes threads or channels by being imported, and not torch), and forks a process
 for each request that comes over the socket: importing costs a process two seconds, and tests start hundreds.
-What runs is what ``python -c`` and ``python -m`` would run, with the same streams, folder, environment,
+What runs is what ``python -c``, ``python -m`` and ``python FILE`` would run, with the same streams, folder, environment,
 session and exit status. What it starts with Python itself is forked, too. Tests about starting processes
 take ``subprocess`` itself.
 """
@@ -46,6 +46,10 @@ class Forked(subprocess.Popen[Any]):
 
     _connection: socket.socket | None = None
 
+    def _server(self) -> str:
+        """Who makes the process."""
+        return nursery()
+
     def _execute_child(self, args: Any, *more: Any) -> None:
         """Overrides the step of Popen that makes the process; its arguments are those of CPython's."""
         if not _is_python(args):
@@ -55,6 +59,7 @@ class Forked(subprocess.Popen[Any]):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, _, _, _, _, _, start_new_session, _ = streams
         environment = {key: os.fsdecode(value) for key, value in (os.environ if env is None else env).items()}
         environment[WHERE] = nursery()
+        server = self._server()
         request = {
             "words": [os.fsdecode(word) for word in args[1:]],
             "environment": environment,
@@ -64,7 +69,7 @@ class Forked(subprocess.Popen[Any]):
         }
         given = [end if end >= 0 else own for own, end in enumerate((p2cread, c2pwrite, errwrite))]
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(environment[WHERE])
+        connection.connect(server)
         socket.send_fds(connection, [b"{"], [*given, *pass_fds])
         connection.sendall(json.dumps(request).encode()[1:] + b"\n")
         self._answers = connection.makefile("rb")
@@ -109,13 +114,10 @@ class Forked(subprocess.Popen[Any]):
 
 
 def _is_python(args: Any) -> bool:
-    """Whether this is Python with a program of one or a module, and nothing else said to Python."""
-    return (
-        isinstance(args, Sequence)
-        and len(args) > 2
-        and str(args[0]) == sys.executable
-        and args[1] in {"-c", "-m"}
-    )
+    """Whether this is Python with a program, a module or a file, and nothing else said to Python."""
+    if not isinstance(args, Sequence) or len(args) < 2 or str(args[0]) != sys.executable:
+        return False
+    return str(args[1]).endswith(".py") or (len(args) > 2 and args[1] in {"-c", "-m"})
 
 
 def run(
@@ -160,10 +162,15 @@ def nursery() -> str:
     """The socket of the fork server: the one that made this process, or one that ends with this process."""
     if WHERE in os.environ:
         return os.environ[WHERE]
+    return fork_server(__file__, OMP_NUM_THREADS="1", ARROW_DEFAULT_MEMORY_POOL="system")
+
+
+def fork_server(program: str, *words: str, **environment: str) -> str:
+    """The socket of a new fork server that ends with this process."""
     folder = Path(tempfile.mkdtemp(prefix="gal-"))  # a socket's path has to be short
     path = folder / "nursery"
-    told = {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    mother = _Popen([sys.executable, __file__, str(path)], stdin=subprocess.PIPE, env=os.environ | told)
+    command = [sys.executable, program, str(path), *words]
+    mother = _Popen(command, stdin=subprocess.PIPE, env=os.environ | environment)
 
     def end() -> None:
         assert mother.stdin is not None
@@ -307,9 +314,15 @@ def import_everything() -> None:
 
 def run_words(words: Sequence[str]) -> None:
     """What Python does with these words."""
-    how, what, *arguments = words
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    if words[0].endswith(".py"):
+        sys.argv = list(words)
+        sys.path[0] = str(Path(words[0]).resolve().parent)
+        main.__file__ = words[0]
+        exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), vars(main))
+        return
+    how, what, *arguments = words
     if how == "-c":
         sys.argv = ["-c", *arguments]
         code: Any = compile(what, "<string>", "exec")
@@ -357,7 +370,7 @@ def main() -> None:
     import_everything()
     words = made.run()
     subprocess.Popen = Forked  # type: ignore[misc]
-    install("worker" if words[1].endswith("worker_process") else "node")
+    install("worker" if words[1:2] == ["gal.node.work.worker_process"] else "node")
     end_as_python_does(words)
 
 

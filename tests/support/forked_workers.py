@@ -1,0 +1,49 @@
+"""Workers of pytest-xdist as forks of one process that has collected the tests: what they import is imported once.
+
+``python forked_workers.py SOCKET WORDS...`` is that process; the words are those of pytest. A worker still
+collects by itself, as ever: it finds every module there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from execnet.gateway_base import ThreadExecModel
+
+from forked import Forked, Nursery, end_as_python_does, fork_server
+
+
+def fork_workers(words: Sequence[str]) -> None:
+    """From now on this process, which hands out tests, has its workers forked."""
+    server = fork_server(__file__, *words)
+
+    class Worker(Forked):
+        def _server(self) -> str:
+            return server
+
+        def _execute_child(self, args: Any, *more: Any) -> None:
+            super()._execute_child([word for word in args if word != "-u"], *more)
+
+    forked = SimpleNamespace(Popen=Worker, PIPE=subprocess.PIPE)
+    ThreadExecModel.subprocess = property(lambda _: forked)
+
+
+def main() -> None:
+    """Collect, then fork."""
+    made = Nursery(sys.argv[1])
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[2:]])
+    assert threading.active_count() == 1, "threads do not live on in a fork"
+    end_as_python_does(made.run())
+
+
+if __name__ == "__main__":
+    main()
