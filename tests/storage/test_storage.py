@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -22,6 +25,7 @@ from sklearn.svm import SVR
 from gal import GALClassifier, GALRegressor
 from gal.errors import StoredModelError
 from gal.storage import read_archive
+from gal.storage.archive import _written
 from gal.warnings import InterruptedWarning
 from small_tables import PARTS, Counter, Floats, Raising, health, ill, stages
 
@@ -242,3 +246,21 @@ def test_columns_named_by_an_index_of_pandas_are_stored(tmp_path: Path) -> None:
     loaded = GALRegressor.load(tmp_path / "model.gal")
     assert loaded.organizations == {name: list(columns) for name, columns in parts.items()}
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_what_is_written_is_what_skops_writes_without_blanks() -> None:
+    """But for names of files of arrays, which are drawn, and places in memory."""
+    model = Ridge().fit(np.eye(3), [1.0, 2.0, 3.0])
+    objects = {"model": model, "facts": [1, 2.5, None, "ä", (True, {"a": b"b"})]}
+    found = []
+    for data in (_written(objects), skops.io.dumps(objects)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            text = archive.read("schema.json").decode()
+            arrays = sorted({*archive.namelist()} - {"schema.json"}, key=text.index)
+            contents = [archive.read(name) for name in arrays]
+        assert ("\n" in text) == bool(found), "indenting it is for nobody, and slow"
+        for number, name in enumerate(arrays):
+            text = text.replace(name, f"array {number}")
+        found.append((json.loads(re.sub(r'"__id__": \d+', '"__id__": 0', text)), contents))
+    assert found[0] == found[1]
+    assert len(found[0][1]) > 1

@@ -3,9 +3,9 @@
 ``python forked.py SOCKET`` is the fork server. It has imported what nodes, commands and the processes that
 compute need (none of which makes threads or channels by being imported, and not torch), and forks a process
 for each request that comes over the socket: importing costs a process two seconds, and tests start hundreds.
-What runs is what ``python -c``, ``python -m`` and ``python FILE`` would run, with the same streams, folder, environment,
-session and exit status. What it starts with Python itself is forked, too. Tests about starting processes
-take ``subprocess`` itself.
+What runs is what ``python -c``, ``python -m`` and ``python FILE`` would run, with the same streams, folder,
+environment, session and exit status. What it starts with Python itself is forked, too. Tests about starting
+processes take ``subprocess`` itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers of pytest-xdist as forks of one process that has collected the tests: what they import is imported once.
+"""Workers of pytest-xdist as forks of one that has collected the tests: what they import is imported once.
 
 ``python forked_workers.py SOCKET WORDS...`` is that process; the words are those of pytest. A worker still
 collects by itself, as ever: it finds every module there.
@@ -6,6 +6,7 @@ collects by itself, as ever: it finds every module there.
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -19,6 +20,10 @@ import pytest
 from execnet.gateway_base import ThreadExecModel
 
 from forked import Forked, Nursery, end_as_python_does, fork_server
+from gal.extras import is_installed
+
+LATER = ("skops.io", "torch", "matplotlib.pyplot", "mlflow", "opendp", "dp_accounting", "xgboost", "uvicorn")
+"""What tests import while they run."""
 
 
 def fork_workers(words: Sequence[str]) -> None:
@@ -41,6 +46,9 @@ def main() -> None:
     made = Nursery(sys.argv[1])
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[2:]])
+    for name in LATER:
+        if is_installed(name):
+            importlib.import_module(name)
     assert threading.active_count() == 1, "threads do not live on in a fork"
     end_as_python_does(made.run())
 
