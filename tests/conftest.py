@@ -115,11 +115,14 @@ def few_trees() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def small_forests() -> Iterator[None]:
-    """Few trees in closing models and behind crossed residuals, where not how much they hear is looked at."""
+    """Few trees in closing models and behind crossed residuals, and short lessons for networks, where not how
+    much they hear is looked at.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gal.engine.stacking.TREES", 10)
         patch.setattr("gal.engine.stacking.TREES_OF_TWO", 10)
         patch.setattr("gal.engine.interactions.TREES", 12)
+        patch.setattr("gal.models.answer_network.VISITS", 10)
         yield
 
 

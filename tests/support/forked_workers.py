@@ -41,6 +41,18 @@ def fork_workers(words: Sequence[str]) -> None:
     ThreadExecModel.subprocess = property(lambda _: forked)
 
 
+def look_up() -> None:
+    """What tests look up once and keep: characters for made-up text, and what sources decide an outcome."""
+    from hypothesis.internal.charmap import intervals_from_codec
+
+    from gal_bench.cache import fingerprint
+
+    intervals_from_codec("utf-8")
+    for leak in (False, True):
+        fingerprint(leak=leak)
+    fingerprint(deep=True)
+
+
 def main() -> None:
     """Collect, then fork."""
     made = Nursery(sys.argv[1])
@@ -49,6 +61,7 @@ def main() -> None:
     for name in LATER:
         if is_installed(name):
             importlib.import_module(name)
+    look_up()
     assert threading.active_count() == 1, "threads do not live on in a fork"
     end_as_python_does(made.run())
 
