@@ -29,7 +29,8 @@ learned from, of the label holder alone, with assistance, and under randomised r
 *alone*: is the private stack ever worse than alone? On many random splits of several tables, two
 organizations (or --organizations), by --model: what was lost on rows that nobody learned from, alone minus
 stack, paired, with its standard error; and the same for alone with another seed, which says what chance does.
-Log loss for classes; for numbers the share of the variance that is not explained.
+Log loss for classes; for numbers the share of the variance that is not explained. --tables names files of
+one's own instead of --sets; --secrecy sums has the stack learn from sums (--organizations 4 or more).
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
@@ -122,6 +123,13 @@ def main() -> None:
     parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
     parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack and alone")
     parser.add_argument("--organizations", type=int, default=2, help="of stack and alone")
+    parser.add_argument(
+        "--tables",
+        nargs="+",
+        metavar="FILE.csv:COLUMN",
+        help="of alone: tables of your own, and what is told",
+    )
+    parser.add_argument("--secrecy", choices=["none", "sums"], default="none", help="of the stack in alone")
     parser.add_argument("--first-seed", type=int, help="of stack and alone: others draw other splits")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()

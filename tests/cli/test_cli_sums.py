@@ -75,6 +75,32 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     assert "answers as sums" in gal("status", "--home", homes / "clinic").output
 
 
+def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
+    path = homes / "risk.invitation"
+    noisy = ["--privacy", "laplace-labels", "--epsilon", 1, "--lower", -9, "--upper", 9]
+    words = [
+        "invite",
+        "risk",
+        *OTHERS,
+        "--secrecy",
+        "sums",
+        *noisy,
+        "--home",
+        homes / "clinic",
+        "--out",
+        path,
+    ]
+    said = gal(*words).output
+    assert "Laplace noise on labels between the public bounds -9 and 9 with epsilon 1" in said
+    assert "you get the sum of all others' answers, and no single one" in said
+    assert "Nobody is asked for a further sum, and nobody sees which it is" in said
+    for name in ("insurer", "shop"):
+        introduce(homes, "lab", name)
+    said = " ".join(gal("join", path, "--yes", "--home", homes / "lab").output.split())
+    assert "the label holder protects her labels with laplace-labels (epsilon 1, once" in said
+    assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in said
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
