@@ -130,6 +130,9 @@ def main() -> None:
         help="of alone: tables of your own, and what is told",
     )
     parser.add_argument("--secrecy", choices=["none", "sums"], default="none", help="of the stack in alone")
+    parser.add_argument(
+        "--cross-validated", action="store_true", help="of columns: only few rounds, and those with parts"
+    )
     parser.add_argument("--first-seed", type=int, help="of stack and alone: others draw other splits")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()

@@ -70,7 +70,7 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
     said = " ".join(said.split())
     assert "What your answers, added to those of 2 pretended organizations with your model" in said
-    assert "tried on 120 of your rows, 50 of which she knows, in 10 rounds" in said
+    assert "tried on 120 of your rows, 50 of which she knows, in 20 fits" in said
     assert "answers as sums" in gal("status", "--home", homes / "lab").output
     assert "answers as sums" in gal("status", "--home", homes / "clinic").output
 

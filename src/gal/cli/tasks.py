@@ -364,7 +364,7 @@ def _measured(home: Path, terms: TaskTerms, screen: Console) -> ToldByAnswers | 
     )
     screen.print(
         f"What your answers{added if told.added_to else ''} would tell her of your columns, tried on "
-        f"{told.n_rows} of your rows, {told.n_known} of which she knows, in {told.rounds} rounds with your "
+        f"{told.n_rows} of your rows, {told.n_known} of which she knows, in {told.rounds} fits with your "
         "model, policy and noise (0: nothing, 1: all of it). Chosen: she sends what she knows of those rows "
         "as their residuals."
     )
