@@ -82,6 +82,9 @@ def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(net: Ne
         everything[place] for place in (0, 7)
     ]
     assert [(one.n_rows, one.most) for one in charged(net, "same")] == [(N, 1)]
+    came = {one.kind for one in net.nodes["clinic"].records.audit.entries() if one.direction == "in"}
+    assert {"masked", "opened", "done", "found"} <= came
+    assert not {"fitted", "predicted"} & came, "nobody's answer came to her"
     words = " ".join(record.terms.sentences())
     assert "protects her labels with randomised-response (epsilon 1, once" in words
     assert "Secrecy: sums" in words
