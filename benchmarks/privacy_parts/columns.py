@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,15 @@ from privacy_parts.tables import KNOWN, MODELS, ROUNDS, bounds_of, find
 
 
 def columns(
-    name: str, model: str, rounds: int, three: bool, noise: str, n_parts: int, seed: int = 0
+    name: str, model: str, rounds: int, three: bool, noise: str, n_parts: int, rows: int, seed: int = 0
 ) -> list[list[tuple[float, float]]]:
     """R2 of every column, with messages and without: of hers and of a third party's from residuals, of the
     others' from answers; cross-validated in so many parts (0: not at all), whose messages count, too.
     """
     data = find(name)
+    if len(data.y) > rows:
+        drawn = np.random.default_rng([seed, 12]).permutation(len(data.y))[:rows]
+        data = replace(data, X=data.X.iloc[drawn].reset_index(drop=True), y=data.y[drawn])
     names, (lower, upper) = list(data.X.columns), bounds_of(data)
     half, first, second = len(names) // 2, len(names) - 2 * (len(names) // 3), len(names) - len(names) // 3
     halves = {"clinic": names[:half], "lab": names[half:]}
@@ -80,16 +84,18 @@ def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
     cases = [(model, *one) for model in chosen.models for one in taken]
     print(f"{KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
     print("of the others' from answers; in brackets without messages")
-    for name in chosen.sets or ("Diabetes",):
+    seed = 0 if chosen.first_seed is None else chosen.first_seed
+    for name in chosen.tables or chosen.sets or ("Diabetes",):
         for model, rounds, three, noise, n_parts in cases:  # one at a time: a line is there when it is found
-            [found] = run([delayed(columns)(name, model, rounds, three, noise, n_parts)])
+            how = (model, rounds, three, noise, n_parts, chosen.rows, seed)
+            [found] = run([delayed(columns)(name, *how)])
             cells = [
                 f"{'-':11}" if not one else "{:.2f} ({:.2f})".format(*np.maximum(0, one).mean(axis=0))
                 for one in found
             ]
             who = "three" if three else "two"
             print(
-                f"{name} {model:9} {rounds:3} rounds, {who:5} organizations, {n_parts} parts, "
+                f"{find(name).name} {model:9} {rounds:3} rounds, {who:5} organizations, {n_parts} parts, "
                 f"noise {noise:12}" + "  ".join(cells),
                 flush=True,
             )
