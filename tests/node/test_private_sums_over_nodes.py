@@ -88,6 +88,9 @@ def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(net: Ne
     words = " ".join(record.terms.sentences())
     assert "protects her labels with randomised-response (epsilon 1, once" in words
     assert "Secrecy: sums" in words
+    net.stop("ward")
+    without = net.holder.predict_file("same", net.root / "asked.csv", join=0.2)
+    assert (without["degraded"], set(without["missing"])) == (1, {"ward"}), "the mean of the others stands in"
 
 
 def test_what_resumes_sends_the_same_and_draws_once(net: Network) -> None:
