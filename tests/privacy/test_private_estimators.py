@@ -132,7 +132,7 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
     assert len(heard[0][0]) >= 1
 
 
-class Hostile(BaseEstimator, RegressorMixin):
+class Hostile(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Answers anything: the residual that it got, much too large, or as little as there is; now and then it
     fails. What it says follows from what it received alone.
     """
@@ -152,7 +152,7 @@ class Hostile(BaseEstimator, RegressorMixin):
             return 1e30 * self.drawn_.normal(size=len(X))
         if self.how == "nothing":
             return np.zeros(len(X))
-        return np.resize(self.told_, len(X)) * self.drawn_.choice([-1.0, 1.0, 50.0])
+        return np.asarray(np.resize(self.told_, len(X)) * self.drawn_.choice([-1.0, 1.0, 50.0]))
 
 
 @pytest.mark.parametrize("how", ["echo", "huge", "nothing", "fails"])
