@@ -29,11 +29,13 @@ learned from, of the label holder alone, with assistance, and under randomised r
 *alone*: is the private stack ever worse than alone? On many random splits of several tables, two
 organizations (or --organizations), by --model: what was lost on rows that nobody learned from, alone minus
 stack, paired, with its standard error; and the same for alone with another seed, which says what chance does.
-Log loss for classes; for numbers the share of the variance that is not explained.
+Log loss for classes; for numbers the share of the variance that is not explained. --tables names files of
+one's own instead of --sets; --secrecy sums has the stack learn from sums (--organizations 4 or more).
 
 *columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
 label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
-mechanism. Beside each, in brackets, what the attacker's own columns tell without any message.
+mechanism, without a cross-validation and with one. Beside each, in brackets, what the attacker's own columns
+tell without any message.
 
 *curve*: what fresh noise on every residual, on top of noisy labels at epsilon 1 (classes: 4, where the attack
 finds something without it), costs in accuracy, and what it leaves of the columns: R2 of the label holder's,
@@ -120,9 +122,23 @@ def main() -> None:
         "--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve, columns and meter"
     )
     parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
-    parser.add_argument("--rows", type=int, default=10**9, help="to learn from at most, of stack and alone")
+    parser.add_argument(
+        "--rows", type=int, default=10**9, help="to learn from at most, of stack, alone and columns"
+    )
     parser.add_argument("--organizations", type=int, default=2, help="of stack and alone")
-    parser.add_argument("--first-seed", type=int, help="of stack and alone: others draw other splits")
+    parser.add_argument(
+        "--tables",
+        nargs="+",
+        metavar="FILE.csv:COLUMN",
+        help="of alone and columns: tables of your own",
+    )
+    parser.add_argument("--secrecy", choices=["none", "sums"], default="none", help="of the stack in alone")
+    parser.add_argument(
+        "--cross-validated", action="store_true", help="of columns: only few rounds, and those with parts"
+    )
+    parser.add_argument(
+        "--first-seed", type=int, help="of stack, alone and columns: others draw other splits"
+    )
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     if chosen.part in LATER:

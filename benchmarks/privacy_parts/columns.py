@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,15 @@ from privacy_parts.tables import KNOWN, MODELS, ROUNDS, bounds_of, find
 
 
 def columns(
-    name: str, model: str, rounds: int, three: bool, noise: str, seed: int = 0
+    name: str, model: str, rounds: int, three: bool, noise: str, n_parts: int, rows: int, seed: int = 0
 ) -> list[list[tuple[float, float]]]:
     """R2 of every column, with messages and without: of hers and of a third party's from residuals, of the
-    others' from answers.
+    others' from answers; cross-validated in so many parts (0: not at all), whose messages count, too.
     """
     data = find(name)
+    if len(data.y) > rows:
+        drawn = np.random.default_rng([seed, 12]).permutation(len(data.y))[:rows]
+        data = replace(data, X=data.X.iloc[drawn].reset_index(drop=True), y=data.y[drawn])
     names, (lower, upper) = list(data.X.columns), bounds_of(data)
     half, first, second = len(names) // 2, len(names) - 2 * (len(names) // 3), len(names) - len(names) // 3
     halves = {"clinic": names[:half], "lab": names[half:]}
@@ -37,13 +41,15 @@ def columns(
     mechanisms = {
         "none": None,
         "labels 0.1": LaplaceLabels(0.1, lower, upper, SeededNoise(seed)),
+        "columns 10": LaplaceLabels(
+            0.1, lower, upper, SeededNoise(seed), columns_epsilon=10.0, columns_delta=1e-6
+        ),
         "residuals 1": GaussianResiduals(1.0, 1e-5, clip=(upper - lower) / 2, source=SeededNoise(seed)),
     }
     transcript = Transcript()
     options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
-    made = GALRegressor(
-        parts, rounds=rounds, privacy=mechanisms[noise], cross_validation=0, on_message=transcript, **options
-    ).fit(data.X, data.y)
+    options |= {"privacy": mechanisms[noise], "cross_validation": n_parts, "on_message": transcript}
+    made = GALRegressor(parts, rounds=rounds, **options).fit(data.X, data.y)
     sent = transcript.sent(made.task_rows_, "clinic")
     rng = np.random.default_rng(seed)
     known = np.zeros(len(sent.rows), dtype=np.bool_)
@@ -51,40 +57,46 @@ def columns(
     views = {name: data.X[own].iloc[sent.rows] for name, own in parts.items()}
     targets = {name: view for name, view in views.items() if name != "lab"}
     own = numbers_of(views["lab"])
-    read = columns_from_residuals(sent.residual[:, :, 0], own, targets, known, rng, by="lab")
+    residual, further = sent.residual[:, :, 0], sent.residual[:, :, 1:]
+    read = columns_from_residuals(residual, own, targets, known, rng, by="lab", part_residual=further)
     others = {name: view for name, view in views.items() if name != "clinic"}
     hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
-    answered = columns_from_answers(sent.answers, others, hers, known, rng)
+    answered = columns_from_answers(sent.answers, others, hers, known, rng, part_answers=sent.part_answers)
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 
 
 def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
     """Mean R2 of the columns, by local model, rounds, organizations and noise."""
-    cases = [
-        (model, rounds, three, noise)
-        for model in chosen.models
-        for rounds, three, noise in (
-            (10, False, "none"),
-            (50, False, "none"),
-            (20, True, "none"),
-            (10, False, "labels 0.1"),
-            (10, False, "residuals 1"),
-        )
+    every: list[tuple[int, bool, str, int]] = [
+        (10, False, "none", 0),
+        (50, False, "none", 0),
+        (20, True, "none", 0),
+        (10, False, "labels 0.1", 0),
+        (10, False, "residuals 1", 0),
+        (3, False, "labels 0.1", 0),
+        (3, False, "labels 0.1", 4),
+        (10, False, "labels 0.1", 4),
+        (10, True, "labels 0.1", 4),
+        (10, False, "columns 10", 4),
     ]
+    taken = [one for one in every if not chosen.cross_validated or one[3] or one[0] == 3]
+    cases = [(model, *one) for model in chosen.models for one in taken]
     print(f"{KNOWN} known rows: mean R2 of hers and a third party's columns from residuals,")
     print("of the others' from answers; in brackets without messages")
-    for name in chosen.sets or ("Diabetes",):
-        for model, rounds, three, noise in cases:  # one at a time: each line is there when it is found
-            [found] = run([delayed(columns)(name, model, rounds, three, noise)])
+    seed = 0 if chosen.first_seed is None else chosen.first_seed
+    for name in chosen.tables or chosen.sets or ("Diabetes",):
+        for model, rounds, three, noise, n_parts in cases:  # one at a time: a line is there when it is found
+            how = (model, rounds, three, noise, n_parts, chosen.rows, seed)
+            [found] = run([delayed(columns)(name, *how)])
             cells = [
                 f"{'-':11}" if not one else "{:.2f} ({:.2f})".format(*np.maximum(0, one).mean(axis=0))
                 for one in found
             ]
             who = "three" if three else "two"
             print(
-                f"{name} {model:9} {rounds:3} rounds, {who:5} organizations, noise {noise:12}"
-                + "  ".join(cells),
+                f"{find(name).name} {model:9} {rounds:3} rounds, {who:5} organizations, {n_parts} parts, "
+                f"noise {noise:12}" + "  ".join(cells),
                 flush=True,
             )
 
@@ -133,6 +145,7 @@ def curve(name: str, model: str, epsilon: float | None, seed: int) -> tuple[floa
         by=lab,
         classes=classes,
         loss=privacy.public_loss(BinaryLogLoss() if classes else SquaredError()),
+        part_residual=sent.residual[:, :, 1:],
     )
     explained = [np.mean([max(0.0, one.value) for one in ones]) for ones in with_and_without(read)]
     return score, float(explained[0]), float(explained[1])

@@ -79,7 +79,9 @@ def judge_stack(chosen: argparse.Namespace, run: Parallel) -> None:
 SPLIT = ("QSAR", "BreastCancer", "CreditDefault", "Adult", "Diabetes", "BostonHousing")
 
 
-def against_alone(name: str, seed: int, model: Any, rows: int, organizations: int = 2) -> dict[str, float]:
+def against_alone(
+    name: str, seed: int, model: Any, rows: int, organizations: int = 2, secrecy: str | None = None
+) -> dict[str, float]:
     """What is lost on rows that nobody learned from: alone, with another seed, and with the private stack."""
     data = find(name)
     split = per_seed(data, organizations, seed)
@@ -94,6 +96,7 @@ def against_alone(name: str, seed: int, model: Any, rows: int, organizations: in
 
     def lost(organizations: Any, privacy: Any, again: int = 0) -> tuple[float, Any]:
         options: dict[str, Any] = {"local_models": model, "rounds": ROUNDS, "random_state": seed + again}
+        options["secrecy"] = None if privacy is None else secrecy
         made = make(organizations, privacy=privacy, **options).fit(X, y)
         if data.classes:
             return float(log_loss(y_test, made.predict_proba(X_test), labels=made.classes_)), made
@@ -120,12 +123,15 @@ def judge_alone(chosen: argparse.Namespace, run: Parallel) -> None:
     print("| table | alone | epsilon | private stack | alone minus stack (se) | used |")
     print("|---|---:|---:|---:|---:|---:|")
     first = 100 if chosen.first_seed is None else chosen.first_seed
-    for name in chosen.sets or SPLIT:
+    secrecy = "sums" if chosen.secrecy == "sums" else None
+    for name in chosen.tables or chosen.sets or SPLIT:
         jobs = (
-            delayed(against_alone)(name, seed, MODELS[chosen.model], chosen.rows, chosen.organizations)
+            delayed(against_alone)(
+                name, seed, MODELS[chosen.model], chosen.rows, chosen.organizations, secrecy
+            )
             for seed in range(first, first + chosen.seeds)
         )
-        found = run(jobs)
+        found, name = run(jobs), find(name).name
         alone, again = (np.array([one[key] for one in found]) for key in ("alone", "again"))
         by_chance = (alone - again).std(ddof=1) / math.sqrt(len(alone))
         print(

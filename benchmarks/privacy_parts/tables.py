@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.datasets import load_digits, make_blobs, make_classification, make_
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
+from gal.engine.labels import are_classes
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, per_seed
 
@@ -115,8 +117,21 @@ def made_up(name: str) -> Dataset:
     return Dataset(name, frame, y.astype(np.int64 if classes else np.float64), classes)
 
 
+def of_a_file(named: str) -> Dataset:
+    """FILE.csv:COLUMN, a table of one's own: rows without a gap, text as one column for each word."""
+    path, _, target = named.rpartition(":")
+    frame = pd.read_csv(path).dropna()
+    frame = frame[[one for one in frame if not str(one).startswith("Unnamed")]]
+    y, classes = frame[target].to_numpy(), are_classes(frame[target].to_numpy())
+    X = pd.get_dummies(frame.drop(columns=[target]), drop_first=True, dtype=float).astype(float)
+    codes = np.unique(y, return_inverse=True)[1].astype(np.int64) if classes else y.astype(np.float64)
+    return Dataset(Path(path).stem, X, codes, classes)
+
+
 def find(name: str) -> Dataset:
-    """A set by name; digits comes with scikit-learn, and some are made up."""
+    """A set by name; digits comes with scikit-learn, some are made up, and some are files of one's own."""
+    if ".csv:" in name:
+        return of_a_file(name)
     if name in MADE_UP:
         return made_up(name)
     if name != "digits":

@@ -43,11 +43,13 @@ from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular import is_frame
+from gal.privacy.added_rounds import added_fitted, added_judgement, added_progress
 from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import (
     check_constant,
     check_privacy,
     check_public,
+    has_guarantee,
     private_options,
     protect,
     true_labels,
@@ -55,7 +57,8 @@ from gal.privacy.protection import (
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
-from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model, refuse_sums_under_privacy
+from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model
+from gal.secrecy.terms import from_sums
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
 
@@ -144,7 +147,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.traffic_ = Traffic()
         asking = asking_for(self.secrecy, members, self.label_holder_, self.traffic_)
-        options = private_options(self.privacy, asking.options(options))
+        options = asking.options(options, private=has_guarantee(self.privacy))
+        options = private_options(self.privacy, options)
         seen = protect(self.privacy, labels, options, seed=seed)
         task = make_task(
             seen.labels,
@@ -328,7 +332,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 def _checked(estimator: _GAL, X: Any) -> tuple[Options, Any]:
     """The options and the table of a fit."""
     options = _options(estimator)
-    refuse_sums_under_privacy(estimator.secrecy, estimator.privacy)
     check_privacy(estimator.privacy)
     return options, estimator._check_table(X, reset=True)
 
@@ -351,11 +354,16 @@ def _private_refit(
     """What predicts under a guarantee, from the true labels: nothing of it is sent."""
     crossed = ensemble.crossing is not None  # its answers are known in sample only
     own = None if crossed else drive_own(task, members, run, learn_own(task, labels))
-    if own is not None and ensemble.judged is not None and task.rows.parts is not None:
-        return stack_privately(labels, reached, ensemble.judged, task.rows.parts, own, seed=task.seed)
+    judged, parts, summed = ensemble.judged, task.rows.parts, from_sums(ensemble)
+    if own is not None and judged is not None and parts is not None:
+        if summed:
+            reached, judged = added_progress(reached), added_judgement(judged)
+        return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
     if not ensemble.asked():
         return None
     fitted, counts = further.added(ensemble, fitted_now(task, ensemble, reached, members))
+    if summed:
+        fitted, counts = added_fitted(fitted, counts)
     return refit_privately(labels.y, labels.loss, fitted, counts, task.first_output, seed=task.seed)
 
 

@@ -29,7 +29,7 @@ from gal.engine.organization import Organization, check_view
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.privacy.protection import Protected, check_privacy, check_public, protect, true_labels
-from gal.secrecy.asking import WayOfAsking, asking_for, predict_summed, refuse_sums_under_privacy
+from gal.secrecy.asking import WayOfAsking, asking_for, predict_summed
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
@@ -90,7 +90,6 @@ def learn(
     members = by_name(organizations)
     holder = organizations[0].name if label_holder is None else label_holder
     asking = asking_for(secrecy, members, holder, traffic)
-    refuse_sums_under_privacy(secrecy, privacy)
     check_public(privacy, sample_weight, initial)
     seen = _seen(y, kind, asking.options(Options(**options)), privacy, seed, resumed=progress is not None)
     _check_rows(members, len(seen.labels.y))

@@ -134,7 +134,7 @@ def test_it_runs(
         ("paper --seeds 1 --sets Iris", r"Iris +.*\n\* ours is at least as good"),
         ("stack --seeds 2 --sets Iris --model ridge --rows 60", r"Iris: alone 0\.\d+, assisted"),
         ("alone --seeds 2 --sets chance --model ridge --rows 60", r"\| chance \| 0\.\d+ \| 2 \|"),
-        ("columns --models ridge", r"Diabetes ridge +50 rounds, two +organizations, noise none +\d"),
+        ("columns --models ridge", r"Diabetes ridge +50 rounds, two +organizations, 0 parts, noise none +\d"),
         ("curve --seeds 2 --models ridge --labels numbers", r"\| numbers \| ridge \| 30 \| 0\.\d+ \("),
         ("answers", r"\| gradient_boosting \| \d\.\d+, \d\.\d+ \|"),
         ("sums --seeds 1", r"\| gradient_boosting \| a sum of eight \| \d\.\d+, \d\.\d+ \|"),

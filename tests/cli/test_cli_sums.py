@@ -70,9 +70,37 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
     said = " ".join(said.split())
     assert "What your answers, added to those of 2 pretended organizations with your model" in said
-    assert "tried on 120 of your rows, 50 of which she knows, in 10 rounds" in said
+    assert "tried on 120 of your rows, 50 of which she knows, in 20 fits" in said
     assert "answers as sums" in gal("status", "--home", homes / "lab").output
     assert "answers as sums" in gal("status", "--home", homes / "clinic").output
+
+
+def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
+    path = homes / "risk.invitation"
+    noisy = ["--privacy", "laplace-labels", "--epsilon", 1, "--lower", -9, "--upper", 9]
+    words = [
+        "invite",
+        "risk",
+        *OTHERS,
+        "--secrecy",
+        "sums",
+        *noisy,
+        "--home",
+        homes / "clinic",
+        "--out",
+        path,
+    ]
+    said = gal(*words).output
+    assert "Laplace noise on labels between the public bounds -9 and 9 with epsilon 1" in said
+    assert "you get the sum of all others' answers, and no single one" in said
+    assert "Nobody is asked for a further sum, and nobody sees which it is" in said
+    assert "behind your local model (tabular) residuals of a cross-validated task tell" in said
+    assert "--columns-epsilon 10 --columns-delta 1e-6" in said
+    for name in ("insurer", "shop"):
+        introduce(homes, "lab", name)
+    said = " ".join(gal("join", path, "--yes", "--home", homes / "lab").output.split())
+    assert "the label holder protects her labels with laplace-labels (epsilon 1, once" in said
+    assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in said
 
 
 @pytest.mark.parametrize(

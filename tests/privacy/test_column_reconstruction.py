@@ -42,6 +42,11 @@ def from_residuals(by: str, sent: Any, views: Any, known: Any, **options: Any) -
     )
 
 
+def from_all_residuals(by: str, sent: Any, views: Any, known: Any, **options: Any) -> list[Reconstruction]:
+    """From those of a cross-validation too."""
+    return from_residuals(by, sent, views, known, part_residual=sent.residual[:, :, 1:], **options)
+
+
 def values(found: Sequence[Reconstruction], of: str) -> list[float]:
     return [one.with_messages.value for one in found if one.organization == of]
 
@@ -70,6 +75,22 @@ class TestAnOrganizationReadsResiduals:
         """At an epsilon at which labels alone let everything through, and at a large one for columns."""
         privacy = LaplaceLabels(0.1, 0, 400, SeededNoise(0), columns_epsilon=10.0, columns_delta=1e-6)
         found = from_residuals("lab", *learned(TWO, privacy=privacy, cross_validation=0, rounds=10))
+        assert max(one.with_messages.value - max(0.0, one.without.value) for one in found) < 0.05
+
+    @pytest.mark.parametrize("epsilon", [None, 1.0])
+    def test_few_rounds_tell_more_where_they_are_cross_validated(self, epsilon: float | None) -> None:
+        """The residuals of every part move by what other models of the same columns said."""
+        privacy = None if epsilon is None else LaplaceLabels(epsilon, 0, 400, source=SeededNoise(0))
+        learning = learned(TWO, privacy=privacy, rounds=3)
+        task, every = (
+            np.mean(values(attack("lab", *learning), "clinic"))
+            for attack in (from_residuals, from_all_residuals)
+        )
+        assert every > task + 0.1
+
+    def test_fresh_noise_on_every_residual_blocks_that_too(self) -> None:
+        privacy = LaplaceLabels(0.1, 0, 400, SeededNoise(0), columns_epsilon=10.0, columns_delta=1e-6)
+        found = from_all_residuals("lab", *learned(TWO, privacy=privacy, rounds=10))
         assert max(one.with_messages.value - max(0.0, one.without.value) for one in found) < 0.05
 
     def test_residuals_of_classes_give_outputs_and_with_them_columns(self) -> None:
@@ -109,6 +130,19 @@ class TestTheLabelHolderReadsAnswers:
         found = columns_from_answers(sent.answers, others, own, known, np.random.default_rng(0))
         assert min(values(found, "lab")) > 0.99
         assert {one.by for one in found} == {"the label holder"}
+
+    def test_few_rounds_tell_as_much_as_many_where_they_are_cross_validated(self) -> None:
+        """Six columns and two rounds: eight further models of the same columns answer, one for each part."""
+        privacy = LaplaceLabels(1.0, 0, 400, source=SeededNoise(0))
+        sent, views, known = learned(TWO, privacy=privacy, rounds=2)
+        given = {"lab": views["lab"]}, numbers_of(views["clinic"]), known
+        task = columns_from_answers(sent.answers, *given, np.random.default_rng(0))
+        every = columns_from_answers(
+            sent.answers, *given, np.random.default_rng(0), part_answers=sent.part_answers
+        )
+        assert sent.part_answers["lab"].shape == (len(y), 4 * 2, 1)
+        assert min(values(every, "lab")) > 0.99
+        assert min(values(task, "lab")) < 0.9
 
     def test_noise_on_answers_blocks_it(self) -> None:
         sent, views, known = learned(TWO, rounds=10)

@@ -404,3 +404,30 @@ class TestNames:
             mechanism_named("none", epsilon=1.0)
         with pytest.raises(InvalidOptionError, match="epsilon must be"):
             mechanism_named("randomised-response", epsilon=-1.0, classes=[0, 1])
+
+
+def test_messages_of_a_cross_validation_tell_of_columns_too() -> None:
+    """Three rounds about four columns: what the parts' models answered, and what moved residuals, counts."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(300, 8)), columns=list("abcdefgh"))
+    y = X.to_numpy() @ rng.normal(size=8) + rng.normal(size=300)
+    parts, transcript = {"clinic": list("abcd"), "lab": list("efgh")}, Transcript()
+    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 3, "patience": None, "random_state": 0}
+    model = GALRegressor(parts, cross_validation=4, on_message=transcript, **given).fit(X, y)
+    about = {
+        "roles": model.task_rows_,
+        "label_holder": "clinic",
+        "own_view": X[parts["clinic"]],
+        "known": 0.2,
+    }
+    every = measure_leakage(transcript, y, views={"lab": X[parts["lab"]]}, **about)  # type: ignore[arg-type]
+    transcript.part_answers.clear()
+    for key in [key for key in transcript.messages if key[1] is not None]:
+        del transcript.messages[key]
+    task = measure_leakage(transcript, y, views={"lab": X[parts["lab"]]}, **about)  # type: ignore[arg-type]
+    for found in ("reconstructions", "received"):
+        least, without = (
+            min(one.with_messages.value for one in getattr(each, found)) for each in (every, task)
+        )
+        assert least > without + 0.1, found
+    assert min(one.with_messages.value for one in every.reconstructions) > 0.99

@@ -103,11 +103,19 @@ def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
     told: dict[str, Any] = {"secrecy": "sums", "on_step": steps.append, **QUICK}
     with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
         rehearse(X, y, {name: PARTS[name] for name in ("clinic", "lab", "shop")}, **told)
-    with pytest.raises(InvalidOptionError, match="do not go together"):
-        rehearse(X, y > 0, PARTS, privacy=RandomisedResponse(1.0, [False, True]), **told)
     with pytest.raises(InvalidOptionError, match="preset='paper'"):
         rehearse(X, y, PARTS, preset="paper", **told)
     assert steps == []
+
+
+def test_noisy_labels_and_sums_are_rehearsed_together() -> None:
+    X, y = table(120)
+    privacy = RandomisedResponse(1.0, [False, True])
+    found = rehearse(X, y > 0, PARTS, privacy=privacy, secrecy="sums", **QUICK)
+    assert found.sums is not None
+    assert found.leak.summed
+    assert found.leak.worst.canaries.value < 1.0
+    assert found.leak.cost == privacy.cost
 
 
 def leakage(tmp_path: Path, *more: str) -> Any:
@@ -124,6 +132,9 @@ def test_the_command_says_it_in_tables(tmp_path: Path) -> None:
     assert "R2 of columns in a sum of 3 and in single answers" in result.stdout
     assert "with single answers" in result.stdout
     assert "Sums taken apart" not in leakage(tmp_path).stdout
+    noisy = ["--privacy", "laplace-labels", "--epsilon", "1", "--lower", "-9", "--upper", "9"]
+    said = " ".join(leakage(tmp_path, "--secrecy", "sums", *noisy).stdout.split())
+    assert "with single answers and without a mechanism" in said
 
 
 def test_and_to_machines(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ private refit repairs the rest.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
@@ -129,6 +130,61 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, model.traffic_, told))
     assert heard[0] == heard[1] == heard[2]
     assert len(heard[0][0]) >= 1
+
+
+class Hostile(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Answers anything: the residual that it got, much too large, or as little as there is; now and then it
+    fails. What it says follows from what it received alone.
+    """
+
+    def __init__(self, how: str = "echo") -> None:
+        self.how = how
+
+    def fit(self, X: Values, y: Values) -> Hostile:
+        self.drawn_ = np.random.default_rng(zlib.crc32(y.tobytes()))
+        if self.how == "fails" and self.drawn_.random() < 0.5:
+            raise ValueError("no")
+        self.told_ = y
+        return self
+
+    def predict(self, X: Values) -> Values:
+        if self.how == "huge":
+            return 1e30 * self.drawn_.normal(size=len(X))
+        if self.how == "nothing":
+            return np.zeros(len(X))
+        return np.asarray(np.resize(self.told_, len(X)) * self.drawn_.choice([-1.0, 1.0, 50.0]))
+
+
+@pytest.mark.parametrize("how", ["echo", "huge", "nothing", "fails"])
+@pytest.mark.usefixtures("few_penalties")
+@pytest.mark.filterwarnings("ignore")
+def test_whatever_others_answer_nothing_more_of_the_labels_is_sent(how: str) -> None:
+    """Their answers steer weights, rates, how long it goes on and what is asked later; not by true labels."""
+    X, y = table(120)
+    y, heard = np.minimum(y, 1), []
+    for labels in (y, np.random.default_rng(5).permutation(y)):
+        sent = Sent()
+        models = {"bank": Ridge(), "shop": Hostile(how), "lab": Hostile(how)}
+        privacy = RandomisedResponse(1.0, [0, 1], Fixed())
+        options: dict[str, Any] = {"rounds": 3, "random_state": 0, "on_message": sent}
+        model = GALClassifier(PARTS, local_models=models, privacy=privacy, **options).fit(X, labels)
+        told = plain(model.shares_), model.contributions_, model.ensemble_.coefficients
+        heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, told))
+    assert heard[0] == heard[1]
+
+
+def test_two_rows_of_one_person_lose_twice() -> None:
+    """Who knows that two rows have the same label has two noisy copies of it, and e^(2 epsilon) to one."""
+    epsilon, n = 1.0, 40_000
+    y = np.random.default_rng(0).integers(0, 2, n)
+    noisy = [
+        SeededNoise(seed).randomised_response(y, 2, np.exp(epsilon) / (1 + np.exp(epsilon)))
+        for seed in (1, 2)
+    ]
+    agree = noisy[0] == noisy[1]
+    right = float((noisy[0][agree] == y[agree]).mean())
+    assert right > np.exp(epsilon) / (1 + np.exp(epsilon)) + 0.05
+    assert right == pytest.approx(np.exp(2 * epsilon) / (1 + np.exp(2 * epsilon)), abs=0.01)
 
 
 @pytest.mark.parametrize("kind", [LaplaceLabels, GaussianLabels])

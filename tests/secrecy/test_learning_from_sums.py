@@ -21,7 +21,6 @@ from gal.core.requests import FitRequest
 from gal.engine.drivers import Traffic
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.evaluate.baselines.late import LateSumRegressor
-from gal.privacy import LaplaceLabels
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
 from gal.secrecy.summed_options import EqualWeights
@@ -258,8 +257,6 @@ def test_too_few_organizations_are_refused() -> None:
 
 def test_other_ways_that_look_at_single_answers_are_refused() -> None:
     X, y = table(60)
-    with pytest.raises(InvalidOptionError, match="secrecy='sums' and privacy do not go together yet"):
-        GALRegressor(COLUMNS, secrecy="sums", privacy=LaplaceLabels(1.0, -1e6, 1e6)).fit(X, y)
     with pytest.raises(InvalidOptionError, match="LateSumRegressor knows no secrecy"):
         LateSumRegressor(COLUMNS, secrecy="sums").fit(X, y)
     members = organizations(X)

@@ -28,6 +28,12 @@ OFF_UNDER_SUMS = (
     "they need single answers. Members stay as they are, and each must have the cards of all others."
 )
 
+PRIVATE_UNDER_SUMS = (
+    "Your labels are noised as well: after the last round your own model, on the true labels, is added to "
+    "the sum of all rounds, here, or predicts alone where that is better. Nobody is asked for a further sum, "
+    "and nobody sees which it is."
+)
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -189,6 +195,8 @@ def _print_protection(privacy: Mapping[str, Any], secrecy: str, screen: Screen) 
         screen.print(f"[yellow]{escape(privacy['columns_hint'])}[/]")
     if secrecy == "sums":
         screen.print(f"[green]Secrecy: {escape(OFF_UNDER_SUMS)}[/]")
+        if privacy["mechanism"] != NONE:
+            screen.print(f"[green]{escape(PRIVATE_UNDER_SUMS)}[/]")
 
 
 def _refuse_other_terms(home: Path, task: str, asked: Assignment, is_given: Callable[[str], bool]) -> None:
@@ -356,7 +364,7 @@ def _measured(home: Path, terms: TaskTerms, screen: Console) -> ToldByAnswers | 
     )
     screen.print(
         f"What your answers{added if told.added_to else ''} would tell her of your columns, tried on "
-        f"{told.n_rows} of your rows, {told.n_known} of which she knows, in {told.rounds} rounds with your "
+        f"{told.n_rows} of your rows, {told.n_known} of which she knows, in {told.rounds} fits with your "
         "model, policy and noise (0: nothing, 1: all of it). Chosen: she sends what she knows of those rows "
         "as their residuals."
     )

@@ -188,8 +188,8 @@ def rehearse_all(
     bounds: of numbers, between which canaries are drawn; default those of the mechanism, or the smallest and
         largest label.
     repeatable: noise from the seeds; otherwise, where a mechanism has no source, from the operating system.
-    secrecy: "sums", where the others' answers come as one sum (no mechanism then); what learning without sums
-        gives is in ``unprotected``.
+    secrecy: "sums", where the others' answers come as one sum; what learning without sums, and without a
+        mechanism, gives is in ``unprotected``.
     options: of the estimator, such as ``cross_validation=0``.
     """
     started = time.perf_counter()
@@ -197,7 +197,7 @@ def rehearse_all(
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
     stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)
-    check_summed(secrecy, len(stage.others), list(mechanisms.values()), stage.options)
+    check_summed(secrecy, len(stage.others), stage.options)
     unprotected, alone = _compared_with(stage, seeds, say)
     stage = replace(stage, secrecy=secrecy)
     found = []

@@ -24,7 +24,6 @@ from gal.privacy.leakage.own_columns import (
     ToldByAnswers,
     own_columns_explained,
 )
-from gal.secrecy.asking import refuse_sums_under_privacy
 from gal.secrecy.terms import read_secrecy
 
 
@@ -47,14 +46,12 @@ class ToldInSum:
         }
 
 
-def check_summed(secrecy: Any, members: int, mechanisms: Sequence[Any], options: Mapping[str, Any]) -> None:
+def check_summed(secrecy: Any, members: int, options: Mapping[str, Any]) -> None:
     """An error where so many assisting organizations cannot learn from sums, or not like that."""
     sums = read_secrecy(secrecy)
     if sums is None:
         return
     sums.check(members)
-    for privacy in mechanisms:
-        refuse_sums_under_privacy(secrecy, privacy)
     if options.get("preset", "default") != "default":
         raise InvalidOptionError(
             f"what a sum tells is tried with local models that are named, not with those of a preset: leave "

@@ -71,6 +71,11 @@ def check_privacy(privacy: Any) -> None:
     )
 
 
+def has_guarantee(privacy: Any) -> bool:
+    """Whether this mechanism has a guarantee: what is visible then follows from noisy labels or releases."""
+    return isinstance(privacy, LabelMechanism | ResidualMechanism)
+
+
 def true_labels(
     privacy: Mechanism | None, y: Any, options: Options, read: Callable[[Any, Options], Labels]
 ) -> Labels:

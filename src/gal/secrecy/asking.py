@@ -33,8 +33,8 @@ class WayOfAsking(Protocol):
     traffic: Traffic | None
     """What the driver counts; None where this counts by itself."""
 
-    def options(self, options: Options) -> Options:
-        """The task's options, as far as this asking leaves them."""
+    def options(self, options: Options, *, private: bool = False) -> Options:
+        """The task's options, as far as this asking leaves them; ``private``: labels are protected."""
 
     def __call__(
         self,
@@ -55,7 +55,7 @@ class SingleAnswers:
     def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
         self.names, self.traffic = list(names), traffic
 
-    def options(self, options: Options) -> Options:
+    def options(self, options: Options, *, private: bool = False) -> Options:  # noqa: ARG002
         """As they are."""
         return options
 
@@ -86,15 +86,6 @@ def asking_for(
     from gal.secrecy.summing import Summing
 
     return Summing(sums, organizations, holder, traffic)
-
-
-def refuse_sums_under_privacy(secrecy: Any, privacy: Any) -> None:
-    """An error where both sums and a privacy mechanism for labels are asked for."""
-    if read_secrecy(secrecy) is not None and privacy is not None:
-        raise InvalidOptionError(
-            "secrecy='sums' and privacy do not go together yet: under a mechanism the label holder's own "
-            "model learns from single answers after the last round. Leave one of them away"
-        )
 
 
 def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:

@@ -34,10 +34,13 @@ class EqualWeights:
         return both / (self.members + 1)
 
 
-def summed_options(sums: Sums, options: Options, holder: str, members: Mapping[str, Any]) -> Options:
+def summed_options(
+    sums: Sums, options: Options, holder: str, members: Mapping[str, Any], *, private: bool = False
+) -> Options:
     """The options of a task that learns from sums; an error where one asks for single answers.
 
-    ``members``: the organizations that assist, by name.
+    ``members``: the organizations that assist, by name. ``private``: labels are protected, and a closing
+    model is none of the answers but of what the label holder learns by herself.
     """
     sums.check(len(members))
     if SUM in members or holder == SUM:
@@ -70,4 +73,5 @@ def summed_options(sums: Sums, options: Options, holder: str, members: Mapping[s
             "one, which secrecy='sums' rules out. Give these organizations models that stand still"
         )
     equal = EqualWeights(len(members), sum_first=holder > SUM)
-    return replace(options, weights=equal, closing=False, interactions="off")
+    closing = options.closing if private else False
+    return replace(options, weights=equal, closing=closing, interactions="off")

@@ -120,9 +120,9 @@ class Summing:
         self._left_out: dict[int, dict[str, str]] = {}
         self._units: dict[int, float] = {}
 
-    def options(self, options: Options) -> Options:
+    def options(self, options: Options, *, private: bool = False) -> Options:
         """Equal weights, and nothing that needs single answers."""
-        return summed_options(self._sums, options, self._holder, self.members)
+        return summed_options(self._sums, options, self._holder, self.members, private=private)
 
     def __call__(
         self,

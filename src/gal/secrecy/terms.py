@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from gal.core.state import Ensemble
 from gal.errors import InvalidOptionError
 
 SUM = "the others together"
 """Stands where an organization's name does, for all whose answers come as one sum."""
+
+
+def from_sums(ensemble: Ensemble) -> bool:
+    """Whether a prediction of this model is asked for as a sum."""
+    return SUM in ensemble.asked()
+
 
 FEWEST = 3
 """Answers in a sum, the label holder's own not counted: a sum of one is an answer, and of two each of both

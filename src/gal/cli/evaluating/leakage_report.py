@@ -168,6 +168,8 @@ def _utility(one: Rehearsal) -> str:
         return f"{np.mean(scores):z.3f}"
 
     plain = "without a mechanism" if one.sums is None else "with single answers"
+    if one.sums is not None and one.leak.cost is not None:
+        plain = "with single answers and without a mechanism"
     return (
         f"On rows that nobody learned from, {'R2' if one.metric == 'r2' else 'accuracy'} is "
         f"[bold]{said(one.utility)}[/]; {plain} {said(one.unprotected)}, "

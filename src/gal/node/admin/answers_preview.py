@@ -33,7 +33,8 @@ def preview_answers(
 ) -> ToldByAnswers:
     """What both label holders find, at these terms and with this node's model, policy and noise.
 
-    With sums, others are pretended whose answers are added: nothing is known here of the real ones.
+    With sums, others are pretended whose answers are added: nothing is known here of the real ones. Every
+    part of a cross-validation asks for as many fits as the task itself.
     """
     configuration = read_configuration(home)
     organization = _on_some_rows(configuration, seed)
@@ -42,7 +43,7 @@ def preview_answers(
     others = min(len(terms.organizations) - 1, BESIDE) if terms.secrecy == "sums" else 0
     return own_columns_explained(
         organization,
-        min(terms.rounds, LONGEST),
+        min(terms.rounds * (1 + terms.parts), LONGEST),
         terms.outputs,
         n_known=known,
         fewest_weighted=configuration.policy.min_rows,

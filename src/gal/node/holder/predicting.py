@@ -144,7 +144,8 @@ class Predictor:
         if SUM in ensemble.asked():
             ask_own = partial(self._ask_own, record, chosen, ids, own_rows)
             found = self._sums.ask(record, chosen, ensemble, ids, ask_own, seconds, join)
-            return _of_sums(found, outcome, chosen)
+            own = None if refit is None else _own_output(refit, len(ids), ask_own)
+            return _of_sums(found, outcome, chosen, refit, own)
         steps = predict(ensemble, len(ids))
         unknown, changed = dict[str, NDArray[np.bool_]](), list[str]()
         screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
@@ -378,9 +379,19 @@ def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVe
     return learned, learned.outcome
 
 
-def _of_sums(found: SummedAnswers, outcome: LearningOutcome, version: int) -> NodePrediction:
+def _of_sums(
+    found: SummedAnswers,
+    outcome: LearningOutcome,
+    version: int,
+    refit: PrivateRefit | None,
+    own: Floats | None,
+) -> NodePrediction:
     """What was learned from sums is predicted from one, without a closing model or a guard."""
-    output, answers = final_output(found.ensemble, found.answers), found.answers
+    answers = found.answers
+    if refit is None:
+        output = final_output(found.ensemble, answers)
+    else:
+        output = _refitted(found.ensemble, refit, answers, own)
     prediction, classes = _prediction(output, outcome)
     rest = (answers.degraded, answers.missing, found.unknown, version)
     return NodePrediction(output, prediction, classes, *rest, changed=found.changed)

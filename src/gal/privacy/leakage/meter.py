@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -312,9 +312,18 @@ def _reconstructions(
     if int(told.sum()) > MOST_TAUGHT:  # a kernel between all of more rows takes gigabytes
         rows = np.setdiff1d(rows, rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
-    said = sent.answers if sum_name is None else dict.fromkeys(here, sent.answers[sum_name])
-    answers = {name: values[rows] for name, values in said.items()}
-    return columns_from_answers(answers, here, own[rows], told[rows], rng)
+    answers, further = (
+        {name: values[rows] for name, values in _of_each(said, here, sum_name).items()}
+        for said in (sent.answers, sent.part_answers)
+    )
+    return columns_from_answers(answers, here, own[rows], told[rows], rng, part_answers=further)
+
+
+def _of_each(said: Mapping[str, Floats], names: Iterable[str], sum_name: str | None) -> Mapping[str, Floats]:
+    """By organization what she has of it: its own answers, or the sum that they are in."""
+    if sum_name is None:
+        return said
+    return dict.fromkeys(names, said[sum_name]) if sum_name in said else {}
 
 
 def _received(
@@ -327,8 +336,8 @@ def _received(
     label_holder: str | None,
     privacy: Any,
 ) -> list[Reconstruction]:
-    """What some organizations find in the residuals of the task itself: of the label holder's columns and,
-    where there are three, of each other's.
+    """What some organizations find in residuals, those of a cross-validation too: of the label holder's
+    columns and, where there are three, of each other's.
     """
     there = ~np.isnan(sent.residual[:, :, 0]).any(axis=(1, 2))
     if not views or own_view is None or int(told[there].sum()) < 4 or bool(told[there].all()):
@@ -348,6 +357,7 @@ def _received(
             by=name,
             classes=not truth.numbers,
             loss=_learned_with(sent, truth, privacy),
+            part_residual=sent.residual[rows, :, 1:],
         )
     return found
 

@@ -32,6 +32,10 @@ RESAMPLES = 300
 FOLDS = 5
 ROUNDING = (1e-6, 1e-4, 1e-2)
 """What is smaller beside a number says nothing of it: of one of 32 bits, and of outputs found from it."""
+FEWEST = 4
+"""Known rows that teach an attack."""
+_OfSomeRows = tuple[Mask, list[Floats]]
+"""Which rows, and the messages about them in all ways in which they are read."""
 SMALLEST = 1e-9
 """Probabilities are not taken to be smaller."""
 
@@ -82,18 +86,22 @@ def columns_from_answers(
     rng: np.random.Generator,
     *,
     by: str = "the label holder",
+    part_answers: Mapping[str, Floats] | None = None,
 ) -> list[Reconstruction]:
     """How well the label holder, or who is called ``by`` here, finds each column of ``views`` in the
     ``answers`` (n, T, K) of who has it.
 
     ``own`` (n, d) is what she has anyway: her columns and labels as numbers. ``known`` rows (n,), whose
-    columns she knows, teach it.
+    columns she knows, teach it. ``part_answers`` (n, P * T, K) came in a cross-validation: other models
+    answered, with the same columns, so that few rounds tell what many would.
     """
-    found = []
+    found, parts = [], part_answers or {}
     for name, view in views.items():
         if name in answers:
             said = np.nan_to_num(answers[name].reshape(len(own), -1))
-            found += _reconstructed([said], own, {name: view}, known, rng, by)
+            further = [np.nan_to_num(parts[name].reshape(len(own), -1))] if name in parts else []
+            readings = [said, *(np.hstack([said, one]) for one in further)]
+            found += _reconstructed(readings, own, {name: view}, known, rng, by)
     return found
 
 
@@ -107,25 +115,46 @@ def columns_from_residuals(
     by: str,
     classes: bool = False,
     loss: Loss | None = None,
+    part_residual: Floats | None = None,
 ) -> list[Reconstruction]:
     """How well the organization ``by`` finds each column of ``views``, the label holder's or a third party's,
     in the residuals (n, T, K) that it received.
 
     ``own`` (n, d) are its own columns as numbers. ``known`` rows (n,) teach it: all columns of them are known
     to it. With ``classes`` the residuals are those of a log loss, from which outputs follow; ``loss`` is the
-    one that was learned with, where it is another (that of noisy labels).
+    one that was learned with, where it is another (that of noisy labels). ``part_residual`` (n, T, P, K) came
+    in a cross-validation; of rows that a part leaves out there is none (NaN).
     """
-    sent = np.nan_to_num(residual)
-    messages = [sent.reshape(len(own), -1)]
+    everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
+
+    def read(sent: Floats, rows: Mask) -> list[Floats]:
+        return _messages(np.nan_to_num(sent[rows]), everybody[rows], known[rows], loss, classes=classes)
+
+    messages, parts = read(residual, np.ones(len(own), dtype=np.bool_)), list[_OfSomeRows]()
+    for part in range(0 if part_residual is None else part_residual.shape[2]):
+        assert part_residual is not None
+        sent = part_residual[:, :, part]
+        rows: Mask = np.asarray(~np.isnan(sent).any(axis=(1, 2)))
+        if rows.any() and int(known[rows].sum()) >= FEWEST and not known[rows].all():
+            also = [one[rows] for one in messages]
+            both = [np.hstack(each) for each in zip(also, read(sent, rows), strict=True)]
+            parts.append((rows, both))
+    return _reconstructed(messages, own, views, known, rng, by, parts)
+
+
+def _messages(
+    sent: Floats, everybody: Floats, known: Mask, loss: Loss | None, *, classes: bool
+) -> list[Floats]:
+    """Residuals (n, T, K) of one learning in all ways in which they are read, each (n, ...)."""
+    messages = [sent.reshape(len(sent), -1)]
     if classes:
-        everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
         rounds = range(1, sent.shape[1])  # F^0, behind the first, says nothing of a row
         behind = [_plain_output, *([_noisy_output(loss)] if _is_noisy(loss) else [])]
         for output in behind if rounds else ():
             read = [_output_behind(sent[:, t], everybody, known, output) for t in rounds]
             messages.append(np.hstack(read))
         messages.append(_by_class(sent))
-    return _reconstructed(messages, own, views, known, rng, by)
+    return messages
 
 
 def _by_class(sent: Floats) -> Floats:
@@ -210,14 +239,20 @@ def _reconstructed(
     known: Mask,
     rng: np.random.Generator,
     by: str,
+    parts: Sequence[_OfSomeRows] = (),
 ) -> list[Reconstruction]:
     """Each column of ``views`` with and without the messages, which may be read in several ways. A straight
-    and a curved ridge are tried; cross-validation on the known rows chooses for each column.
+    and a curved ridge are tried; cross-validation on the known rows chooses for each column. ``parts`` are
+    messages about some rows, which are read by themselves; where that is better, the mean of all counts.
     """
     read = {name: columns_as_numbers(view) for name, view in views.items()}
     columns = np.hstack([values for values, _, _ in read.values()])
     readings = [np.hstack([own, one]) for one in messages]
-    made = [_guessed(readings, columns, known), _guessed([own], columns, known)]
+    with_messages, error = _guessed(readings, columns, known)
+    if parts:
+        from_parts, other = _guessed_apart(parts, own, columns, known)
+        with_messages = np.where((other < error) & ~np.isnan(from_parts), from_parts, with_messages)
+    made = [with_messages, _guessed([own], columns, known)[0]]
     hidden = int((~known).sum())
     resamples = rng.integers(0, hidden, (RESAMPLES, hidden))
     found, start = [], 0
@@ -269,9 +304,25 @@ def _filled(column: Floats) -> Floats:
     return np.where(known, (column - mean) / (spread or 1.0), 0.0)
 
 
-def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> Floats:
+def _guessed_apart(
+    parts: Sequence[_OfSomeRows], own: Floats, columns: Floats, known: Mask
+) -> tuple[Floats, Floats]:
+    """What messages about some rows tell: the mean of all guesses of a row, NaN without any; and how far they
+    are off.
+    """
+    total, count, errors = np.zeros(columns.shape), np.zeros((len(columns), 1)), list[Floats]()
+    for rows, messages in parts:
+        readings = [np.hstack([own[rows], one]) for one in messages]
+        made, error = _guessed(readings, columns[rows], known[rows])
+        total[rows] += made
+        count[rows] += 1
+        errors.append(error)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan), np.mean(errors, axis=0)
+
+
+def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[Floats, Floats]:
     """All columns from some inputs, each by what is best where it is known: a straight
-    or a curved ridge, or its mean.
+    or a curved ridge, or its mean; and the mean squared error of that there.
     """
     target = columns[known]
     made = [np.tile(target.mean(axis=0), (len(columns), 1))]
@@ -291,7 +342,7 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> Floats
     guessed = np.stack(made)[best, :, np.arange(columns.shape[1])].T
     width = np.ptp(target, axis=0)  # far outside of what is known a guess is a slip
     low, high = target.min(axis=0) - width / 2, target.max(axis=0) + width / 2
-    return np.asarray(np.clip(guessed, low, high))
+    return np.asarray(np.clip(guessed, low, high)), np.min(errors, axis=0) / len(target)
 
 
 def _what_is_new(inputs: Floats, least: float) -> Floats:

@@ -7,7 +7,7 @@ outputs F^t and scales, which nobody else sees, for attackers that are given mor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,8 @@ class SentRows:
     """What each round's residual was divided by, (T,)."""
     sample_weight: Floats | None = None
     """(n,), where it was shared."""
+    part_answers: Mapping[str, Floats] = field(default_factory=dict)
+    """As ``answers``, in its cross-validation, one learning after another: (n, P * T, K); none without."""
 
     @property
     def n_messages(self) -> int:
@@ -71,6 +73,7 @@ class SentRows:
             rows=self.rows[places],
             residual=self.residual[places],
             answers={name: values[places] for name, values in self.answers.items()},
+            part_answers={name: values[places] for name, values in self.part_answers.items()},
             before=None if self.before is None else self.before[places],
             sample_weight=None if self.sample_weight is None else self.sample_weight[places],
         )
@@ -99,6 +102,8 @@ class Transcript:
     def _begin(self) -> None:
         self.messages: dict[tuple[int, int | None], SentResidual] = {}
         self.answers: dict[int, dict[str, Floats32]] = {}
+        self.part_answers: dict[tuple[int, int], dict[str, Floats32]] = {}
+        """By part and round."""
         self.outputs: list[Floats] = []
         self.scales: list[float] = []
         self.crossed: dict[str, list[Floats32]] = {}
@@ -115,9 +120,12 @@ class Transcript:
             if request.round == 1 and request.part is None:
                 self._begin()
             self._keep(request)
+            usable = {name: one for name, one in answers.items() if self._usable(one, request)}
+            said = {name: self._rows_of(one) for name, one in usable.items()}
             if request.part is None:
-                usable = {name: one for name, one in answers.items() if self._usable(one, request)}
-                self.answers[request.round] = {name: self._rows_of(one) for name, one in usable.items()}
+                self.answers[request.round] = said
+            else:
+                self.part_answers[request.part, request.round] = said
 
     def _note_crossed(self, request: FitRequest) -> None:
         residual = request.residual
@@ -211,21 +219,35 @@ def _side_by_side(
     return SentRows(
         rows=kept[heard_of],
         residual=everything[heard_of],
-        answers=_answers(transcript, (len(kept), rounds, outputs), heard_of, label_holder),
+        answers=_answers(transcript.answers, (len(kept), rounds, outputs), heard_of, label_holder),
+        part_answers=_part_answers(transcript, (len(kept), rounds, outputs), heard_of, label_holder),
         before=np.stack([output[heard_of] for output in before], axis=1) if noted else None,
         scales=np.array(transcript.scales[:rounds]) if noted else None,
         sample_weight=None if weight is None else weight[heard_of],
     )
 
 
-def _answers(
+def _part_answers(
     transcript: Transcript, shape: tuple[int, int, int], places: Positions, label_holder: str | None
+) -> dict[str, Floats]:
+    """By organization, the parts side by side."""
+    n, rounds, outputs = shape
+    parts = 1 + max((part for part, _ in transcript.part_answers), default=-1)
+    by_place = {part * rounds + t: said for (part, t), said in transcript.part_answers.items() if t <= rounds}
+    return _answers(by_place, (n, parts * rounds, outputs), places, label_holder)
+
+
+def _answers(
+    by_round: Mapping[int, Mapping[str, Floats32]],
+    shape: tuple[int, int, int],
+    places: Positions,
+    label_holder: str | None,
 ) -> dict[str, Floats]:
     """By organization, of these places among all (rows, rounds, outputs)."""
     n, rounds, outputs = shape
-    names = sorted({name for answers in transcript.answers.values() for name in answers} - {label_holder})
+    names = sorted({name for answers in by_round.values() for name in answers} - {label_holder})
     found = {name: np.full((len(places), rounds, outputs), np.nan) for name in names}
-    for t, answers in transcript.answers.items():
+    for t, answers in by_round.items():
         for name, values in answers.items():
             if name in found and t <= rounds and len(values) == n:
                 found[name][:, t - 1] = values[places]

@@ -203,3 +203,24 @@ def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pyt
     assert facts["refit_problem"] == "ValueError: these labels are too hard"
     assert [kind for _, kind, _ in sent] == ["begin", *["fit"] * 5, "end"]  # the task, and without each part
     assert net.nodes["clinic"].state.find_task("hard").active == 1
+
+
+def test_the_others_are_told_the_end_before_her_true_labels_are_looked_at(
+    net: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long that takes, and whether it fails, is after all that they see of a version."""
+    sent, seen = spied(net, monkeypatch), []
+    versions = import_module("gal.node.holder.learning.versions")
+    for name in ("own_model", "refit_facts"):
+        before = getattr(versions, name)
+
+        def noting(*given: Any, name: str = name, before: Any = before) -> Any:
+            seen.append((name, [kind for _, kind, _ in sent]))
+            return before(*given)
+
+        monkeypatch.setattr(versions, name, noting)
+    net.invite("order", rounds=1, privacy=RESPONSE)
+    net.learn("order")
+    everything = ["begin", *["fit"] * 5, "end"]
+    assert seen == [("own_model", everything), ("refit_facts", everything)]
+    assert [kind for _, kind, _ in sent] == everything

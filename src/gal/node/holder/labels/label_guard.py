@@ -38,6 +38,7 @@ from gal.node.holder.labels.label_privacy import (
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.accounting import Event
+from gal.privacy.added_rounds import added_fitted, added_judgement, added_progress
 from gal.privacy.ledger import Charge, row_keys
 from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS
 from gal.privacy.mechanisms.contract import LabelMechanism
@@ -46,6 +47,7 @@ from gal.privacy.own_model import OwnModel
 from gal.privacy.protection import Protected, parts_at_most, protect
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.stack import stack_privately
+from gal.secrecy.terms import from_sums
 
 if TYPE_CHECKING:
     from gal.privacy.leakage import Transcript
@@ -209,6 +211,8 @@ def refit_facts(
     losses = {"public_true_loss": _mean_loss(labels, public)}
     try:
         rounds, weights = further.added(ensemble, fitted)
+        if from_sums(ensemble):
+            rounds, weights = added_fitted(rounds, weights)
         found = _refit(task, labels, reached, rounds, weights, ensemble, own)
     except (
         Exception
@@ -234,6 +238,8 @@ def _refit(
 ) -> PrivateRefit | None:
     parts, judged = task.rows.parts, ensemble.judged
     if own is not None and reached is not None and judged is not None and parts is not None:
+        if from_sums(ensemble):
+            reached, judged = added_progress(reached), added_judgement(judged)
         return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
     return refit_privately(labels.y, labels.loss, fitted, counts, task.first_output, seed=task.seed)
 

@@ -29,6 +29,8 @@ from gal.privacy.statements import statement
 
 LINEAR = frozenset({"linear", "ridge"})
 """Local models whose answers, and residuals with them, are straight lines of the columns."""
+TABULAR = "tabular"
+"""The default model."""
 ASKED_FOR = "--columns-epsilon 10 --columns-delta 1e-6"
 """How fresh noise for columns is asked for."""
 SAYABLE_DELTA = 1e-6
@@ -160,7 +162,16 @@ def protects_columns(privacy: LabelPrivacy) -> bool:
 
 def columns_hint(configuration: NodeConfiguration, privacy: LabelPrivacy) -> str:
     """What to consider where residuals would give columns away; empty where they do not, or not at once."""
-    if protects_columns(privacy) or configuration.model.use not in LINEAR:
+    if protects_columns(privacy):
+        return ""
+    if configuration.model.use == TABULAR and privacy.mechanism != "none":
+        return (
+            f"Noise on labels does not keep columns: behind your local model ({TABULAR}) residuals of a "
+            "cross-validated task tell the other organizations from little to nearly all of them. Fresh "
+            "noise on every residual keeps them, and costs a part of what assistance gains: "
+            f"{ASKED_FOR}."
+        )
+    if configuration.model.use not in LINEAR:
         return ""
     return (
         f"Your local model is {configuration.model.use}: residuals give columns behind linear models to the "

@@ -98,7 +98,7 @@ def new_task(
         raise TaskError(_NOT_LISTENING.format(configuration.name))
     everybody = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
-    summed = kept_secrecy(secrecy, drop_outs, everybody, alignment, privacy)
+    summed = kept_secrecy(secrecy, drop_outs, everybody, alignment)
     kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden, **summed}
     check_options(options)
     check_allowed(configuration, privacy, name)
@@ -220,7 +220,8 @@ def learning_task(
     """The engine's task, on what may be seen of the labels; to one from sums the others are one together."""
     options = seen.options
     if "secrecy" in kept:
-        organizations, options = summed_task(configuration.name, kept["secrecy"], options, moving)
+        name, sums = configuration.name, kept["secrecy"]
+        organizations, options = summed_task(name, sums, options, moving, private=seen.private)
         moving = [name for name in moving if name == configuration.name]
     return make_task(
         seen.labels,

@@ -9,9 +9,7 @@ from typing import Any
 from gal.engine.options import Options
 from gal.errors import InvalidOptionError
 from gal.node.agreement.invitations import Invited
-from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.secrecy import Sums
-from gal.secrecy.asking import refuse_sums_under_privacy
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM
 
@@ -24,7 +22,7 @@ class _Member:
 
 
 def kept_secrecy(
-    secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str, privacy: LabelPrivacy
+    secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
 ) -> dict[str, Any]:
     """What is kept of a task's secrecy with its options; nothing where there is none."""
     if secrecy == "none":
@@ -35,7 +33,6 @@ def kept_secrecy(
         return {}
     if secrecy != "sums":
         raise InvalidOptionError(f"secrecy must be none or sums, got {secrecy!r}")
-    refuse_sums_under_privacy(secrecy, privacy.made())
     if alignment == "psi":
         raise InvalidOptionError(
             "with secrecy = sums everybody is asked about the same rows, which a private set intersection "
@@ -47,8 +44,9 @@ def kept_secrecy(
 
 
 def summed_task(
-    own: str, kept: Mapping[str, Any], options: Options, moving: Sequence[str]
+    own: str, kept: Mapping[str, Any], options: Options, moving: Sequence[str], *, private: bool
 ) -> tuple[list[str], Options]:
     """The organizations as the engine knows them, and options that ask for no single answer."""
     members = {name: _Member(name in moving) for name in kept["members"]}
-    return [own, SUM], summed_options(Sums(kept["drop_outs"]), options, own, members)
+    sums = Sums(kept["drop_outs"])
+    return [own, SUM], summed_options(sums, options, own, members, private=private)
