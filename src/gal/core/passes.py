@@ -27,7 +27,7 @@ BLOCK_ENTRIES = 1 << 16
 THREADED_BLOCKS = 16
 """From this many blocks on threads are worth starting."""
 
-STRETCH = 32
+STRETCH = 16
 """Blocks of light work that one thread has to do at least."""
 
 T = TypeVar("T")
