@@ -16,6 +16,7 @@ from gal.core.passes import RowsOf, over_blocks
 from gal.core.rows import assign_rows
 from gal.core.steps import seen_at
 from gal.core.task import Task
+from patience import LONGEST
 
 RNG = np.random.default_rng(0)
 Y, OUTPUT = RNG.standard_normal((200, 2)), RNG.standard_normal((200, 2))
@@ -47,7 +48,7 @@ def test_light_work_is_done_in_the_same_order_in_one_stretch_for_each_thread(
 ) -> None:
     """Thread by thread one stretch of neighbours, of at least so many; few blocks are not worth a thread."""
     by_thread: dict[int, list[int]] = {}
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=LONGEST)
 
     def work(block: slice) -> int:
         own = by_thread.setdefault(threading.get_ident(), [])
