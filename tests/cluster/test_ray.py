@@ -23,10 +23,12 @@ from gal.models.parted import PartColumn, PartedView, in_parts, open_parts, writ
 from gal.warnings import ClusterWarning
 from patience import LONGEST, patient
 from ports import free_port
+from real_nodes import HOLDER
 
 if not os.environ.get("GAL_RAY"):
     pytest.skip("Ray is started by make test-ray only", allow_module_level=True)
 
+from test_nodes import Trees
 from test_spread_runs import figures, printed, simulated
 
 from gal.models.cluster import ClusterLinear, ClusterTrees
@@ -190,6 +192,18 @@ def test_results_come_as_they_are_ready_or_in_order(ray: Ray) -> None:
     spread = Spread("ray", ray.address)
     assert list(spread.run(pow, [(one, 2) for one in range(5)], in_order=True)) == [0, 1, 4, 9, 16]
     assert sorted(spread.run(pow, [(one, 2) for one in range(5)], in_order=False)) == [0, 1, 4, 9, 16]
+
+
+def test_a_node_that_is_shut_in_fits_on_the_cluster(tmp_path: Path, ray: Ray) -> None:
+    """The token of the cluster lies outside of its folder."""
+    options = {"closing": False, "cross_validation": 0}
+    with Trees(tmp_path / "nodes", ("lab", "hospital"), rounds=2, n_rows=400, options=options) as network:
+        network.use(ray.address)
+        network.serve(HOLDER, "lab", "hospital")
+        network.learn()
+        assert network.missed() == {1: {}, 2: {}}
+        network.check_same()
+        assert "not shut in" not in network.running["lab"].said()
 
 
 def test_the_cluster_gone_is_a_missed_round_and_comes_back(ray: Ray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gal.core.passes import RowsOf, over_blocks
 from gal.core.rows import assign_rows
 from gal.core.steps import seen_at
 from gal.core.task import Task
+from patience import LONGEST
 
 RNG = np.random.default_rng(0)
 Y, OUTPUT = RNG.standard_normal((200, 2)), RNG.standard_normal((200, 2))
@@ -41,15 +43,60 @@ def test_all_rows_are_the_array_itself() -> None:
     assert isinstance(seen_at(ROWS, Y), RowsOf)
 
 
-def test_light_work_is_done_in_the_same_order_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    threaded = over_blocks(lambda block: block.start, 700, 1)
-    assert len(threaded) > passes.THREADED_BLOCKS
+def test_light_work_is_done_in_the_same_order_in_one_stretch_for_each_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thread by thread one stretch of neighbours, of at least so many; few blocks are not worth a thread."""
+    by_thread: dict[int, list[int]] = {}
+    both = threading.Barrier(2, timeout=LONGEST)
+
+    def work(block: slice) -> int:
+        own = by_thread.setdefault(threading.get_ident(), [])
+        if not own:
+            both.wait()  # else the first could be done with all before the second begins
+        own.append(block.start)
+        return int(block.start)
+
+    monkeypatch.setattr(passes, "STRETCH", 20)
+    monkeypatch.setattr("gal.core.passes.os.cpu_count", lambda: 4)
+    starts = list(range(0, 700, 14))
+    assert over_blocks(work, 700, 1, light=True) == starts
+    assert sorted(by_thread.values()) == [starts[:25], starts[25:]]
 
     def none(*_: Any) -> Any:
         raise AssertionError("threads were started")
 
     monkeypatch.setattr(passes, "ThreadPoolExecutor", none)
-    assert over_blocks(lambda block: block.start, 700, 1, light=True) == threaded
+    monkeypatch.setattr(passes, "STRETCH", 26)
+    assert over_blocks(lambda block: block.start, 700, 1, light=True) == starts
+
+
+def test_a_round_is_the_same_to_the_last_bit_with_threads_and_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = assign_rows(200, np.random.default_rng(1), validation_fraction=0.2)
+    task = Task(Y, SquaredError(2), ("a", "b"), rows, rounds=3, label_holder="a")
+    rng = np.random.default_rng(2)
+    answers = [{name: rng.standard_normal((200, 2)).astype(np.float32) for name in "ab"} for _ in range(3)]
+
+    def learned(stretch: int) -> list[Any]:
+        monkeypatch.setattr(passes, "STRETCH", stretch)
+        seen: list[Any] = []
+        steps = learn(task, on_round=seen.append)
+        requests = next(steps)
+        try:
+            for fitted in answers:
+                requests = steps.send([{one: fitted[one] for one in r.organizations} for r in requests])
+        except StopIteration as end:
+            seen.append(end.value)
+        return seen
+
+    alone, threaded = learned(10**6), learned(2)
+    assert len(alone) == len(threaded) == 4
+    for one, other in zip(alone[:-1], threaded[:-1], strict=True):
+        np.testing.assert_array_equal(one.output, other.output, strict=True)
+        assert one.rounds == other.rounds
+    assert alone[-1] == threaded[-1]
 
 
 def test_a_search_of_ones_own_gets_arrays() -> None:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,9 @@ BLOCK_ENTRIES = 1 << 16
 
 THREADED_BLOCKS = 16
 """From this many blocks on threads are worth starting."""
+
+STRETCH = 16
+"""Blocks of light work that one thread has to do at least."""
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")
@@ -63,16 +67,22 @@ def over_blocks(
 ) -> list[T]:
     """What ``work`` returns for each block, in order.
 
-    ``light`` work is a few additions for each entry. Threads would wait for each other more than they save:
-    with two of them a squared error took two thirds more processor time, and hardly less time.
+    ``light`` work is a few additions for each entry. There each thread has one long stretch of blocks: where
+    blocks were handed out one by one, threads waited for each other more than they saved.
     """
     parts = list(blocks(n_rows, n_outputs))
-    if (
-        light or len(parts) < THREADED_BLOCKS or (cores := os.cpu_count() or 1) == 1
-    ):  # counting cores reads files
+    enough = 2 * STRETCH if light else THREADED_BLOCKS
+    if len(parts) < enough or (cores := os.cpu_count() or 1) == 1:  # counting cores reads files
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(min(cores, 8)) as pool:
-        return list(pool.map(work, parts))
+    if not light:
+        with ThreadPoolExecutor(min(cores, 8)) as pool:
+            return list(pool.map(work, parts))
+    n_threads = min(cores, 8, len(parts) // STRETCH)
+    ends = [len(parts) * place // n_threads for place in range(n_threads + 1)]
+    stretches = [parts[start:end] for start, end in pairwise(ends)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        done = pool.map(lambda stretch: [work(part) for part in stretch], stretches)
+        return [one for some in done for one in some]
 
 
 def without_blas_threads(steps: Generator[Asked, Reply, T]) -> Generator[Asked, Reply, T]:

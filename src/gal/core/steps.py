@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast, overload
@@ -19,7 +20,7 @@ from gal.core.guards.plausible import spread_of
 from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedModel
 from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
-from gal.core.passes import RowsOf, blocks, over_blocks
+from gal.core.passes import RowsOf, over_blocks
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
@@ -425,14 +426,18 @@ def _moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
         return output.copy()
     moved = np.empty_like(output)
     counts = np.array([count for count, _ in moves])
-    buffer: Floats = np.empty((0, 0))
-    for block in blocks(*output.shape):
+    buffers = threading.local()
+
+    def move(block: slice) -> None:
         part = moved[block]
-        if buffer.size != len(moves) * part.size:  # one buffer for all blocks: fresh memory is slow memory
-            buffer = np.empty((len(moves), part.size))
+        buffer = getattr(buffers, "of_blocks", None)
+        if buffer is None or buffer.shape[1] != part.size:  # one for all blocks: fresh memory is slow memory
+            buffer = buffers.of_blocks = np.empty((len(moves), part.size))
         for row, (_, values) in zip(buffer, moves, strict=True):
             row[:] = values[block].reshape(-1)
         np.add(output[block], (counts @ buffer).reshape(part.shape), out=part)
+
+    over_blocks(move, *output.shape, light=True)
     return moved
 
 

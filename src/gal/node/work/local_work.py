@@ -172,10 +172,9 @@ class LocalWork:
         begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
         known = begun.arrays["known"] == 1
         rows = shared_rows(begin.arrays, known)
-        fit = on_disk(
-            rows.fit, self.configuration.home
-        )  # as many numbers as a residual has, in two words each
-        rows = replace(rows, fit=fit, search=fit)
+        fit = on_disk(rows.fit, self.configuration.home)  # as many as a residual has, in two words each
+        # Of no role a view of what was in memory: also one of no rows would keep it there.
+        rows = replace(rows, fit=fit, search=fit, validation=fit[:0])
         give_back_memory()  # what aligning the rows took
         chosen, fields = self.configuration.model, begin.fields
         organization = Organization(

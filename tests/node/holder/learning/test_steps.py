@@ -17,7 +17,9 @@ from gal.core.requests import PredictRequest, Request
 from gal.errors import InvalidReplyError, LearningInterruptedError, NoAnswerError, NodeError, TaskError
 from gal.node.holder.learning.replies import read_values
 from gal.node.holder.learning.rounds import Rounds
-from gal.protocol import Encoded, Message
+from gal.node.store.files import write_whole
+from gal.node.store.state import Answer
+from gal.protocol import Encoded, Message, prepare
 from one_step import DIGEST, ROWS, TASK, Step, fitted, received, refusal
 from patience import patient
 
@@ -347,6 +349,25 @@ def test_what_cannot_be_used_of_an_open_step_is_asked_again(step: Step, harm: st
     if harm == "gone":
         path.unlink()
     assert step.means(1, [step.fit()]) == [{"clinic": 1.0, "lab": 2.0, "ward": 3.0}]
+
+
+@pytest.mark.parametrize("kept", ["same", "other", "gone"])
+def test_what_her_own_organization_keeps_is_not_written_twice(step: Step, kept: str) -> None:
+    """Only what is the same to the last bit: by its digest, and if the file is there."""
+    request = step.fit()
+    asked = step.replies().request(1, 0, request, "clinic")
+    answer = prepare(fitted(asked, 1.0, "clinic"))
+    folder = step.state.folder(TASK, 1)
+    if kept != "gone":
+        write_whole(folder / "answer.arrow", answer.data)
+    digest = answer.digest if kept != "other" else asked.digest
+    step.state.put_answer(
+        TASK, 1, Answer("assisted", request.round, -1, asked.digest, "answer.arrow", digest), moving=False
+    )
+    assert step.means(1, [request])[0]["clinic"] == 1.0
+    path = step.version.folder / "reply-1-0-clinic.arrow"
+    assert path.read_bytes() == answer.data.to_pybytes()
+    assert path.stat().st_nlink == (2 if kept == "same" else 1)
 
 
 def close_and_reopen(step: Step) -> Rounds:

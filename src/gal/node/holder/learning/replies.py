@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gal.core.replies import Reply
@@ -15,7 +16,7 @@ from gal.errors import InvalidReplyError, NoAnswerError, TaskError
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
 from gal.node.journal.failures import describe_failure
-from gal.node.store.files import read_whole, write_whole
+from gal.node.store.files import link_whole, read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
@@ -111,16 +112,37 @@ class Replies:
         except Exception as error:
             problem = describe_failure(error, name).inside
         else:
-            self._keep(step, place, name, asked, *answer)
+            self._keep(step, place, name, asked, *answer, source=self._own_file(asked, answer.digest))
             return
         self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
 
+    def _own_file(self, asked: Encoded, digest: str) -> Path | None:
+        """Where her own organization has left this answer, if it is one to a round."""
+        version, fields = self._version, asked.message.fields
+        if asked.message.kind != "fit":
+            return None
+        part = -1 if fields["part"] is None else fields["part"]
+        task = version.record.id
+        kept = version.state.answer(task, version.number, fields["track"], fields["round"], part)
+        if kept is None or kept.answer_digest != digest:
+            return None
+        return version.state.folder(task, version.number) / kept.answer
+
     def _keep(
-        self, step: int, place: int, name: str, asked: Encoded, message: Message, data: Any, digest: str
+        self,
+        step: int,
+        place: int,
+        name: str,
+        asked: Encoded,
+        message: Message,
+        data: Any,
+        digest: str,
+        source: Path | None = None,
     ) -> None:
-        """Write a reply to the disk, and remember that it is there."""
+        """Have a reply on the disk, and remember it; ``source`` is a file that has it already."""
         file = f"reply-{step}-{place}-{name}.arrow"
-        write_whole(self._version.folder / file, data, digest)
+        if source is None or not link_whole(source, self._version.folder / file):
+            write_whole(self._version.folder / file, data, digest)
         self._came[step, place, name] = message
         self._version.replies.put(step, StoredReply(place, name, asked.digest, file, digest, None))
 
