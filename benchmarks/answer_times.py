@@ -142,16 +142,15 @@ def asking(root: Path, source: str, alignment: str) -> Iterator[Asker]:
         software="a benchmark",
     ) as listening:
         CardFolder(home / "cards").add(card_of(holder, f"127.0.0.1:{listening.port}"))
-        terms = TaskTerms(
-            task="a" * 32,
-            name="timed",
-            label_holder="clinic",
-            fingerprint=holder.fingerprint,
-            organizations=(Invited(name="lab", fingerprint=lab.fingerprint),),
-            outputs=1,
-            rounds=1,
-            alignment=alignment,
-        )
+        said: dict[str, Any] = {
+            "task": "a" * 32,
+            "name": "timed",
+            "label_holder": "clinic",
+            "alignment": alignment,
+        }
+        invited = (Invited(name="lab", fingerprint=lab.fingerprint),)
+        said |= {"fingerprint": holder.fingerprint, "organizations": invited, "outputs": 1, "rounds": 1}
+        terms = TaskTerms.model_validate(said)
         write_invitation(terms, holder, home / "timed")
         membership.join(home, *membership.read_terms(home, home / "timed"))
         quiet = logging.Logger("quiet")

@@ -253,10 +253,7 @@ class Service:
         self._checks.current(asked, task)
         self._checks.rounds(asked, task, version)
         models = self._models(asked, task)
-        if not models and not asked.own:  # before rows are looked for: only of known ones it would fail
-            raise RefusedError(
-                "not-fitted", f"{self.configuration.name} has fitted none of these rounds of {task.name!r}"
-            )
+        self._checks.fitted(asked, task, len(models))
         self._predictions.predicted_rows(asked, task, n_rows)
         try:
             result, content = self.worker(

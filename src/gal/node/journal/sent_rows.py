@@ -24,7 +24,7 @@ BLOCK = 65_536
 Digests = NDArray[np.uint64]
 
 
-class SentRows:
+class RowsSent:
     """The rows of one task, in its folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,12 @@ from gal.alignment import RowIds
 from gal.core.rows import Rows, assign_rows
 from gal.node.holder.labels.judges import with_unsent_judges
 from gal.node.holder.labels.labelled_tasks import LabelledRows
-from gal.node.journal.sent_rows import FILE, SentRows
+from gal.node.journal.sent_rows import FILE, RowsSent
 from gal.protocol import Message
 from hostile import assisting, network
 
 
-def roles_of(n: int, seed: int, groups: np.ndarray | None) -> Rows:
+def roles_of(n: int, seed: int, groups: Any) -> Rows:
     rng = np.random.default_rng(seed)
     return assign_rows(n, rng, fitted="held-out", validation_fraction=0.2, groups=groups)
 
@@ -30,7 +31,7 @@ def roles_of(n: int, seed: int, groups: np.ndarray | None) -> Rows:
 )
 def test_judges_were_not_sent_and_roles_stay(n: int, seed: int, share: float, classes: int) -> None:
     rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n) if classes else rng.normal(size=n)
+    y: Any = rng.integers(0, classes, n) if classes else rng.normal(size=n)
     rows, groups = LabelledRows(RowIds("integer", np.arange(n)), y, 3), y if classes else None
     roles, sent = roles_of(n, seed, groups), rng.random(n) < share
     moved, n_sent = with_unsent_judges(rows, roles, sent, groups, seed)
@@ -65,15 +66,15 @@ def test_validation_rows_come_first_where_too_few_were_not_sent() -> None:
 def test_what_was_sent_is_known_by_digests_until_it_is_forgotten(tmp_path: Path, kind: str) -> None:
     names = [7_300_001_000 + number for number in range(200)]
     ids = np.array(names) if kind == "integer" else np.array([f"row {one}" for one in names], dtype=object)
-    sent = SentRows(tmp_path)
+    sent = RowsSent(tmp_path)
     assert not sent.among(ids).any()
     sent.add(ids[:100])
     sent.add(ids[50:120])
-    assert SentRows(tmp_path).among(ids).tolist() == [True] * 120 + [False] * 80
-    assert len(SentRows(tmp_path)) == 120
-    assert SentRows(tmp_path).forget([str(ids[3]), "nobody"]) == 1
-    assert SentRows(tmp_path).forget([str(ids[3])]) == 0
-    assert SentRows(tmp_path).among(ids[:5]).tolist() == [True, True, True, False, True]
+    assert RowsSent(tmp_path).among(ids).tolist() == [True] * 120 + [False] * 80
+    assert len(RowsSent(tmp_path)) == 120
+    assert RowsSent(tmp_path).forget([str(ids[3]), "nobody"]) == 1
+    assert RowsSent(tmp_path).forget([str(ids[3])]) == 0
+    assert RowsSent(tmp_path).among(ids[:5]).tolist() == [True, True, True, False, True]
     assert b"7300001" not in (tmp_path / FILE).read_bytes()
 
 

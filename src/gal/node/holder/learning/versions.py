@@ -33,7 +33,7 @@ from gal.node.holder.learning.left_files import drop_files
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.own_learning import own_model
 from gal.node.holder.version_facts import version_facts
-from gal.node.journal.sent_rows import SentRows
+from gal.node.journal.sent_rows import RowsSent
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
@@ -109,7 +109,7 @@ class Versions:
 
     def _judged_by_others(self, record: TaskRecord, rows: LabelledRows, roles: Rows) -> LabelledRows:
         """The rows in an order in which those judge that were not sent before; the others are on record."""
-        sent = SentRows(self._node.state.home / "tasks" / record.id)
+        sent = RowsSent(self._node.state.home / "tasks" / record.id)
         labels = labels_of_task(record.options, rows.y)
         before = sent.among(rows.ids.values)
         rows, n_sent = with_unsent_judges(rows, roles, before, labels.groups, record.options["seed"])
