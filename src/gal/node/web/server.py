@@ -134,8 +134,8 @@ class HurriedProtocol(H11Protocol):
         self._waiting[self] = self.loop.call_later(seconds, self._wait_on, self._n_unread)
 
     def _wait_on(self, before: int) -> None:
-        """Time is up for who has nothing left to read, or does not read."""
-        if 0 < self._n_unread <= before - LEAST_READ:
+        """Time is up for who had nothing left to read, or does not read."""
+        if self._n_unread <= before - LEAST_READ:
             self._wait(READ_SECONDS)
         else:
             self.transport.abort()
