@@ -24,6 +24,7 @@ from gal_bench.data.view_sets import ViewSet
 from patience import LONGEST
 
 SMALLEST = {
+    "answer_times": "--asks 3 --sources folder",
     "camera_views": "",
     "cluster": "--rows 3000 --columns 4 --rounds 1",
     "choices": "Adult --seeds 2 --rows 300",
@@ -60,6 +61,7 @@ FEWER: dict[str, dict[str, Any]] = {
 """By script: constants that its arguments do not reach, where less shows as much."""
 
 NEEDS = {
+    "answer_times": ["grpc", "duckdb"],
     "camera_views": ["torch"],
     "deep_speed": ["torch"],
     "endpoint": ["grpc", "duckdb", "fastapi"],
@@ -213,6 +215,17 @@ def test_handshakes_are_measured() -> None:
     found = json.loads(done.stdout)
     assert list(found) == ["half done", "unknown key", "known key", "HTTP, half done", "HTTP, completed"]
     assert all(one["client ms"][0] > 0 for one in found.values())
+
+
+def test_times_of_answers_are_measured() -> None:
+    for module in NEEDS["answer_times"]:
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    script = str(BENCHMARKS / "answer_times.py")
+    command = [sys.executable, script, *SMALLEST["answer_times"].split(), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST).stdout
+    found = json.loads(said)
+    assert list(found) == ["predict, folder", "begin, folder"]
+    assert all(0 <= one["longer"] <= 1 and one["known ms"] > 0 for one in found.values())
 
 
 def test_the_reference_is_compared_with(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

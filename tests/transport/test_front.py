@@ -163,6 +163,7 @@ def test_a_connection_whose_streams_have_ended_is_a_strangers_again(bank: House,
         eventually(lambda: strangers(live) == 0, "it is admitted")
         assert live.listener.front.n_connections == 1
         end.set()
+        eventually(lambda: strangers(live) == 1, "it counts again")
         eventually(lambda: live.listener.front.n_connections == 0, "it has no stream, and its time is up")
 
 
@@ -318,6 +319,60 @@ def test_what_comes_byte_by_byte_is_handed_on_together(bank: House, monkeypatch:
         assert one.recv(1), "the hello came, and is answered"
     assert max(taken) <= 3, "fewer where all of it came before it was read"
     assert len(taken) < len(said)
+
+
+class Ending:
+    """A server behind the port that answers with as much as goes through, and ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.sent = folder / "inner.sock", -1
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(str(self.path))
+        self._listening.listen()
+
+    def enter(self) -> None:
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def leave(self) -> None:
+        pass
+
+    def _answer(self) -> None:
+        one, _ = self._listening.accept()
+        sent = 0
+        with one:
+            one.settimeout(0.3)  # until nothing more is taken on
+            with suppress(TimeoutError):
+                while True:
+                    sent += one.send(b"x" * 65536)
+        self.sent = sent
+        self._listening.close()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_is_on_its_way_when_a_server_ends_has_its_time_and_no_more(tmp_path: Path, reads: bool) -> None:
+    """Of a peer that is no stranger: who pauses hears all of it, who reads nothing does not stay for ever."""
+    [port] = open_port("127.0.0.1", 0)
+    address, behind = port.getsockname(), Ending(tmp_path)
+    limits = Limits(farewell_seconds=LONGEST if reads else 0.2, admission_seconds=LONGEST)
+    made = Front([port], lambda: behind, limits, on_dropped=lambda _: None)
+    made.start()
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect(address)
+        one.sendall(client_hello())
+        eventually(lambda: behind.sent >= 0, "the server has ended")
+        [passage] = made._passages
+        made.admit(passage.name)
+        if reads:
+            eventually(lambda: passage.until is not None and passage.streams == 1, "its end is noticed")
+            time.sleep(1.5 * passages.FAREWELL)
+            one.settimeout(LONGEST)
+            came = 0
+            while piece := one.recv(65536):
+                came += len(piece)
+            assert came == behind.sent
+        eventually(lambda: made.n_connections == 0, "it is gone")
+    made.close(LONGEST)
 
 
 def test_where_no_descriptor_is_left_a_stranger_goes_or_nobody_is_taken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import selectors
 import socket
 import time
@@ -63,6 +64,15 @@ def hello_in(data: bytearray) -> Literal["whole", "part", "none"]:
         return "none"
     whole = len(data) >= 5 and len(data) >= 5 + int.from_bytes(data[3:5], "big")
     return "whole" if whole else "part"
+
+
+def _has_ended(one: socket.socket | None) -> bool:
+    """Whether the other side has closed this socket, whatever is left to be read."""
+    if one is None:
+        return True
+    looking = select.poll()
+    looking.register(one, 0)
+    return any(found & select.POLLHUP for _, found in looking.poll(0))
 
 
 class Handing:
@@ -176,10 +186,14 @@ class Handing:
             self.watch(passage)
 
     def rest(self, passage: Passage) -> None:
-        """Some time has passed: small pieces are taken again."""
+        """Some time has passed: small pieces are taken again, and a server that has ended is noticed also
+        where its last words wait for a peer that does not read.
+        """
         waited, passage.n_small = passage.n_small >= MOST_SMALL, 0
         if waited and not passage.closed:
             self.watch(passage)
+        if passage.to_outer and passage.until is None and _has_ended(passage.inner):
+            passage.until = time.monotonic() + self._farewell
 
     def _watch_one(self, passage: Passage, one: socket.socket, *, reads: bool, waits: bytearray) -> None:
         mask = (READ if reads and not passage.ending else 0) | (WRITE if waits else 0)

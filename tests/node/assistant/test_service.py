@@ -56,11 +56,17 @@ class CountingWorker(WorkerHere):
 class Lab:
     """An organization with a joined task, and its label holder's requests."""
 
-    def __init__(self, home: Path, policy: str = "", data: str = "") -> None:
+    def __init__(self, home: Path, policy: str = "", data: str = "", source: str = "rows.csv") -> None:
+        """``source`` "lake": a folder, whose rows stay where they are."""
         self.home = home
-        pd.DataFrame({"id": np.arange(N), "a": X[:, 0], "b": X[:, 1]}).to_csv(home / "rows.csv", index=False)
+        rows = pd.DataFrame({"id": np.arange(N), "a": X[:, 0], "b": X[:, 1]})
+        if source == "lake":
+            (home / source).mkdir(exist_ok=True)
+            rows.to_parquet(home / source / "part.parquet", index=False)
+        else:
+            rows.to_csv(home / source, index=False)
         (home / "node.toml").write_text(
-            f'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n{data}'
+            f'name = "lab"\n[data]\nsource = "{source}"\nrow_id = "id"\n{data}'
             f'[model]\nuse = "linear"\n{policy}'
         )
         self.today = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ beyond what its policy allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from gal.errors import RefusedError
 from gal.node.assistant import prediction_checks
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import TaskRecord
+from gal.node.work import exchanged_rows, local_work, own_rows
 from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message, encode
@@ -168,6 +169,31 @@ def test_one_row_named_many_times_is_no_bulk(tmp_path: Path, ids: list[int]) -> 
     learned(lab)
     assert refusal(lab, predict(ids, 1)) == refusal(lab, predict([999] * len(ids), 1))
     assert lab.ask(predict([*ids, *range(20), 39], 1)).kind == "predicted"
+    lab.close()
+
+
+def test_rounds_that_were_never_fitted_do_not_tell_who_is_known(tmp_path: Path) -> None:
+    """Of an unknown row there is nothing to compute; of a known one it would fail."""
+    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 0\n")
+    lab.ask(begin())
+    never = refusal(lab, predict([3], 1))
+    assert never == refusal(lab, predict([999], 1)) == refusal(lab, predict(range(N), 1))
+    assert never[0] == "not-fitted"
+    lab.ask(fit(lab.ask(begin()).fields["rows"]))
+    assert refusal(lab, predict([3], 2)) == refusal(lab, predict([999], 2)) == never
+    assert lab.worker.done.count("predict") == 0
+    lab.close()
+
+
+def test_a_model_that_fails_does_not_tell_who_is_known(tmp_path: Path) -> None:
+    """Only of known rows it does: who may ask about few rows no more hears the same of both."""
+    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 2\n")
+    learned(lab)
+    for model in lab.home.rglob("*.gal"):
+        model.write_bytes(b"broken")
+    assert refusal(lab, predict([3], 1))[0] == "model-failed"
+    assert lab.ask(predict([999], 1)).arrays["known"].tolist() == [0]
+    assert refusal(lab, predict([4], 1)) == refusal(lab, predict([998], 1))
     lab.close()
 
 
@@ -368,9 +394,9 @@ def by_hashes(message: Message) -> Message:
     return Message(made.kind, made.task, made.version, made.request, fields, arrays)
 
 
-def hashing_lab(home: Path) -> Lab:
+def hashing_lab(home: Path, source: str = "rows.csv") -> Lab:
     (home / "secret").write_bytes(SECRET)
-    made = Lab(home, POLICY, 'secret_file = "secret"\n')
+    made = Lab(home, POLICY, 'secret_file = "secret"\n', source)
     made.state.add_task(TaskRecord(HASHED.task, "hashed", "organization", "clinic", HASHED))
     return made
 
@@ -403,9 +429,44 @@ def test_an_erased_row_is_no_more_among_the_exchanged(tmp_path: Path) -> None:
     lab = hashing_lab(tmp_path)
     lab.ask(by_hashes(begin(range(20))))
     folder = lab.state.folder(HASHED.task, 1)
-    exchanged = ExchangedRows(20)
-    assert exchanged.spoken_of(np.arange(100, 120), folder).all()
+    ids, every = np.arange(100, 120), np.ones(20, dtype=np.bool_)
+    assert ExchangedRows(20).spoken_of(folder, ids, every).all()
     assert forget_exchanged(folder, ["107"]) == 1
-    assert np.flatnonzero(~ExchangedRows(20).spoken_of(np.arange(100, 120), folder)).tolist() == [7]
+    assert np.flatnonzero(~ExchangedRows(20).spoken_of(folder, ids, every)).tolist() == [7]
     assert forget_exchanged(folder, ["107"]) == 0
+    lab.close()
+
+
+@pytest.mark.parametrize("source", ["rows.csv", "lake"])
+def test_a_row_that_is_not_spoken_of_is_looked_for_like_an_unknown_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Else the time that an answer takes would tell: as many ids are looked for, and none is read."""
+    lab = hashing_lab(tmp_path, source)
+    work: list[tuple[str, int]] = []
+
+    def watched(where: str, module: Any, name: str, count: Callable[..., int]) -> None:
+        real = getattr(module, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            work.append((where, count(*given)))
+            return real(*given, **more)
+
+        monkeypatch.setattr(module, name, counted)
+
+    rows = lab.ask(by_hashes(begin(range(20)))).fields["rows"]
+    lab.ask(of(HASHED, fit(rows, np.random.default_rng(0).normal(size=(20, 1)))))
+    watched("looked for", exchanged_rows, "hashes_by_version", lambda folder, ids: len(ids))
+    watched("read", own_rows, "read_rows", lambda home, wanted, kinds: len(wanted))
+    watched("seen", local_work, "view_of_table", lambda table, places: len(places))
+    found = []
+    for ids in ([30], [999], [3, 30], [3, 999], [30, 31], [998, 999]):
+        work.clear()
+        known(lab, ids)
+        found.append(list(work))
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    assert found[4] == found[5]
+    assert found[0][0] == ("looked for", 1)
+    assert found[2][0] == ("looked for", 2)
     lab.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from gal.errors import InvalidMessageError
 from gal.node.carrier import called as called_module
+from gal.node.carrier import calls as calls_module
 from gal.node.carrier.called import Called
+from gal.node.carrier.calls import Call, Pace
 from gal.node.carrier.mailbox import Mailbox
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
-from live_nodes import eventually
+from live_nodes import eventually, house, settled
 from patience import LONGEST
 
 ONE, OTHER = "ab" * 16, "cd" * 16
@@ -98,6 +101,30 @@ def test_what_is_not_read_is_not_taken_in_without_end(monkeypatch: pytest.Monkey
     thread.join(LONGEST)
     assert not thread.is_alive()
     assert len(done) == 100
+
+
+def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "MOST_UNREAD", 1000)
+    clinic, lab = house(tmp_path, "clinic"), house(tmp_path, "lab")
+    clinic.knows(lab)
+    asked: list[int] = []
+
+    class Flooding:
+        def present(self) -> set[str]:
+            return {"lab"}
+
+        def ask(self, name: str, data: bytes, deadline: float) -> bytes:
+            header = parcel_of(data).header
+            asked.append(header.number)
+            return Parcel(Header(session=header.session, number=header.number), [b""] * 3).to_bytes()
+
+    pace = Pace(look=0.001, hold=0.0)
+    call = Call("lab", Flooding(), clinic.cards, lambda name: True, pace)
+    eventually(lambda: len(asked) == 5, "four answers are taken in, and one waits")
+    assert settled(lambda: len(asked)) == 5
+    call.stream.abandon()
 
 
 def test_whole_messages_come_in_however_large() -> None:

@@ -86,9 +86,15 @@ def test_no_more_harm_than_missing(
     assert counted >= found["outside"]["ward"]
 
 
-def test_one_row_at_a_time(network: Network, tmp_path: Path, ward_says: Callable[[float], None]) -> None:
+def test_one_row_at_a_time(
+    network: Network, tmp_path: Path, ward_says: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[tuple[str, str]] = []
+    log = network.nodes["clinic"].log
+    monkeypatch.setattr(log, "warning", lambda what, **how: warned.append((what, how.get("peer", ""))))
     ward_says(1e30)
     found = predict(network, tmp_path, slice(0, 1))
+    assert ("answers outside", "ward") in warned
     assert abs(found["rows"][0]["prediction"]) < 100
     assert found["rows"][0]["degraded"]
     assert found["outside"] == {"ward": 1}

@@ -130,6 +130,22 @@ def test_whose_day_is_spent_is_not_heard_until_the_next_across_restarts(
     assert lab.records().is_limited("clinic") is None
 
 
+def test_a_clock_that_is_set_back_gives_no_day_anew(clock: Clock) -> None:
+    """Around midnight it would be spent again with each correction of the clock."""
+    quotas = Quotas(Policy(messages_per_day=2), clock)
+    for hours in (0, 13, 0, 13, 0):
+        clock.now = NOON + timedelta(hours=hours)
+        quotas.count("lab", 10)
+    assert quotas.why_spent("lab") is not None
+    clock.now = NOON + timedelta(hours=13)
+    assert quotas.why_spent("lab") is not None
+    for days in range(2, 400):
+        clock.now = NOON + timedelta(days=days)
+        quotas.count("lab", 10)
+    assert quotas.why_spent("lab") is None
+    assert len(quotas._days) <= quota_module.DAYS
+
+
 def test_refusals_have_a_limit_of_their_own_across_restarts(house: Callable[..., House]) -> None:
     clinic = house(refusals_per_day=100)
     records = clinic.records()

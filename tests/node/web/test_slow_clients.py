@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from fastapi.responses import Response
 from starlette.datastructures import URL
 from starlette.requests import Request
 
@@ -22,12 +24,16 @@ HALF = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 
 
 @contextmanager
-def serving(home: Path, listen: str = "127.0.0.1:0") -> Iterator[int]:
-    """A server that says that it is alive."""
+def serving(home: Path, listen: str = "127.0.0.1:0", buffer: int | None = None) -> Iterator[int]:
+    """A server that says that it is alive; ``buffer``: bytes that the system keeps for a connection."""
     app = make_app("t" * 20, {"localhost", "127.0.0.1"})
     app.add_api_route("/livez", lambda: {"alive": True})
     app.add_api_route("/secret", lambda: {}, methods=["POST"])
+    app.state.open.add("/large")
+    app.add_api_route("/large", lambda size: Response(bytes(int(size))))
     listening = listening_socket(listen)
+    if buffer is not None:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     made = HttpServer(app, listening, home)
     made.start()
     try:
@@ -144,6 +150,31 @@ def test_who_reads_no_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
 
         eventually(is_ended, "it is ended")
         assert answer(port) == 200
+
+
+def test_who_reads_slowly_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not how long an answer takes: only who has not read on for so long is dropped."""
+    seconds, size = min(patient(0.5), 1.0), 2_000_000  # within what a connection may be idle
+    monkeypatch.setattr(server, "READ_SECONDS", seconds)
+    with serving(tmp_path, buffer=65536) as port, socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        one.settimeout(LONGEST)
+        one.connect(("127.0.0.1", port))
+        one.sendall(f"GET /large?size={size} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        read_slowly(one, size, seconds)
+        time.sleep(2.5 * seconds)  # it has read all, and may ask again
+        one.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert ended(one).endswith(b'{"alive":true}')
+
+
+def read_slowly(one: socket.socket, size: int, seconds: float) -> None:
+    """Read so many bytes, in more than twice so many seconds."""
+    came = 0
+    while came < size:
+        piece = one.recv(40_000)
+        assert piece, f"ended after {came} bytes"
+        came += len(piece)
+        time.sleep(seconds / 20)
 
 
 @pytest.mark.parametrize(

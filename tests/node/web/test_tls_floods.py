@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 from fastapi.responses import Response
-from test_slow_clients import ended
+from test_slow_clients import ended, read_slowly
 
 from flood import flooded, made_by
 from gal.node.web import server
 from gal.node.web.app import make_app
 from gal.node.web.server import HttpServer, listening_socket
 from gal.transport import make_identity, save_identity
-from live_nodes import eventually
-from patience import LONGEST
+from live_nodes import eventually, settled
+from patience import LONGEST, patient
 
 LARGE = bytes(range(256)) * 20_000
 CLIENT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -48,12 +48,15 @@ def limited(monkeypatch: pytest.MonkeyPatch, **limits: float) -> None:
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[int]:
+def serving(home: Path, buffer: int | None = None) -> Iterator[int]:
+    """``buffer``: bytes that the system keeps for a connection."""
     app = make_app("t" * 20, None)
     app.state.open.add("/large")
     app.add_api_route("/livez", lambda: {"alive": True})
     app.add_api_route("/large", lambda: Response(LARGE))
     listening = listening_socket("0.0.0.0:0")
+    if buffer is not None:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     made = HttpServer(app, listening, home)
     made.start()
     try:
@@ -199,6 +202,43 @@ def test_many_at_once_and_large_answers(home: Path) -> None:
             while piece := one.recv(1000):
                 came += piece
         assert came.endswith(LARGE)
+
+
+def test_who_reads_no_answer_is_not_kept_by_the_front(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handshake is done, so it is no stranger; the server has ended it, and so must the front."""
+    for name in ("READ_SECONDS", "IDLE_SECONDS", "HEAD_SECONDS"):
+        monkeypatch.setattr(server, name, 0.3)
+    limited(monkeypatch, farewell_seconds=0.3)
+    with serving(home, buffer=65536) as port, socket.socket() as line:
+        assert answer(port) == 200
+        before = settled(n_sockets)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(LONGEST)
+        line.connect(("127.0.0.1", port))
+        with CLIENT.wrap_socket(line) as one:
+            one.sendall(b"GET /large HTTP/1.1\r\nHost: clinic\r\n\r\n")
+            eventually(lambda: n_sockets() > before + 1, "it is served")
+            eventually(lambda: n_sockets() <= before, "its own end is all that is left")
+        assert answer(port) == 200
+
+
+def test_who_reads_slowly_gets_all_of_its_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS takes it from the server at once, for whom it is over then: it counts when it is read."""
+    seconds = patient(0.5)
+    for name in ("READ_SECONDS", "IDLE_SECONDS", "HEAD_SECONDS"):
+        monkeypatch.setattr(server, name, seconds)
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", seconds)
+    with serving(home, buffer=65536) as port, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        line.settimeout(LONGEST)
+        line.connect(("127.0.0.1", port))
+        with CLIENT.wrap_socket(line) as one:
+            one.sendall(b"GET /large HTTP/1.1\r\nHost: clinic\r\nConnection: keep-alive\r\n\r\n")
+            read_slowly(one, len(LARGE), seconds)
+
+
+def test_an_answer_on_its_way_has_as_long_as_a_client_may_pause() -> None:
+    assert server.STRANGERS.farewell_seconds == server.READ_SECONDS
 
 
 def test_a_server_that_never_started_leaves_nothing(home: Path) -> None:

@@ -24,6 +24,7 @@ from gal.errors import InvalidInputError, TaskError
 from gal.node.admin.membership import forget_rows
 from gal.node.assistant.service import Service
 from gal.node.holder.labels.label_guard import Drawn
+from gal.node.journal.sent_rows import RowsSent
 from gal.node.runtime.commands import erasing_command
 from gal.node.source.data import read_source
 from gal.node.store.audit import AuditLog
@@ -145,6 +146,15 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
     ):
         predicted(network, [GONE, NEXT], tmp_path / "ask.csv")
     assert predicted(network, [NEXT], tmp_path / "ask.csv")["unknown"] == {}
+
+
+def test_a_forgotten_row_is_not_among_those_that_were_sent(network: Network) -> None:
+    learned(network)
+    [folder] = (network.root / "clinic" / "tasks").iterdir()
+    ids = np.array([GONE, NEXT])
+    assert RowsSent(folder).among(ids).all()
+    tell(network, "clinic", GONE)
+    assert RowsSent(folder).among(ids).tolist() == [False, True]
 
 
 def test_an_assistant_that_forgot_a_row_does_not_know_it(network: Network, tmp_path: Path) -> None:

@@ -114,3 +114,17 @@ def test_what_cannot_be_taken_ends_it_and_leaves_no_descriptor() -> None:
     with pytest.raises(ValueError, match="can still be changed"):
         receive_piece(there)
     assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_who_ends_before_it_hands_over_has_ended() -> None:
+    """And is not said to have no descriptor left."""
+    data = shared(LARGE)
+    if data is None:
+        pytest.skip("this system has no memory to hand over")
+    here, there = Pipe()
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr("socket.send_fds", lambda *_: None)  # what was to come next is never sent
+        send_piece(here, {"do": "fit"}, data)
+    here.close()
+    with pytest.raises(EOFError):
+        receive_piece(there)

@@ -174,6 +174,14 @@ class PredictionChecks:
                 self._count_small(asked, n_different(asked, known, self._policy.min_rows))
             self._state.charges.answered(asked.peer, asked.digest, answer.digest)
 
+    def failed(self, asked: IncomingRequest) -> None:
+        """Computing failed, which it may do for known rows alone: it counts as a prediction about few of
+        them, and who may ask for no more of these hears the same as of unknown ones.
+        """
+        if not asked.own and asked.message.fields["method"] != "psi":
+            with self._charging():
+                self._count_small(asked, 0)
+
     def _charge_named(self, asked: IncomingRequest, n_rows: int) -> None:
         """Charge the rows that are named, each to an exchange where there has to be one."""
         psi = asked.message.fields["method"] == "psi"

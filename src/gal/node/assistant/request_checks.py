@@ -202,6 +202,11 @@ class RequestChecks:
         if len(set(rounds)) < len(rounds):
             raise RefusedError("repeated-rounds", "the same round is asked for more than once")
 
+    def fitted(self, asked: IncomingRequest, task: TaskRecord, n_models: int) -> None:
+        """Whether a model predicts at all. Said before rows are looked for: only known ones would fail."""
+        if n_models == 0 and not asked.own:
+            raise RefusedError("not-fitted", f"{self._name} has fitted none of these rounds of {task.name!r}")
+
 
 def _check_arrays(
     arrays: Mapping[str, NDArray[Any]], expected: tuple[int, int], where: str, name: str

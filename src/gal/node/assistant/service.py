@@ -36,7 +36,7 @@ from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.learned_rows import drop_needless
 from gal.node.work.pipe import PredictedRows, unpack
-from gal.node.work.worker import Worker
+from gal.node.work.worker import Worker, WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 
 if TYPE_CHECKING:
@@ -252,20 +252,26 @@ class Service:
         n_rows = next((len(array) for array in asked.message.arrays.values()), 0)
         self._checks.current(asked, task)
         self._checks.rounds(asked, task, version)
+        models = self._models(asked, task)
+        self._checks.fitted(asked, task, len(models))
         self._predictions.predicted_rows(asked, task, n_rows)
-        result, content = self.worker(
-            "predict",
-            asked.data,
-            folder=self.state.folder(task.id, asked.message.version),
-            models=self._models(asked, task),
-            peer=asked.peer,
-            rows=asked.rows,
-            n_outputs=version.n_outputs,
-            organization=version.organization,
-            kinds=version.kinds,
-            own=asked.own,
-            noise=self.guard.noise_on(asked),
-        )
+        try:
+            result, content = self.worker(
+                "predict",
+                asked.data,
+                folder=self.state.folder(task.id, asked.message.version),
+                models=models,
+                peer=asked.peer,
+                rows=asked.rows,
+                n_outputs=version.n_outputs,
+                organization=version.organization,
+                kinds=version.kinds,
+                own=asked.own,
+                noise=self.guard.noise_on(asked),
+            )
+        except WorkFailedError:
+            self._predictions.failed(asked)
+            raise
         if not asked.own:
             self.metrics.predicted(asked.peer, n_rows)
         found = unpack(result, content)

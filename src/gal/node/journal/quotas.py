@@ -26,6 +26,9 @@ LIMITED = "limited"
 BURST = 10.0
 """Seconds for which a peer may send at once what it may send in so many."""
 
+DAYS = 3
+"""So many days are kept in memory."""
+
 
 class LimitedError(RefusedError):
     """A peer's day is spent; ``limit`` is the key in the policy."""
@@ -53,16 +56,16 @@ class Quotas:
     def __init__(self, policy: Policy | None = None, clock: Callable[[], datetime] = utc_now) -> None:
         self._policy, self._clock = policy or Policy(), clock
         self._lock = threading.Lock()
-        self._day = ""
-        self._spent: dict[str, Spent] = {}
+        self._days: dict[str, dict[str, Spent]] = {}
+        """By day: a clock that is set back finds what was spent."""
 
     def load(self, audit: AuditLog) -> None:
         """Count what came earlier today, by the audit log."""
         midnight = self._clock().replace(hour=0, minute=0, second=0, microsecond=0)
         found = audit.came_since(midnight)
+        spent = {one.peer: Spent(one.messages, one.n_bytes, one.refusals) for one in found}
         with self._lock:
-            self._day = self._today()
-            self._spent = {one.peer: Spent(one.messages, one.n_bytes, one.refusals) for one in found}
+            self._days = {self._today(): spent}
 
     def count(self, peer: str, n_bytes: int) -> float:
         """A message came; for how many seconds the next one is not read."""
@@ -114,9 +117,11 @@ class Quotas:
 
     def _of(self, peer: str) -> Spent:
         """Holds the lock."""
-        if self._day != (today := self._today()):
-            self._day, self._spent = today, {}
-        return self._spent.setdefault(peer, Spent())
+        if (today := self._today()) not in self._days:
+            while len(self._days) >= DAYS:
+                self._days.pop(next(iter(self._days)))
+            self._days[today] = {}
+        return self._days[today].setdefault(peer, Spent())
 
     def _today(self) -> str:
         return self._clock().date().isoformat()

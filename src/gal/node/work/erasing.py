@@ -15,6 +15,7 @@ import numpy as np
 
 from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.config.configuration import NodeConfiguration
+from gal.node.journal.sent_rows import RowsSent
 from gal.node.source.data import Table, read_source, view_of_table, without_rows
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import write_whole
@@ -108,7 +109,9 @@ def erase_rows(
     write_forgotten(configuration.home, replace(before, versions=before.versions | erasing.to_come()))
     for task in state.tasks():
         erasing.from_task(task)
-        for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):
+        folder = state.home / "tasks" / task.id
+        done.n_files += RowsSent(folder).forget(wanted)
+        for path in folder.rglob(NOISY_LABELS):
             done.n_files += _without_keys(path, wanted)
     learned = frozenset(f"{task}/{number}" for task, number in erasing.learned)
     write_forgotten(configuration.home, replace(before, versions=learned))

@@ -28,24 +28,25 @@ class ExchangedRows:
     def __init__(self, min_rows: int) -> None:
         self._min_rows, self._lock = min_rows, threading.Lock()
 
-    def spoken_of(self, ids: NDArray[Any], folder: Path) -> Bools:
-        """Whether each of these rows, all known here, may be spoken of; enough new ones are an exchange.
+    def spoken_of(self, folder: Path, ids: NDArray[Any], known: Bools) -> Bools:
+        """Whether each of these rows may be spoken of; enough new ones are an exchange.
 
-        One that is named many times is one row.
+        Where a row is not ``known`` here any id stands in: it is looked for like the others, so that how long
+        an answer takes does not tell either. One that is named many times is one row.
         """
         found = hashes_by_version(folder, [str(one) for one in ids.tolist()])
         if found is None:  # a version of before there were digests: only many rows at once
-            return np.full(len(ids), len(set(ids.tolist())) >= self._min_rows)
+            return known & (len(set(ids[known].tolist())) >= self._min_rows)
         hashes, learned = found
         with self._lock:
             before = _read(folder)
-            known: Bools = learned | np.isin(hashes, before)
-            fresh = np.unique(hashes[~known])
+            heard: Bools = learned | np.isin(hashes, before)
+            fresh = np.unique(hashes[known & ~heard])
             if len(fresh) < max(self._min_rows, 1):
-                return known
+                return known & heard
             # On the disk before an answer says so.
             write_whole(folder / EXCHANGED, np.append(before, fresh), durably=True)
-        return np.ones(len(ids), dtype=np.bool_)
+        return known
 
 
 def forget_exchanged(folder: Path, ids: Sequence[str]) -> int:

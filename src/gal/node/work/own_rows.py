@@ -5,7 +5,7 @@ in a private set intersection.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,10 @@ LARGE = 100_000_000
 
 EXCHANGES_KEPT = 4
 """So many private set intersections can be under way."""
+
+
+SpokenOf = Callable[[NDArray[Any], NDArray[np.bool_]], NDArray[np.bool_]]
+"""From ids, and which of them are known here, to which of them may be spoken of."""
 
 
 class OwnRows:
@@ -90,21 +94,26 @@ class OwnRows:
         return secret_of(self._configuration) if method == "hashed" else None
 
     def known_rows(
-        self, message: Message, peer: str, kinds: Mapping[str, Kind] | None = None
+        self,
+        message: Message,
+        peer: str,
+        kinds: Mapping[str, Kind] | None = None,
+        spoken: SpokenOf | None = None,
     ) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
         """A table, where each row asked for is in it (-1: unknown), and the tokens asked for.
 
         Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
+        Rows that are not ``spoken`` of are as if they were not known, from the moment when they are found.
         """
         fields = message.fields
         asked = asked_tokens(message, peer)
         self._check_secret(fields, peer)
         if self.stay_where_they_are:
-            return self._asked_for(fields, asked, peer, kinds)
+            return self._asked_for(fields, asked, peer, kinds, spoken)
         table, index = self._index(fields["method"])
         with alignment_refusals():
             check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
-        return table, index.positions(asked), asked
+        return table, _spoken(table.ids, index.positions(asked), spoken), asked
 
     def join(self, message: Message, peer: str, folder: Path) -> tuple[JoinedRows, NDArray[Any]]:
         """What of the rows asked for is known, from a source that streams by; and the tokens asked for."""
@@ -124,12 +133,17 @@ class OwnRows:
         return join_stream(self._configuration, wanted, folder), asked
 
     def _asked_for(
-        self, fields: Mapping[str, Any], asked: NDArray[Any], peer: str, kinds: Mapping[str, Kind] | None
+        self,
+        fields: Mapping[str, Any],
+        asked: NDArray[Any],
+        peer: str,
+        kinds: Mapping[str, Kind] | None,
+        spoken: SpokenOf | None,
     ) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
         """The rows with these tokens, and where each is; the source is asked for these ids alone."""
         if fields["method"] == "hashed":  # ids cannot be told from their hashes, but for those that we have
             ids, index = self._hashed_ids()
-            found = index.positions(asked)
+            found = _spoken(ids, index.positions(asked), spoken)
             wanted = ids.take(found[found >= 0])
         else:
             wanted = RowIds(fields["kind"], asked)
@@ -197,6 +211,13 @@ class OwnRows:
             made = known.respond(message.arrays["bytes"].tobytes())
         said, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
         return bytes(encode(Message("blinded", message.task, message.version, message.request, said, arrays)))
+
+
+def _spoken(ids: RowIds, found: NDArray[np.intp], spoken: SpokenOf | None) -> NDArray[np.intp]:
+    """Where rows are, but for those that are not spoken of; an id of our own stands in for an unknown one."""
+    if spoken is None or len(ids) == 0:
+        return found
+    return np.where(spoken(ids.values[np.maximum(found, 0)], found >= 0), found, -1)
 
 
 def give_back_memory() -> None:

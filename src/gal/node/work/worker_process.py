@@ -15,11 +15,10 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from gal.errors import GALError, InvalidInputError, LocalModelError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
@@ -27,7 +26,7 @@ from gal.node.journal.failures import describe_failure
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.exchanged_rows import ExchangedRows
-from gal.node.work.local_work import LocalWork, OwnTable
+from gal.node.work.local_work import LocalWork
 from gal.node.work.pipe import pack, receive_piece, send_piece
 from gal.protocol import SharedBytes, decode
 
@@ -96,24 +95,15 @@ class Commands:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
-        message, own_rows = decode(data), None
+        message, own_rows, spoken = decode(data), None, None
+        if message.fields["method"] == "hashed" and not command["own"]:
+            spoken = partial(self.exchanged.spoken_of, Path(command["folder"]))
         if command["rows"] is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
-                own_rows = self.work.rows.known_rows(message, command["peer"], command["kinds"])
-            if message.fields["method"] == "hashed" and not command["own"]:
-                own_rows = self._spoken_of(own_rows, Path(command["folder"]))
+                own_rows = self.work.rows.known_rows(message, command["peer"], command["kinds"], spoken)
         how |= {"message": message, "own_rows": own_rows}
         with self._limited(command):
             return pack(self.work.predict(data, Path(command["folder"]), models, **how))
-
-    def _spoken_of(self, own_rows: OwnTable, folder: Path) -> OwnTable:
-        """The same rows, but for those that no exchange has named: they are as if nobody knew them here."""
-        table, positions, asked = own_rows
-        places = np.flatnonzero(positions >= 0)
-        spoken = self.exchanged.spoken_of(table.ids.values[positions[places]], folder)
-        positions = positions.copy()
-        positions[places[~spoken]] = -1
-        return table, positions, asked
 
     def revisit(self, command: dict[str, Any], data: Data) -> Result:
         models = [(file, expected) for file, expected in command["models"]]

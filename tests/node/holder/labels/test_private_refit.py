@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -18,7 +19,12 @@ from gal.errors import (
     TaskError,
 )
 from gal.models import LinearModel
+from gal.node.admin import sealed
+from gal.node.admin.backup import back_up
+from gal.node.admin.restore import bring_back
 from gal.node.holder.closing_files import OWN_FILE, write_own_closing
+from gal.node.holder.learning.acceptance import Acceptance
+from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
 from noisy_labels import (
@@ -158,6 +164,39 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.tables["clinic"][[ROW_ID]].to_csv(asked, index=False)
         whole, parts = (network.holder.predict_file(task, asked)["rows"] for task in ("whole", "parts"))
         assert whole == parts
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed, "WORK", 2)
+    home, backup = tmp_path / "nodes" / "clinic", tmp_path / "clinic.backup"
+    with running(Network(tmp_path / "nodes", in_turns())) as network:
+        network.holder.guard.noise = FixedNoise
+        network.invite("whole", rounds=1, seed=4, privacy=RESPONSE)
+        network.learn("whole")
+        network.learn("whole", no_closing=True, acceptance=Acceptance(activate=True))
+        asked = network.root / "all.csv"
+        network.tables["clinic"][[ROW_ID]][1:].to_csv(asked, index=False)
+        first, second = (network.holder.predict_file("whole", asked, version=one)["rows"] for one in (1, 2))
+        assert first != second
+        facts = back_up(home, backup, "words that are long")
+        network.stop("clinic")
+        home.rename(tmp_path / "lost")
+        bring_back(backup, home, "words that are long", head=str(facts["head"]))
+        network.start("clinic")
+        record = network.nodes["clinic"].state.find_task("whole")
+        network.wait_until_joined(record)
+        assert network.holder.predict_file("whole", asked)["rows"] == second
+        network.nodes["clinic"].state.set_active(record.id, 1)  # as gal rollback does
+        assert network.holder.predict_file("whole", asked)["rows"] == first
+        command = erasing_command(network.nodes["clinic"], network.holder)
+        done = command({"ids": ["0"], "drop_versions": False}, lambda _: None, threading.Event())
+        assert [one["version"] for one in done["versions"]] == [1, 2]
+        assert network.holder.predict_file("whole", asked)["rows"] == first
+        command({"ids": ["1"], "drop_versions": True}, lambda _: None, threading.Event())
+        assert not list(home.rglob(OWN_FILE))
 
 
 def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:

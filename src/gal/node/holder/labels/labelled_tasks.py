@@ -239,8 +239,8 @@ def learning_task(
 
 def check_terms(
     configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
-) -> None:
-    """Whether the rows of today can be learned under the terms that everybody agreed to."""
+) -> Rows:
+    """Whether the rows of today can be learned under the terms that everybody agreed to; their roles."""
     names = sorted({record.label_holder, *moving})
     task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     terms = record.terms
@@ -258,6 +258,7 @@ def check_terms(
                 f"agreed: {now} {what}, "
                 f"agreed were {agreed}. Open a new task for them: gal invite"
             )
+    return task.rows
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.rows import Rows
 from gal.core.state import Ensemble, plain
 from gal.errors import AlignmentError, GALError, TaskError
 from gal.node.holder.closing_files import write_closing, write_own_closing
 from gal.node.holder.holder_node import HOLDER, HolderNode
+from gal.node.holder.labels.judges import with_unsent_judges
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
@@ -31,6 +33,7 @@ from gal.node.holder.learning.left_files import drop_files
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.own_learning import own_model
 from gal.node.holder.version_facts import version_facts
+from gal.node.journal.sent_rows import RowsSent
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
@@ -91,8 +94,10 @@ class Versions:
         rows = read_labelled(node.configuration)
         if privacy_of(record.options).mechanism != "none":
             rows = in_order_of_ids(rows)
-        check_terms(node.configuration, record, rows, moving)
+        roles = check_terms(node.configuration, record, rows, moving)
         folder = node.state.folder(record.id, gathering.version, HOLDER)
+        if not {"privacy", "secrecy"} & set(record.options):  # noise hides labels, and sums have no weights
+            rows = self._judged_by_others(record, rows, roles)
         VersionFiles(folder).write(rows, [*gathering.invited, node.name], moving)
         try:
             version = self.reopen(gathering)
@@ -101,6 +106,22 @@ class Versions:
             raise
         self._begin(version)
         return version
+
+    def _judged_by_others(self, record: TaskRecord, rows: LabelledRows, roles: Rows) -> LabelledRows:
+        """The rows in an order in which those judge that were not sent before; the others are on record."""
+        sent = RowsSent(self._node.state.home / "tasks" / record.id)
+        labels = labels_of_task(record.options, rows.y)
+        before = sent.among(rows.ids.values)
+        rows, n_sent = with_unsent_judges(rows, roles, before, labels.groups, record.options["seed"])
+        if n_sent:
+            self._node.log.warning(
+                "rows judge that earlier versions sent: who remembers them looks better than it is",
+                task=record.name,
+                rows=n_sent,
+                of=roles.n - len(roles.fit),
+            )
+        sent.add(rows.ids.values[roles.fit])
+        return rows
 
     def reopen(self, gathering: Gathering) -> OpenVersion:
         """A version whose files are there; what it will tell of the labels is drawn, kept
