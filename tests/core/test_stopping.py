@@ -89,6 +89,22 @@ def test_plateau(losses: list[float], stops: bool) -> None:
     assert ("the train loss fell by less than 0.01" in reason) == stops
 
 
+@pytest.mark.parametrize(
+    ("losses", "stops"),
+    [
+        ([1.0, 1.0], False),  # one round: not yet asked
+        ([1.0, 0.9, 0.85], False),
+        ([1.0, 0.9, 0.897], True),
+        ([1.0, 0.9, 0.95, 0.899], True),  # lower than the last one, hardly than the best
+        ([1.0, 0.9, 0.95, 0.89], False),
+        ([NAN, NAN, NAN], True),
+    ],
+)
+def test_beyond_the_usual_rounds_each_must_be_worth_it(losses: list[float], stops: bool) -> None:
+    reason = Stopping(patience=None, usual=2).reason(progress_of(losses))
+    assert ("the validation loss fell by less than 0.5%" in reason) == stops
+
+
 def test_validation_losses_begin_before_the_first_round() -> None:
     assert validation_losses(3.0, progress_of([3.0, 2.0, 1.0]).rounds) == [3.0, 2.0, 1.0]
 
@@ -98,5 +114,6 @@ def test_options_out_of_range_are_refused() -> None:
         for value in (-1.0, NAN):
             with pytest.raises(InvalidOptionError, match=f"{name} must be None or at least 0"):
                 Stopping(**{name: value})  # type: ignore[arg-type]
-    with pytest.raises(InvalidOptionError, match="patience must be None or at least 1, got 0"):
-        Stopping(patience=0)
+    for name in ("patience", "usual"):
+        with pytest.raises(InvalidOptionError, match=f"{name} must be None or at least 1, got 0"):
+            Stopping(**{name: 0})

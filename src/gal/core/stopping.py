@@ -10,28 +10,36 @@ import numpy as np
 from gal.core.state import Progress, Round
 from gal.errors import InvalidOptionError
 
+WORTH = 0.005
+"""How much lower a round beyond the usual ones has to make the validation loss, as a share of it."""
+
 
 @dataclass(frozen=True)
 class Stopping:
-    """Three rules, each off at its None; whichever holds first ends the learning.
+    """Four rules, each off at its None; whichever holds first ends the learning.
 
     - ``min_rate``: the rate is not above this fraction of the largest so far (the paper's rule, without
       units).
     - ``patience``: the validation loss has not been at its lowest for this many rounds.
     - ``plateau``: the train loss fell by less than this fraction in the last round.
+    - ``usual``: after so many rounds the last one must be the best on the validation rows, by ``WORTH`` at
+      least.
     """
 
     min_rate: float | None = 1e-6
     patience: int | None = 3
     plateau: float | None = None
+    usual: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("min_rate", "plateau"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise InvalidOptionError(f"{name} must be None or at least 0, got {value!r}")
-        if self.patience is not None and self.patience < 1:
-            raise InvalidOptionError(f"patience must be None or at least 1, got {self.patience!r}")
+        for name in ("patience", "usual"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidOptionError(f"{name} must be None or at least 1, got {value!r}")
 
     def reason(self, progress: Progress) -> str:
         """Why learning should end now; empty where it should go on."""
@@ -51,6 +59,10 @@ class Stopping:
             )
             if before - last.train_loss <= self.plateau * abs(before):
                 return f"round {last.round}: the train loss fell by less than {self.plateau:g} of itself"
+        if self.usual is not None and len(progress.rounds) >= self.usual:
+            best = min(losses[:-1])
+            if not losses[-1] <= (1 - WORTH) * best:  # also where nothing validates
+                return f"round {last.round}: the validation loss fell by less than {WORTH:.1%} of itself"
         return ""
 
 

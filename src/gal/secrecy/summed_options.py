@@ -70,4 +70,4 @@ def summed_options(sums: Sums, options: Options, holder: str, members: Mapping[s
             "one, which secrecy='sums' rules out. Give these organizations models that stand still"
         )
     equal = EqualWeights(len(members), sum_first=holder > SUM)
-    return replace(options, weights=equal, closing=False, interactions="off")
+    return replace(options, rounds=options.usual_rounds, weights=equal, closing=False, interactions="off")

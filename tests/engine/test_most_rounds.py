@@ -1,0 +1,67 @@
+"""How many rounds a task has at most, where nobody says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gal.core.task import Task
+from gal.engine.labels import read_labels
+from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
+from gal.engine.task_making import LARGE, make_task
+from gal.privacy.mechanisms.paper import PaperLaplace
+from gal.privacy.protection import PaperRelease, public_options
+from gal.secrecy.summed_options import summed_options
+from gal.secrecy.terms import Sums
+
+
+def task_of(classes: int, n: int = LARGE, *, options: Any = None, **facts: Any) -> Task:
+    chosen = Options(**(options or {}))
+    y = np.arange(n) % classes if classes else np.linspace(0.0, 1.0, n)
+    labels = read_labels(y, "classification" if classes else "regression", chosen)
+    return make_task(labels, ["bank", "shop"], chosen, label_holder="bank", **facts)
+
+
+def test_several_classes_in_a_large_table_go_on_while_validation_rows_say_so() -> None:
+    task = task_of(3)
+    assert (task.rounds, task.stopping.usual) == (MOST_ROUNDS, ROUNDS)
+    assert task.alone is not None
+    assert (task.alone.rounds, task.alone.stopping.usual) == (MOST_ROUNDS, ROUNDS)
+    assert task.terms.rounds == MOST_ROUNDS  # partners are told the most there can be
+
+
+@pytest.mark.parametrize(
+    ("classes", "n", "options", "facts"),
+    [
+        (2, LARGE, {}, {}),
+        (0, LARGE, {}, {}),
+        (3, LARGE - 1, {}, {}),
+        (3, LARGE, {"preset": "paper"}, {}),
+        (3, LARGE, {"patience": None}, {}),
+        (3, LARGE, {"validation_fraction": 0.0}, {}),
+        (3, LARGE, {}, {"moving": ["shop"]}),
+        (3, LARGE, {}, {"tables": False}),
+        (3, LARGE, {}, {"private": True}),
+        (3, LARGE, {}, {"release": PaperRelease(PaperLaplace(), 0)}),
+    ],
+)
+def test_all_others_have_the_papers(classes: int, n: int, options: Any, facts: Any) -> None:
+    task = task_of(classes, n, options=options, **facts)
+    assert (task.rounds, task.stopping.usual) == (ROUNDS, None)
+
+
+@pytest.mark.parametrize("rounds", [7, 30])
+def test_what_is_given_holds(rounds: int) -> None:
+    task = task_of(3, options={"rounds": rounds})
+    assert (task.rounds, task.stopping.usual) == (rounds, None)
+
+
+def test_noise_and_sums_are_paid_for_by_round() -> None:
+    assert public_options(Options()).rounds == ROUNDS
+    assert summed_options(Sums(), Options(), "bank", dict.fromkeys("abc", _Stays())).rounds == ROUNDS
+
+
+class _Stays:
+    moves = False
