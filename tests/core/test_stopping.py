@@ -92,17 +92,19 @@ def test_plateau(losses: list[float], stops: bool) -> None:
 @pytest.mark.parametrize(
     ("losses", "stops"),
     [
-        ([1.0, 1.0], False),  # one round: not yet asked
-        ([1.0, 0.9, 0.85], False),
-        ([1.0, 0.9, 0.897], True),
-        ([1.0, 0.9, 0.95, 0.899], True),  # lower than the last one, hardly than the best
-        ([1.0, 0.9, 0.95, 0.89], False),
-        ([NAN, NAN, NAN], True),
+        ([1.0, 1.0, 1.0, 1.0], False),  # three rounds: not yet asked
+        ([1.0, 0.9, 0.9, 0.9, 0.8], False),
+        ([1.0, 0.9, 0.9, 0.9, 0.895], True),
+        ([1.0, 0.9, 0.8, 0.7, 0.95], False),  # the lowest of the last three counts
+        ([1.0, 0.5, 0.9, 0.9, 0.8, 0.7], True),  # lower than it was, not than the lowest
+        ([-1.0, -1.0, -1.0, -1.0, -1.001], True),  # Poisson losses may be negative
+        ([-1.0, -1.0, -1.0, -1.0, -1.1], False),
+        ([NAN] * 5, False),  # a cross-validation judges, or nobody
     ],
 )
-def test_beyond_the_usual_rounds_each_must_be_worth_it(losses: list[float], stops: bool) -> None:
-    reason = Stopping(patience=None, usual=2).reason(progress_of(losses))
-    assert ("the validation loss fell by less than 0.5%" in reason) == stops
+def test_beyond_the_usual_rounds_the_loss_must_still_fall(losses: list[float], stops: bool) -> None:
+    reason = Stopping(patience=None, usual=4).reason(progress_of(losses))
+    assert ("on the validation rows the loss fell by less than 1% in 3 rounds" in reason) == stops
 
 
 def test_validation_losses_begin_before_the_first_round() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gal.core.task import Task
 from gal.engine.labels import read_labels
 from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
-from gal.engine.task_making import LARGE, make_task
+from gal.engine.task_making import LARGE, SMALL, make_task
 from gal.privacy.mechanisms.paper import PaperLaplace
 from gal.privacy.protection import PaperRelease, public_options
 from gal.secrecy.summed_options import summed_options
@@ -24,8 +24,9 @@ def task_of(classes: int, n: int = LARGE, *, options: Any = None, **facts: Any) 
     return make_task(labels, ["bank", "shop"], chosen, label_holder="bank", **facts)
 
 
-def test_several_classes_in_a_large_table_go_on_while_validation_rows_say_so() -> None:
-    task = task_of(3)
+@pytest.mark.parametrize(("classes", "n"), [(3, LARGE), (3, LARGE - 1), (2, SMALL), (0, SMALL)])
+def test_where_rows_that_were_not_fitted_judge_learning_goes_on(classes: int, n: int) -> None:
+    task = task_of(classes, n)
     assert (task.rounds, task.stopping.usual) == (MOST_ROUNDS, ROUNDS)
     assert task.alone is not None
     assert (task.alone.rounds, task.alone.stopping.usual) == (MOST_ROUNDS, ROUNDS)
@@ -37,7 +38,9 @@ def test_several_classes_in_a_large_table_go_on_while_validation_rows_say_so() -
     [
         (2, LARGE, {}, {}),
         (0, LARGE, {}, {}),
-        (3, LARGE - 1, {}, {}),
+        (3, SMALL - 1, {}, {}),
+        (3, LARGE - 1, {"cross_validation": 0}, {}),
+        (2, SMALL, {}, {"private": True}),
         (3, LARGE, {"preset": "paper"}, {}),
         (3, LARGE, {"patience": None}, {}),
         (3, LARGE, {"validation_fraction": 0.0}, {}),

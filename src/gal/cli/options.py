@@ -32,7 +32,7 @@ Rounds = Annotated[
     typer.Option(
         help="Assistance rounds, at most.",
         min=1,
-        show_default="10; in large tables of several classes up to 20, while they help",
+        show_default="10, or up to 20 while they help",
     ),
 ]
 

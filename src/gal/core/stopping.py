@@ -10,8 +10,10 @@ import numpy as np
 from gal.core.state import Progress, Round
 from gal.errors import InvalidOptionError
 
-WORTH = 0.005
-"""How much lower a round beyond the usual ones has to make the validation loss, as a share of it."""
+WORTH, LATELY = 0.01, 3
+"""Beyond the usual rounds the lowest loss must fall by this share of itself in so many rounds."""
+
+NO_MORE = f"the loss fell by less than {WORTH:.0%} in {LATELY} rounds"
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,7 @@ class Stopping:
       units).
     - ``patience``: the validation loss has not been at its lowest for this many rounds.
     - ``plateau``: the train loss fell by less than this fraction in the last round.
-    - ``usual``: after so many rounds the last one must be the best on the validation rows, by ``WORTH`` at
-      least.
+    - ``usual``: from so many rounds on, the lowest validation loss must still fall (``still_falls``).
     """
 
     min_rate: float | None = 1e-6
@@ -59,13 +60,17 @@ class Stopping:
             )
             if before - last.train_loss <= self.plateau * abs(before):
                 return f"round {last.round}: the train loss fell by less than {self.plateau:g} of itself"
-        if self.usual is not None and len(progress.rounds) >= self.usual:
-            best = min(losses[:-1])
-            if not losses[-1] <= (1 - WORTH) * best:  # also where nothing validates
-                return f"round {last.round}: the validation loss fell by less than {WORTH:.1%} of itself"
+        if self.usual is not None and len(progress.rounds) >= self.usual and not still_falls(losses):
+            return f"round {last.round}: on the validation rows {NO_MORE}"
         return ""
 
 
 def validation_losses(initial: float, rounds: Sequence[Round]) -> list[float]:
     """Validation loss before the first round and after each."""
     return [initial, *(done.validation_loss for done in rounds)]
+
+
+def still_falls(losses: Sequence[float]) -> bool:
+    """Whether the lowest loss is lower than it was some rounds ago, by enough, as far as anybody knows."""
+    before = min(losses[:-LATELY], default=np.inf)
+    return not min(losses) > before - WORTH * abs(before)

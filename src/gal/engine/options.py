@@ -22,7 +22,7 @@ ROUNDS = 10
 """As the paper has it."""
 
 MOST_ROUNDS = 20
-"""Where validation rows say that a learning still improves after the usual ones."""
+"""Where rows that were not fitted say that a learning still improves after the usual ones."""
 
 
 @dataclass(frozen=True)

@@ -116,13 +116,13 @@ def make_task(
 
 
 def _most_rounds(options: Options, labels: Labels, rows: Rows, *, apart: bool) -> int:
-    """How many rounds at most. Several classes in large tables take more than the paper's, as long as
-    validation rows say so, unless something is ``apart`` about the task.
+    """How many rounds at most. Small tables that are cross-validated, and several classes in large ones,
+    take more than the paper's as long as that helps, unless something is ``apart`` about the task.
     """
-    several = isinstance(labels.loss, MultinomialLogLoss)
-    judged = len(labels.y) >= LARGE and len(rows.validation) > 0 and options.patience is not None
-    free = is_auto(options.rounds) and not options.paper and not apart
-    return MOST_ROUNDS if free and several and judged else options.usual_rounds
+    several = isinstance(labels.loss, MultinomialLogLoss) and len(rows.validation) > 0
+    judged = rows.n_parts > 0 or (several and len(labels.y) >= LARGE)
+    free = is_auto(options.rounds) and not options.paper and not apart and options.patience is not None
+    return MOST_ROUNDS if free and judged else options.usual_rounds
 
 
 def _stopping(options: Options, rounds: int) -> Stopping:
