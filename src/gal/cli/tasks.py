@@ -149,7 +149,7 @@ def invite_command(
         kind=terms.kind,
         alignment=terms.align,
         seed=terms.seed,
-        privacy=_privacy(home_of(home), task, protection, options),
+        privacy=_privacy(home_of(home), task, protection, options["rounds"]),
         secrecy=terms.secrecy,
         drop_outs=terms.drop_outs,
         options=options,
@@ -222,7 +222,7 @@ def _mechanisms() -> str:
     return ", ".join(said[:-1]) + f" or {said[-1]}"
 
 
-def _privacy(home: Path, task: str, protection: Protection, options: Mapping[str, Any]) -> Any:
+def _privacy(home: Path, task: str, protection: Protection, rounds: Any) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
     from gal.engine.labels import classes_from
     from gal.engine.options import Options
@@ -243,7 +243,9 @@ def _privacy(home: Path, task: str, protection: Protection, options: Mapping[str
         there = [one for one in records.state.tasks("label holder") if one.name == task]
     if not there:
         check_installed(chosen)
-        check_affordable(records.configuration, home / LEDGER, chosen, task, Options(**options).usual_rounds)
+        check_affordable(
+            records.configuration, home / LEDGER, chosen, task, Options(rounds=rounds).usual_rounds
+        )
         return chosen
     known = privacy_of(there[0].options)
     if protection.privacy is not None and chosen != known:
