@@ -201,6 +201,7 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     signs = 4 if "crossed" in name else 1  # enough to compare, and less time
     monkeypatch.setattr("gal.engine.task_making.SIGNS", signs)
     monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
+    monkeypatch.setattr("gal.engine.task_making.LARGER", MANY - 50)
     monkeypatch.setattr("gal.engine.task_making.ROUNDS", ROUNDS - 1)
     monkeypatch.setattr("gal.engine.task_making.MOST_ROUNDS", ROUNDS + 1)
     rounds = "auto" if "more rounds" in name else ROUNDS

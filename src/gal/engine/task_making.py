@@ -34,6 +34,9 @@ LARGE = 2000
 JUDGES = 1000
 """Rows that are enough to judge, or to search, on: more are worth more as examples, up to a twentieth."""
 
+LARGER = 20_000
+"""From this many rows on several classes may take more than ten rounds; with 8,000 some were worse."""
+
 SMALL = 50
 """With fewer rows there is nothing to cross-validate with."""
 
@@ -120,7 +123,7 @@ def _most_rounds(options: Options, labels: Labels, rows: Rows, *, apart: bool) -
     take more than the paper's as long as that helps, unless something is ``apart`` about the task.
     """
     several = isinstance(labels.loss, MultinomialLogLoss) and len(rows.validation) > 0
-    judged = rows.n_parts > 0 or (several and len(labels.y) >= LARGE)
+    judged = rows.n_parts > 0 or (several and len(labels.y) >= LARGER)
     free = is_auto(options.rounds) and not options.paper and not apart and options.patience is not None
     return MOST_ROUNDS if free and judged else options.usual_rounds
 
