@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -101,7 +101,7 @@ def of_two_classes(table: PeerTable) -> PeerTable:
     return replace(table, y=y, y_test=y_test)
 
 
-def judged(table: PeerTable, seed: int, choice: str, rounds: int) -> Judged:
+def judged(table: PeerTable, seed: int, choice: str, rounds: int | str) -> Judged:
     """Learn as always, with this choice undone."""
     started = time.process_time()
     with undone(choice):
@@ -113,21 +113,27 @@ def judged(table: PeerTable, seed: int, choice: str, rounds: int) -> Judged:
     return Judged(score, log_loss(table.y_test, said), cpu)
 
 
-def compare(table: PeerTable, choices: list[str], seeds: int, rows: int, rounds: list[int]) -> None:
+def compare(
+    table: PeerTable, choices: list[str], seeds: range, rows: int, rounds: Sequence[int | str]
+) -> None:
     """Print one line per choice, and number of rounds beside the first."""
     today: Any = None
     for choice, many in [(one, rounds[0]) for one in choices] + [("today", more) for more in rounds[1:]]:
-        found = [judged(divided(table, seed, rows), seed, choice, many) for seed in range(seeds)]
+        found = [judged(divided(table, seed, rows), seed, choice, many) for seed in seeds]
         facts = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found])
         if today is None:
             today, (score, loss, cpu) = facts, facts.mean(axis=0)
             print(f"{table.name}, {table.split}: {choice} {score:.4f}, log loss {loss:.4f}, {cpu:.1f} CPU s")
             continue
         change = facts - today
-        error = change.std(axis=0, ddof=1) / np.sqrt(seeds)
+        error = change.std(axis=0, ddof=1) / np.sqrt(len(seeds))
         said = [f"{mean:+.4f} ({by:.4f})" for mean, by in zip(change.mean(axis=0), error, strict=True)]
         named = choice if many == rounds[0] else f"{many} rounds"
         print(f"  {named}: score {said[0]}, log loss {said[1]}, CPU {change[:, 2].mean():+.1f} s", flush=True)
+
+
+def _rounds(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def main() -> None:
@@ -137,7 +143,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4, help="at least 2")
     parser.add_argument("--rows", type=int, default=8000, help="rows to learn from, at most")
     parser.add_argument("--splits", type=int, default=3, help="of those that VertiBench draws")
-    parser.add_argument("--rounds", type=int, nargs="*", default=[10])
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--rounds", type=_rounds, nargs="*", default=["auto"], help="numbers, or auto")
     parser.add_argument("--two", action="store_true", help="the largest class against all others")
     parser.add_argument("--choices", nargs="*", default=list(UNDONE))
     given = parser.parse_args()
@@ -148,7 +155,7 @@ def main() -> None:
             compare(
                 table,
                 [one for one in given.choices if ("two classes" if several else "several") not in one],
-                given.seeds,
+                range(given.first, given.first + given.seeds),
                 given.rows,
                 given.rounds,
             )

@@ -34,6 +34,7 @@ PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"]}
 MANY = 600
 """Rows that are many here: how many are many is a number of its own, and all ways must read the same one."""
 Columns = dict[str, Any]
+Rounds = int | str
 
 
 def _words(rng: np.random.Generator, n: int, kinds: int = 4) -> Any:
@@ -124,6 +125,7 @@ TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "many rows, closed": (numbers, number, MANY),
     "many rows with dates, three classes, closed": (dates, three, MANY),
     "many rows with gaps, yes and no, closed": (gaps, yes_no, MANY),
+    "many rows, three classes, more rounds, closed": (numbers, three, MANY),
     "many rows, crossed and closed": (numbers, product, MANY),
 }
 
@@ -138,15 +140,15 @@ def made(name: str) -> tuple[pd.DataFrame, Any]:
     return table, label(signal + noise)
 
 
-def by_estimator(table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
-    model = (GALClassifier if are_classes(y) else GALRegressor)(PARTS, rounds=ROUNDS, random_state=0)
+def by_estimator(table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
+    model = (GALClassifier if are_classes(y) else GALRegressor)(PARTS, rounds=rounds, random_state=0)
     model.fit(table, y)
     return model.ensemble_, model.predict_proba(table) if are_classes(y) else model.predict(table)[:, None]
 
 
-def by_parts(table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+def by_parts(table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
     members = [Organization(name, table[columns]) for name, columns in PARTS.items()]
-    ensemble = gal.learn(y, members, rounds=ROUNDS, seed=SEED)
+    ensemble = gal.learn(y, members, rounds=rounds, seed=SEED)
     output = gal.predict(ensemble, members).output
     if not are_classes(y):
         return ensemble, output
@@ -154,22 +156,24 @@ def by_parts(table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
     return ensemble, loss.inverse_link(output)
 
 
-def by_simulation(path: Path, table: pd.DataFrame, y: Any) -> tuple[Any, Any]:
+def by_simulation(path: Path, table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
     table.assign(**{LABEL: y}).to_csv(path, index=False)
     found = read_table(path, LABEL)
-    model = assisted_model(found, LABEL, PARTS, rounds=ROUNDS)
+    model = assisted_model(found, LABEL, PARTS, rounds=rounds)
     rows = found.drop(columns=LABEL)
     said = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)[:, None]
     return model.ensemble_, said
 
 
-def by_nodes(root: Path, table: pd.DataFrame, y: Any, model: str = "tabular") -> tuple[Any, Any]:
+def by_nodes(
+    root: Path, table: pd.DataFrame, y: Any, rounds: Rounds = ROUNDS, model: str = "tabular"
+) -> tuple[Any, Any]:
     tables = {name: table[[ROW_ID, *columns]] for name, columns in PARTS.items()}
     tables["clinic"] = tables["clinic"].assign(**{LABEL: y})
     tables["lab"] = tables["lab"].sample(frac=1, random_state=1)
     models = dict.fromkeys(PARTS, f'use = "{model}"')
     with running(Network(root, tables, models=models)) as network:
-        record = network.invite("task", rounds=ROUNDS, seed=SEED)
+        record = network.invite("task", rounds=rounds, seed=SEED)
         network.wait_until_joined(record)
         network.learn("task")
         record = network.nodes["clinic"].state.find_task("task")
@@ -197,19 +201,24 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     signs = 4 if "crossed" in name else 1  # enough to compare, and less time
     monkeypatch.setattr("gal.engine.task_making.SIGNS", signs)
     monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
+    monkeypatch.setattr("gal.engine.task_making.LARGER", MANY - 50)
+    monkeypatch.setattr("gal.engine.task_making.ROUNDS", ROUNDS - 1)
+    monkeypatch.setattr("gal.engine.task_making.MOST_ROUNDS", ROUNDS + 1)
+    rounds = "auto" if "more rounds" in name else ROUNDS
     table, y = made(name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ways = {
-            "estimator": by_estimator(typed(table), y),
-            "parts": by_parts(typed(table), y),
-            "simulation": by_simulation(tmp_path / "whole.csv", table, y),
-            "nodes": by_nodes(tmp_path / "nodes", table, y),
+            "estimator": by_estimator(typed(table), y, rounds),
+            "parts": by_parts(typed(table), y, rounds),
+            "simulation": by_simulation(tmp_path / "whole.csv", table, y, rounds),
+            "nodes": by_nodes(tmp_path / "nodes", table, y, rounds),
         }
     ensemble, expected = ways["estimator"]
     assert ensemble.n_rounds > 0  # else all would agree on a constant
     assert (ensemble.closing is not None) == name.endswith("closed")
     assert ensemble.crossing is not None or "crossed" not in name
+    assert (ensemble.n_rounds > ROUNDS) == ("more rounds" in name)
     for way, (found, said) in ways.items():
         assert found.coefficients == ensemble.coefficients, way
         np.testing.assert_array_equal(said, expected, err_msg=way)
@@ -221,7 +230,7 @@ def test_nodes_fit_ridge_as_one_process_does(tmp_path: Path) -> None:
     members = [Organization(name, table[columns], Ridge()) for name, columns in PARTS.items()]
     ensemble = gal.learn(y, members, rounds=ROUNDS, seed=SEED)
     expected = BinaryLogLoss().inverse_link(gal.predict(ensemble, members).output)
-    found, said = by_nodes(tmp_path, table, y, "sklearn.linear_model:Ridge")
+    found, said = by_nodes(tmp_path, table, y, model="sklearn.linear_model:Ridge")
     assert ensemble.n_rounds > 0
     assert found.coefficients == ensemble.coefficients
     np.testing.assert_array_equal(said, expected)

@@ -86,7 +86,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         *,
         label_holder: str | None = None,
         local_models: Any = None,
-        rounds: int = 10,
+        rounds: str | int = "auto",
         loss: Any = "auto",
         class_weight: Any = None,
         local_losses: Any = None,

@@ -89,6 +89,24 @@ def test_plateau(losses: list[float], stops: bool) -> None:
     assert ("the train loss fell by less than 0.01" in reason) == stops
 
 
+@pytest.mark.parametrize(
+    ("losses", "stops"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], False),  # three rounds: not yet asked
+        ([1.0, 0.9, 0.9, 0.9, 0.8], False),
+        ([1.0, 0.9, 0.9, 0.9, 0.895], True),
+        ([1.0, 0.9, 0.8, 0.7, 0.95], False),  # the lowest of the last three counts
+        ([1.0, 0.5, 0.9, 0.9, 0.8, 0.7], True),  # lower than it was, not than the lowest
+        ([-1.0, -1.0, -1.0, -1.0, -1.001], True),  # Poisson losses may be negative
+        ([-1.0, -1.0, -1.0, -1.0, -1.1], False),
+        ([NAN] * 5, False),  # a cross-validation judges, or nobody
+    ],
+)
+def test_beyond_the_usual_rounds_the_loss_must_still_fall(losses: list[float], stops: bool) -> None:
+    reason = Stopping(patience=None, usual=4).reason(progress_of(losses))
+    assert ("on the validation rows the loss fell by less than 1% in 3 rounds" in reason) == stops
+
+
 def test_validation_losses_begin_before_the_first_round() -> None:
     assert validation_losses(3.0, progress_of([3.0, 2.0, 1.0]).rounds) == [3.0, 2.0, 1.0]
 
@@ -98,5 +116,6 @@ def test_options_out_of_range_are_refused() -> None:
         for value in (-1.0, NAN):
             with pytest.raises(InvalidOptionError, match=f"{name} must be None or at least 0"):
                 Stopping(**{name: value})  # type: ignore[arg-type]
-    with pytest.raises(InvalidOptionError, match="patience must be None or at least 1, got 0"):
-        Stopping(patience=0)
+    for name in ("patience", "usual"):
+        with pytest.raises(InvalidOptionError, match=f"{name} must be None or at least 1, got 0"):
+            Stopping(**{name: 0})

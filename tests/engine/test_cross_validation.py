@@ -14,7 +14,7 @@ from gal import GALClassifier, GALRegressor
 from gal.core.cross_validation import LeftOut
 from gal.core.state import Progress
 from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import Options
+from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
 from gal.engine.task_making import make_rows, make_task
 from gal.estimators import _options
 from small_tables import PARTS, Floats, health, ill, stages
@@ -217,6 +217,28 @@ def test_learning_ends_when_the_cross_validation_is_no_better() -> None:
         3,
     )  # the task itself may be a round ahead of its parts
     assert "no better in the cross-validation for 2 rounds" in ends[2].ensemble_.stopped
+
+
+@pytest.mark.parametrize(("slow", "ends"), [(0.05, False), (0.001, True)])
+def test_beyond_the_usual_rounds_the_cross_validated_loss_must_still_fall(slow: float, ends: bool) -> None:
+    y = np.tile([-1.0, 1.0], 30)
+    task = make_task(regression_labels(y, Options()), ["a"], Options(), label_holder="a")
+    left_out = LeftOut(task)
+    for done in range(1, ROUNDS + 1):
+        assert left_out.reason() == ""
+        for part in range(task.rows.n_parts):  # outputs come nearer to the labels, by so much a round
+            left_out.note(part, Progress(slow * done * y[:, None], rounds=(None,) * done))  # type: ignore[arg-type]
+    assert ("in the cross-validation the loss fell by less than 1% in 3 rounds" in left_out.reason()) == ends
+
+
+def test_small_tables_go_on_while_the_cross_validation_says_so() -> None:
+    both, apart = (
+        np.random.default_rng(0).normal(size=(200, 1)),
+        np.random.default_rng(1).normal(size=(200, 2)),
+    )
+    X = both + 0.2 * apart  # columns that say nearly the same: steps zigzag down a long valley
+    model = GALRegressor({"a": [0], "b": [1]}, local_models=Ridge(), random_state=0).fit(X, X[:, 0] - X[:, 1])
+    assert ROUNDS < model.n_rounds_ <= MOST_ROUNDS
 
 
 def test_patience_judges_complete_rounds_only() -> None:

@@ -27,6 +27,15 @@ Home = Annotated[
     ),
 ]
 
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        help="Assistance rounds, at most.",
+        min=1,
+        show_default="10, or up to 20 while they help",
+    ),
+]
+
 Backend = Annotated[
     str, typer.Option(help="Who runs: loky (cores of this machine), dask or ray (a cluster).", metavar="NAME")
 ]

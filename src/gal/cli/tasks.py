@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from gal.cli.options import AsJson, Home, TaskName, check_secrecy
+from gal.cli.options import AsJson, Home, Rounds, TaskName, check_secrecy
 from gal.cli.screen.printing import Screen, command_line, print_table
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
@@ -41,7 +41,7 @@ class Assignment:
 
     purpose: Annotated[str, typer.Option(help="What it is for; the operators read it.")] = ""
     kind: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto"
-    rounds: Annotated[int, typer.Option(help="Assistance rounds, at most.", min=1)] = 10
+    rounds: Rounds = None
     loss: Annotated[str, typer.Option(help="The label holder's loss.")] = "auto"
     align: Annotated[str, typer.Option(help="How rows are matched: plain, hashed or psi.")] = "plain"
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0
@@ -60,7 +60,7 @@ class Assignment:
     def options(self) -> dict[str, Any]:
         """Of the engine."""
         more = dict(_option(text) for text in self.option or [])
-        return {"rounds": self.rounds, "loss": self.loss} | more
+        return {"rounds": "auto" if self.rounds is None else self.rounds, "loss": self.loss} | more
 
 
 NUMBERS = ("epsilon", "delta", "lower", "upper", "clip", "columns_epsilon", "columns_delta")
@@ -155,7 +155,7 @@ def invite_command(
         kind=terms.kind,
         alignment=terms.align,
         seed=terms.seed,
-        privacy=_privacy(home_of(home), task, protection, terms.rounds),
+        privacy=_privacy(home_of(home), task, protection, options["rounds"]),
         secrecy=terms.secrecy,
         drop_outs=terms.drop_outs,
         options=options,
@@ -230,9 +230,10 @@ def _mechanisms() -> str:
     return ", ".join(said[:-1]) + f" or {said[-1]}"
 
 
-def _privacy(home: Path, task: str, protection: Protection, rounds: int) -> Any:
+def _privacy(home: Path, task: str, protection: Protection, rounds: Any) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
     from gal.engine.labels import classes_from
+    from gal.engine.options import Options
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
     from gal.node.holder.labels.label_privacy import (
@@ -250,7 +251,9 @@ def _privacy(home: Path, task: str, protection: Protection, rounds: int) -> Any:
         there = [one for one in records.state.tasks("label holder") if one.name == task]
     if not there:
         check_installed(chosen)
-        check_affordable(records.configuration, home / LEDGER, chosen, task, rounds)
+        check_affordable(
+            records.configuration, home / LEDGER, chosen, task, Options(rounds=rounds).usual_rounds
+        )
         return chosen
     known = privacy_of(there[0].options)
     if protection.privacy is not None and chosen != known:

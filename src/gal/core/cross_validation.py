@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gal.core.line_search import ExactSearch, Line
 from gal.core.state import Progress
-from gal.core.stopping import Stopping
+from gal.core.stopping import NO_MORE, Stopping, still_falls
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
@@ -74,15 +74,16 @@ class LeftOut:
 
     def reason(self) -> str:
         """Why learning should end now: no better for so many rounds that all parts have finished."""
-        patience = self.task.stopping.patience
+        patience, usual = self.task.stopping.patience, self.task.stopping.usual
         if patience is None or not self._reached or self._why:
             return self._why
-        while len(self._judged) <= min(self._reached):
+        while len(self._judged) <= min(self._reached) and not self._why:
             self._judged.append(self._judge(self._stages[len(self._judged)]))
-            since_best = len(self._judged) - 1 - int(np.argmin([loss for loss, _ in self._judged]))
-            if since_best >= patience:
+            losses, rounds = [loss for loss, _ in self._judged], len(self._judged) - 1
+            if rounds - int(np.argmin(losses)) >= patience:
                 self._why = f"no better in the cross-validation for {patience} rounds"
-                break
+            elif usual is not None and rounds >= usual and not still_falls(losses):
+                self._why = f"in the cross-validation {NO_MORE}"
         return self._why
 
     def judge(self) -> Judgement | None:

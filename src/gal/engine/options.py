@@ -18,12 +18,18 @@ from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights
 from gal.errors import InvalidOptionError
 
+ROUNDS = 10
+"""As the paper has it."""
+
+MOST_ROUNDS = 20
+"""Where rows that were not fitted say that a learning still improves after the usual ones."""
+
 
 @dataclass(frozen=True)
 class Options:
     """How to learn; "auto" takes the preset's value. See ``docs/ref-options.md``."""
 
-    rounds: int = 10
+    rounds: str | int = "auto"
     loss: Any = "auto"
     class_weight: Any = None
     weights: str | AssistanceWeights = "auto"
@@ -46,8 +52,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.preset not in {"default", "paper"}:
             raise InvalidOptionError(f"preset must be default or paper, got {self.preset!r}")
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int | np.integer) or self.rounds < 1:
-            raise InvalidOptionError(f"rounds must be a whole number of at least 1, got {self.rounds!r}")
+        self._check_rounds()
         own = hasattr(self.closing, "fit") and not isinstance(self.closing, type)
         if not (own or isinstance(self.closing, bool) or is_auto(self.closing)):
             raise InvalidOptionError(f"closing must be 'auto', True, False or a model, got {self.closing!r}")
@@ -58,6 +63,18 @@ class Options:
                 f"interactions must be 'auto', 'off' or how many signs residuals are crossed with, 1 to "
                 f"{MOST_SIGNS}, got {signs!r}"
             )
+
+    def _check_rounds(self) -> None:
+        number = isinstance(self.rounds, int | np.integer) and not isinstance(self.rounds, bool)
+        if not (is_auto(self.rounds) or (number and int(self.rounds) >= 1)):
+            raise InvalidOptionError(
+                f"rounds must be 'auto' or a whole number of at least 1, got {self.rounds!r}"
+            )
+
+    @property
+    def usual_rounds(self) -> int:
+        """How many at most, unless something says that a learning may go on."""
+        return ROUNDS if is_auto(self.rounds) else int(self.rounds)
 
     @property
     def paper(self) -> bool:

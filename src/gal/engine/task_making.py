@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.curved import bends
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
-from gal.core.losses import AbsoluteError
+from gal.core.losses import AbsoluteError, MultinomialLogLoss
 from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
 from gal.core.rows import FittedValues, Rows, assign_rows, with_crossing
@@ -22,7 +22,7 @@ from gal.core.weights import AssistanceWeights, assistance_weights
 from gal.engine.class_weights import weights_of_rows
 from gal.engine.interactions import Interactions
 from gal.engine.labels import Labels
-from gal.engine.options import Options, is_auto
+from gal.engine.options import MOST_ROUNDS, ROUNDS, Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
 from gal.errors import InvalidInputError, InvalidOptionError
 
@@ -33,6 +33,9 @@ LARGE = 2000
 
 JUDGES = 1000
 """Rows that are enough to judge, or to search, on: more are worth more as examples, up to a twentieth."""
+
+LARGER = 20_000
+"""From this many rows on several classes may take more than ten rounds; with 8,000 some were worse."""
 
 SMALL = 50
 """With fewer rows there is nothing to cross-validate with."""
@@ -85,21 +88,22 @@ def make_task(
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=apart)
     members = () if release is not None else sorted(set(organizations) - set(moving))
     crossing = _crossing(options, labels, rows, members, n_jobs, private=private, tables=tables)
-    closing = _closing(options, labels, rows, len(organizations), n_jobs, private=private)
+    rounds = _most_rounds(options, labels, rows, apart=apart or bool(moving) or not tables)
+    closing = _closing(options, labels, rows, (len(organizations), rounds), n_jobs, private=private)
     return Task(
         y=labels.y,
         loss=labels.loss,
         organizations=tuple(sorted(organizations)),
         rows=rows if crossing is None else with_crossing(rows, np.random.default_rng([seed, SIGNS])),
         label_holder=label_holder,
-        rounds=int(options.rounds),
+        rounds=rounds,
         initial=initial_output(
             "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
         ),
         sample_weight=weight,
         weights=_weights(options, local, rows),
         line_search=line_search(search),
-        stopping=_stopping(options),
+        stopping=_stopping(options, rounds),
         curved=_curved(options, labels, apart=apart or bool(moving) or not tables),
         scale_residual=_scales(options),
         fully_corrective=options.fully_corrective,
@@ -114,10 +118,22 @@ def make_task(
     )
 
 
-def _stopping(options: Options) -> Stopping:
+def _most_rounds(options: Options, labels: Labels, rows: Rows, *, apart: bool) -> int:
+    """How many rounds at most. Small tables that are cross-validated, and several classes in large ones,
+    take more than the paper's as long as that helps, unless something is ``apart`` about the task.
+    """
+    several = isinstance(labels.loss, MultinomialLogLoss) and len(rows.validation) > 0
+    judged = rows.n_parts > 0 or (several and len(labels.y) >= LARGER)
+    free = is_auto(options.rounds) and not options.paper and not apart and options.patience is not None
+    return MOST_ROUNDS if free and judged else options.usual_rounds
+
+
+def _stopping(options: Options, rounds: int) -> Stopping:
     """When learning ends before its last round; the paper's never does."""
-    given = (options.min_rate, options.patience, options.plateau)
-    return Stopping(None, None, None) if options.paper else Stopping(*given)
+    if options.paper:
+        return Stopping(None, None, None)
+    usual = ROUNDS if is_auto(options.rounds) and rounds > ROUNDS else None
+    return Stopping(options.min_rate, options.patience, options.plateau, usual)
 
 
 def _scales(options: Options) -> bool:
@@ -183,30 +199,31 @@ def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:
 
 
 def _closing(
-    options: Options, labels: Labels, rows: Rows, organizations: int, n_jobs: int | None, *, private: bool
+    options: Options, labels: Labels, rows: Rows, asked: tuple[int, int], n_jobs: int | None, *, private: bool
 ) -> Stacking | None:
-    """How the answers are closed or, where labels are noisy, the model that she learns by herself."""
-    closed = (
-        _closes_own(options, labels, rows) if private else _will_close(options, labels, rows, organizations)
-    )
+    """How the answers are closed or, where labels are noisy, the model that she learns by herself.
+
+    ``asked``: how many organizations, in how many rounds at most.
+    """
+    closed = _closes_own(options, labels, rows) if private else _will_close(options, labels, rows, *asked)
     given = None if isinstance(options.closing, str | bool) else options.closing
     return Stacking(given, n_jobs) if closed else None
 
 
-def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int) -> bool:
+def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int, rounds: int) -> bool:
     """Whether a closing model is wanted and possible: it needs validation rows and all replies in memory."""
     validated = len(rows.validation) > 0
     check_closing(options.closing, labels.loss, validated=validated)
     if not isinstance(options.closing, str):
         return options.closing is not False
-    size = 4 * rows.n * labels.loss.n_outputs * organizations * int(options.rounds)
+    size = 4 * rows.n * labels.loss.n_outputs * organizations * rounds
     wanted = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CLOSING_BYTES
     return wanted and validated and closes(labels.loss)
 
 
 def _closes_own(options: Options, labels: Labels, rows: Rows) -> bool:
     """Whether a model that the label holder learns by herself is closed as it would be without privacy."""
-    size = 4 * rows.n * labels.loss.n_outputs * int(options.rounds) * (rows.n_parts + 1)
+    size = 4 * rows.n * labels.loss.n_outputs * options.usual_rounds * (rows.n_parts + 1)
     possible = LARGE <= rows.n <= CLOSING_ROWS and size <= CLOSING_BYTES
     return is_auto(options.closing) and not options.paper and possible
 

@@ -22,6 +22,7 @@ from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, Strati
 from gal.core.contributing.shares import Earned, Shares
 from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve
+from gal.engine.options import is_auto
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
@@ -152,7 +153,7 @@ def simulate(
     *,
     label_holder: str | None = None,
     local_models: Any = None,
-    rounds: int = 10,
+    rounds: str | int = "auto",
     metric: str = "auto",
     folds: int | None = None,
     seed: int = 0,
@@ -214,7 +215,7 @@ def assisted_model(
     *,
     label_holder: str | None = None,
     local_models: Any = None,
-    rounds: int = 10,
+    rounds: str | int = "auto",
     seed: int = 0,
 ) -> Any:
     """The estimator that ``simulate`` calls assisted, learned from all rows: classes are codes to it."""
@@ -232,7 +233,7 @@ def _question(
     metric: str,
     label_holder: str | None,
     local_models: Any,
-    rounds: int,
+    rounds: str | int,
     seed: int,
 ) -> tuple[pd.DataFrame, NDArray[Any], Metric, dict[str, Any]]:
     """Columns, labels (classes as codes), how they are judged, and what every method is made with."""
@@ -332,8 +333,9 @@ def _say_nothing(step: str) -> None:
     """Nobody wants to hear of it."""
 
 
-def _say_round(say: OnStep, where: str, rounds: int, progress: Any) -> None:
-    say(f"{where}, round {len(progress.rounds)} of at most {rounds}")
+def _say_round(say: OnStep, where: str, rounds: str | int, progress: Any) -> None:
+    most = "" if is_auto(rounds) else f" of at most {rounds}"
+    say(f"{where}, round {len(progress.rounds)}{most}")
 
 
 def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:

@@ -127,7 +127,7 @@ def protect(
         release = _column_release(privacy, noisy, public, source if fresh is None else fresh)
         return Protected(noisy, public, release, private=True)
     if isinstance(privacy, ResidualMechanism):
-        release = privacy.release(labels.loss, int(options.rounds), noise_source(privacy))
+        release = privacy.release(labels.loss, options.usual_rounds, noise_source(privacy))
         return Protected(labels, released_options(options), release, private=True)
     if isinstance(privacy, PaperMechanism):
         return Protected(labels, options, PaperRelease(privacy, seed))
@@ -148,7 +148,7 @@ def _column_release(
             "it. Leave interactions away, or columns_epsilon"
         )
     parts = parts_at_most(options, len(noisy.y))
-    return privacy.columns.release(noisy, privacy.bounds, int(options.rounds), parts, source)
+    return privacy.columns.release(noisy, privacy.bounds, options.usual_rounds, parts, source)
 
 
 def parts_at_most(options: Options, n_rows: int) -> int:
@@ -183,6 +183,7 @@ def public_options(options: Options) -> Options:
     parts, fraction = options.cross_validation, options.validation_fraction
     return replace(
         options,
+        rounds=options.usual_rounds,
         interactions="off" if options.interactions == "auto" else options.interactions,
         cross_validation=0 if parts == "auto" else parts,
         validation_fraction=0.0 if fraction == "auto" else fraction,

@@ -74,4 +74,4 @@ def summed_options(
         )
     equal = EqualWeights(len(members), sum_first=holder > SUM)
     closing = options.closing if private else False
-    return replace(options, weights=equal, closing=closing, interactions="off")
+    return replace(options, rounds=options.usual_rounds, weights=equal, closing=closing, interactions="off")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gal.clock import utc_now
-from gal.engine.options import Options
+from gal.engine.options import MOST_ROUNDS
 from gal.engine.task_making import PARTS
 from gal.errors import RefusedError
 from gal.node.agreement.incoming import IncomingRequest
@@ -52,6 +52,6 @@ def test_they_are_counted_over_tasks_and_restarts(tmp_path: Path) -> None:
 
 def test_all_versions_of_a_small_table_can_be_learned_with_what_is_usual() -> None:
     """A label holder who learns as options and limits are by themselves meets ``max_versions`` first."""
-    policy, options = Policy(), Options()
+    policy = Policy()
     a_round = 1 + PARTS  # of 50 to 1,999 rows
-    assert policy.rounds_per_label_holder >= policy.max_versions * options.rounds * a_round
+    assert policy.rounds_per_label_holder >= policy.max_versions * MOST_ROUNDS * a_round

@@ -96,7 +96,7 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
         "max_rows": 10_000_000,
         "min_rows": 20,
         "max_versions": 100,
-        "rounds_per_label_holder": 5_000,
+        "rounds_per_label_holder": 10_000,
         "fit_cpu_seconds": 3600,
         "fit_memory": 4_000_000_000,
         "predictions_per_day": 1_000_000,

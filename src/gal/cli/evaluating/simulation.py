@@ -16,7 +16,7 @@ from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.evaluating.tables import read_table
-from gal.cli.options import AsJson, Scheduler
+from gal.cli.options import AsJson, Rounds, Scheduler
 from gal.cli.screen.printing import ProgressLine, Screen
 from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
@@ -83,7 +83,7 @@ def simulate_command(
     label_holder: Annotated[
         str | None, typer.Option(help="Who wants better predictions; default: the first organization.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10,
+    rounds: Rounds = None,
     metric: Annotated[
         str, typer.Option(help="auto, auc, accuracy, r2, neg_mae, or any scorer of scikit-learn.")
     ] = "auto",
@@ -114,7 +114,7 @@ def simulate_command(
         parts.columns,
         label_holder=label_holder or parts.label_holder,
         local_models=parts.local_models(),
-        rounds=rounds,
+        rounds="auto" if rounds is None else rounds,
         metric=metric,
         folds=folds,
         seed=seed,

@@ -42,7 +42,7 @@ def assisted_learning(
     organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,
-    rounds: int = 10,
+    rounds: str | int = "auto",
     random_state: Any = None,
     **options: Any,
 ) -> Estimator:
@@ -187,7 +187,7 @@ class _AssistedLearning(_GAL):
         *,
         label_holder: str | None = None,
         local_models: Any = None,
-        rounds: int = 10,
+        rounds: str | int = "auto",
         rate: float = 1.0,
         last_only: bool = False,
         loss: Any = "auto",

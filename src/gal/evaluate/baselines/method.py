@@ -60,7 +60,7 @@ class Method(Protocol):
         organizations: OrganizationsColumns,
         label_holder: str | None = None,
         local_models: Any = None,
-        rounds: int = 10,
+        rounds: str | int = "auto",
         random_state: Any = None,
         **options: Any,
     ) -> Estimator:

@@ -88,7 +88,7 @@ def pooled(
     organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,  # noqa: ARG001
-    rounds: int = 10,  # noqa: ARG001
+    rounds: str | int = "auto",  # noqa: ARG001
     random_state: Any = None,
     **options: Any,
 ) -> Estimator:

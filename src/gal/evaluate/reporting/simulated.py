@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
 from gal.evaluate.evidence import Exchange
 from gal.evaluate.metrics import metric_named
 from gal.evaluate.reporting.facts import MEASURES, Cells, Level, ReportFacts
@@ -162,7 +164,7 @@ def _computed(found: Simulation) -> list[tuple[str, str]]:
     how = f"cross-validation in {parts} parts" if parts > 1 else "one test part, a fifth of the rows"
     said = [
         ("compared", f"alone, assisted and pooled ({found.pooled_model}), {how}"),
-        ("rounds", f"at most {given.get('rounds')}; used by part: {', '.join(map(str, found.rounds_used))}"),
+        ("rounds", f"{_most(given.get('rounds'))}; used by part: {', '.join(map(str, found.rounds_used))}"),
         ("coalitions", "learned with each" if given.get("relearned") else "estimated from what all say"),
         ("metric", found.metric),
         ("seed", str(given.get("seed"))),
@@ -170,6 +172,10 @@ def _computed(found: Simulation) -> list[tuple[str, str]]:
         ("software", ", ".join(f"{name} {version}" for name, version in found.software.items())),
     ]
     return [(name, value) for name, value in said if value]
+
+
+def _most(rounds: Any) -> str:
+    return f"at most {ROUNDS}, or {MOST_ROUNDS} while they help" if is_auto(rounds) else f"at most {rounds}"
 
 
 __all__ = ["facts_of_simulation", "which_is_positive"]

@@ -80,7 +80,7 @@ class Policy(BaseModel):
     min_rows: Count = 20
     """Fewest rows that it fits: fewer would let a label holder probe small groups."""
     max_versions: Count = 100
-    rounds_per_label_holder: Count = 5_000
+    rounds_per_label_holder: Count = 10_000
     """Fits answered in all, over all its tasks and versions, of rounds and of parts of cross-validations: an
     answer tells a little of the columns."""
     fit_cpu_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 3600.0

@@ -337,7 +337,7 @@ class LabelGuard:
                 disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
                 return protect(None, labels, options, seed=0)
             seen = protect(made.drawing_from(self._source()), labels, options, seed=0)
-            event = made.event(int(options.rounds), labels.loss)
+            event = made.event(options.usual_rounds, labels.loss)
             disclosure.charge(version, disclosure.releases(), event, disclosure.keys)
             assert seen.release is not None
             return replace(seen, release=KeptRelease(disclosure.folder, seen.release))
@@ -354,7 +354,7 @@ class LabelGuard:
             return protect(noisy, labels, options, seed=0)
         seen = protect(noisy, labels, options, seed=0, fresh=self._source())
         parts = parts_at_most(options, len(labels.y))
-        disclosure.charge_columns(made.columns.event(int(options.rounds), parts))
+        disclosure.charge_columns(made.columns.event(options.usual_rounds, parts))
         assert seen.release is not None
         return replace(seen, release=KeptRelease(disclosure.folder, seen.release, parts))
 

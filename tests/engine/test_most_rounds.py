@@ -1,0 +1,71 @@
+"""How many rounds a task has at most, where nobody says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gal.core.task import Task
+from gal.engine.labels import read_labels
+from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
+from gal.engine.task_making import LARGE, LARGER, SMALL, make_task
+from gal.privacy.mechanisms.paper import PaperLaplace
+from gal.privacy.protection import PaperRelease, public_options
+from gal.secrecy.summed_options import summed_options
+from gal.secrecy.terms import Sums
+
+
+def task_of(classes: int, n: int = LARGER, *, options: Any = None, **facts: Any) -> Task:
+    chosen = Options(**(options or {}))
+    y = np.arange(n) % classes if classes else np.linspace(0.0, 1.0, n)
+    labels = read_labels(y, "classification" if classes else "regression", chosen)
+    return make_task(labels, ["bank", "shop"], chosen, label_holder="bank", **facts)
+
+
+@pytest.mark.parametrize(("classes", "n"), [(3, LARGER), (3, LARGE - 1), (2, SMALL), (0, SMALL)])
+def test_where_rows_that_were_not_fitted_judge_learning_goes_on(classes: int, n: int) -> None:
+    task = task_of(classes, n)
+    assert (task.rounds, task.stopping.usual) == (MOST_ROUNDS, ROUNDS)
+    assert task.alone is not None
+    assert (task.alone.rounds, task.alone.stopping.usual) == (MOST_ROUNDS, ROUNDS)
+    assert task.terms.rounds == MOST_ROUNDS  # partners are told the most there can be
+
+
+@pytest.mark.parametrize(
+    ("classes", "n", "options", "facts"),
+    [
+        (3, LARGER - 1, {}, {}),
+        (2, LARGER, {}, {}),
+        (0, LARGER, {}, {}),
+        (3, SMALL - 1, {}, {}),
+        (3, LARGE - 1, {"cross_validation": 0}, {}),
+        (2, SMALL, {}, {"private": True}),
+        (3, LARGER, {"preset": "paper"}, {}),
+        (3, LARGER, {"patience": None}, {}),
+        (3, LARGER, {"validation_fraction": 0.0}, {}),
+        (3, LARGER, {}, {"moving": ["shop"]}),
+        (3, LARGER, {}, {"tables": False}),
+        (3, LARGER, {}, {"private": True}),
+        (3, LARGER, {}, {"release": PaperRelease(PaperLaplace(), 0)}),
+    ],
+)
+def test_all_others_have_the_papers(classes: int, n: int, options: Any, facts: Any) -> None:
+    task = task_of(classes, n, options=options, **facts)
+    assert (task.rounds, task.stopping.usual) == (ROUNDS, None)
+
+
+@pytest.mark.parametrize("rounds", [7, 30])
+def test_what_is_given_holds(rounds: int) -> None:
+    task = task_of(3, options={"rounds": rounds})
+    assert (task.rounds, task.stopping.usual) == (rounds, None)
+
+
+def test_noise_and_sums_are_paid_for_by_round() -> None:
+    assert public_options(Options()).rounds == ROUNDS
+    assert summed_options(Sums(), Options(), "bank", dict.fromkeys("abc", _Stays())).rounds == ROUNDS
+
+
+class _Stays:
+    moves = False
