@@ -22,8 +22,9 @@ CONNECTIONS = 8
 class Database:
     """One SQLite file, from any thread or process: who uses it borrows a connection for as long."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, patience: float = 30.0) -> None:
+        """``patience``: seconds for which another process that writes is waited for."""
+        self.path, self._patience = path, patience
         self._idle: list[sqlite3.Connection] = []
         self._permits: SimpleQueue[None] = SimpleQueue()
         """One for each connection that may still be borrowed."""
@@ -40,6 +41,10 @@ class Database:
     def reading(self) -> Reading:
         """A look at what is there, which no writer has to wait for."""
         return Reading(self)
+
+    def apart(self) -> Apart:
+        """A connection for what is committed by itself, whatever goes on around it; errors are SQLite's."""
+        return Apart(self)
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -58,7 +63,7 @@ class Database:
             try:
                 db = self._idle.pop()
             except IndexError:
-                db = connect(self.path, timeout=30)
+                db = connect(self.path, timeout=self._patience)
                 db.row_factory = sqlite3.Row
         except BaseException:
             self._permits.put(None)
@@ -112,6 +117,24 @@ class Reading(_Use):
 
     def _said(self, error: sqlite3.Error) -> NodeError:
         return NodeError(f"{self._database.path} cannot be read: {error}")
+
+
+class Apart(_Use):
+    """What `Database.apart` returns."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> sqlite3.Connection:
+        db = self._take()
+        if db.in_transaction:  # what is written would be undone with the transaction around it
+            self._leave()
+            raise NodeError(f"{self._database.path}: a transaction of this thread has to end first")
+        return db
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
 
 
 class Transaction(_Use):

@@ -68,6 +68,10 @@ WHERE task = ? AND version = ? AND track = ? AND part = -1 AND model IS NOT NULL
 ORDER BY round
 """
 
+_SPEND = """
+INSERT INTO predictions VALUES (?,?,?) ON CONFLICT (peer, day) DO UPDATE SET n_rows = excluded.n_rows
+"""
+
 
 @dataclass(frozen=True)
 class TaskRecord:
@@ -110,11 +114,11 @@ class State:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / "state.sqlite"
-        self._database = Database(self.path)
+        self.database = Database(self.path)
         self.transaction, self.reading, self.close = (
-            self._database.transaction,
-            self._database.reading,
-            self._database.close,
+            self.database.transaction,
+            self.database.reading,
+            self.database.close,
         )
         with self.transaction() as db:
             upgrade(db, self.path, SCHEMA + charges.SCHEMA)
@@ -269,7 +273,7 @@ class State:
 
     def replies(self, task: str, version: int) -> ReplyTable:
         """What organizations sent in a version of one's own."""
-        return ReplyTable(self._database, task, version)
+        return ReplyTable(self.database, task, version)
 
     # The organization's answers
 
@@ -336,7 +340,7 @@ class State:
         with self.transaction() as db:
             before = _spent(db, peer, day)
             if before + n_rows <= limit:
-                db.execute("INSERT OR REPLACE INTO predictions VALUES (?,?,?)", (peer, day, before + n_rows))
+                db.execute(_SPEND, (peer, day, before + n_rows))
         return before
 
     def use_credit(self, whose: str, what: str, n_rows: int) -> bool:
