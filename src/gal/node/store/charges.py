@@ -50,7 +50,7 @@ class Charges:
 
     def put(self, peer: str, day: str, request: str, task: str) -> None:
         """A request was charged to this day; the oldest ones are forgotten."""
-        with self._state.transaction() as db:
+        with self._state.counting() as db:
             added = db.execute(
                 "INSERT OR REPLACE INTO charged VALUES (?,?,?,?,'',0)", (peer, request, day, task)
             )
@@ -60,7 +60,7 @@ class Charges:
 
     def answered(self, peer: str, request: str, answer: str) -> None:
         """What was charged is answered now; to the day on which it was charged, which may be over."""
-        with self._state.transaction() as db:
+        with self._state.counting() as db:
             db.execute(
                 "UPDATE charged SET answer = ?, again = 0 WHERE peer = ? AND request = ?",
                 (answer, peer, request),
@@ -68,5 +68,5 @@ class Charges:
 
     def repeat(self, peer: str, request: str) -> None:
         """The same answer is given once more."""
-        with self._state.transaction() as db:
+        with self._state.counting() as db:
             db.execute("UPDATE charged SET again = again + 1 WHERE peer = ? AND request = ?", (peer, request))

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
+from typing import Any, TypeVar
 
 from gal.errors import NodeError
 from gal.sqlite_files import connect, whole_transaction
 
 CONNECTIONS = 8
 """At once: a node has dozens of threads, and SQLite lets one write at a time anyway."""
+MOST_SEEN = 100
+"""Answers that are kept for who asks again."""
+
+Found = TypeVar("Found")
 
 
 class Database:
@@ -31,12 +37,39 @@ class Database:
         for _ in range(CONNECTIONS):
             self._permits.put(None)
         self._borrowed = threading.local()
+        self._n_changes = 0
+        self._seen: dict[object, tuple[object, Any]] = {}
+        """By what was asked: when, as `seen` knows it, and what was found."""
 
     def transaction(self) -> Transaction:
         """All or nothing; what the disk refuses is an error that says so. Nested, it is part of the outer
         one.
         """
+        self._n_changes += 1
         return Transaction(self)
+
+    def counting(self) -> Transaction:
+        """A transaction that changes nothing of what `seen` is asked for: it need not be read again."""
+        return Transaction(self)
+
+    def seen(self, key: object, read: Callable[[sqlite3.Connection], Found]) -> Found:
+        """What ``read`` finds, read again where anything may have changed since it was last asked for ``key``.
+
+        SQLite says whether another connection has changed the file; this one changes it by `transaction`.
+        """
+        with self.reading() as db:
+            if db.in_transaction:  # what it has written may be undone
+                return read(db)
+            now = db, self._n_changes, db.execute("PRAGMA data_version").fetchone()[0]
+            kept = self._seen.get(key)
+            if kept is not None and kept[0] == now:
+                found: Found = kept[1]
+                return found
+            found = read(db)
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen[key] = now, found
+            return found
 
     def reading(self) -> Reading:
         """A look at what is there, which no writer has to wait for."""
