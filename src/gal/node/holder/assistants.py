@@ -237,7 +237,8 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
-        time.sleep(pause)  # where it sends too fast, what comes next waits at its side
+        if pause:  # where it sends too fast, what comes next waits at its side
+            time.sleep(pause)
 
     def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
         """The request that this very organization answers with this. Holds the lock."""

@@ -365,9 +365,7 @@ class AuditLog:
             ) from error
         return made
 
-    def _insert_after(
-        self, db: sqlite3.Connection, last: Head, direction: str, about: _About
-    ) -> AuditEntry:
+    def _insert_after(self, db: sqlite3.Connection, last: Head, direction: str, about: _About) -> AuditEntry:
         """One row that continues the chain."""
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
