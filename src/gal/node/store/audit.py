@@ -159,8 +159,8 @@ class AuditLog:
         the same file, whose connections are used, too: each would read again what another has written.
         """
         self.path = path
-        self._owned = Database(path, patience=10) if database is None else None
-        self._database = database or self._owned or Database(path)
+        self._is_shared = database is not None
+        self._database = Database(path, patience=10) if database is None else database
         self._witness = None if witness is None else Witness(witness)
         self.head_path = path.with_name("audit.head")
         self._head = HeadFile(self.head_path)
@@ -259,7 +259,7 @@ class AuditLog:
         start: Head | None = None
         found: dict[str, int] = {FIRST: 0}
         last, cuts, vouched, kept_hash = NOTHING, [], {NOTHING}, FIRST
-        for entry in itertools.chain(archived, self._chain()):
+        for entry in itertools.chain(archived, _chain(self.path)):
             if start is None:
                 start = last = Head(entry.seq - 1, entry.previous)
                 found[start.hash] = start.seq
@@ -325,8 +325,8 @@ class AuditLog:
     def close(self) -> None:
         """Close the database, unless it is somebody else's; the log cannot be used any more."""
         with self._lock:
-            if self._owned is not None:
-                self._owned.close()
+            if not self._is_shared:
+                self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -386,14 +386,15 @@ class AuditLog:
         with self._lock, self._database.reading() as db:
             return db.execute(query, values).fetchall()
 
-    def _chain(self) -> Iterator[AuditEntry]:
-        """All entries as they are now, through a connection of its own: appending goes on meanwhile."""
-        with contextlib.closing(sqlite3.connect(self.path, timeout=10)) as connection:
-            try:
-                for row in connection.execute(f"select {_COLUMNS} from audit order by seq"):
-                    yield AuditEntry(*row)
-            except sqlite3.Error as error:
-                raise AuditError(f"the audit log {self.path} cannot be read: {error}.") from error
+
+def _chain(path: Path) -> Iterator[AuditEntry]:
+    """All entries as they are now, through a connection of its own: appending goes on meanwhile."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
+        try:
+            for row in connection.execute(f"select {_COLUMNS} from audit order by seq"):
+                yield AuditEntry(*row)
+        except sqlite3.Error as error:
+            raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
 
 
 def _last(db: sqlite3.Connection) -> Head:

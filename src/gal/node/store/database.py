@@ -53,7 +53,7 @@ class Database:
         return Transaction(self)
 
     def seen(self, key: object, read: Callable[[sqlite3.Connection], Found]) -> Found:
-        """What ``read`` finds, read again where anything may have changed since it was last asked for ``key``.
+        """What ``read`` finds, read again where anything may have changed since ``key`` was last asked for.
 
         SQLite says whether another connection has changed the file; this one changes it by `transaction`.
         """
@@ -204,5 +204,6 @@ class Transaction(_Use):
 
     def _said(self, error: sqlite3.Error) -> NodeError:
         return NodeError(
-            f"{self._database.path}: {error}. Nothing was changed; if the disk is full, make room and try again"
+            f"{self._database.path}: {error}. Nothing was changed; if the disk is full, make room and try "
+            "again"
         )

@@ -97,7 +97,10 @@ class Restores:
 
     def unproven(self) -> Restore | None:
         """The newest restore that was not shown to be current; None: there is none."""
-        query = "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' ORDER BY id DESC LIMIT 1"
+        query = (
+            "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' "
+            "ORDER BY id DESC LIMIT 1"
+        )
         row = self._state.seen("unproven", lambda db: db.execute(query).fetchone())
         return None if row is None else Restore(*row)
 
