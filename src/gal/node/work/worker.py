@@ -155,6 +155,7 @@ class Worker:
             theirs.close()
             self._connection = Connection(ours.detach())
             self._is_read = self._is_killed = False
+            self._used = time.monotonic()
             threading.Thread(
                 target=self._tend, args=(self._connection, self._process), name="worker replies", daemon=True
             ).start()
