@@ -172,7 +172,7 @@ def test_one_that_was_started_for_what_comes_stays_warm(home: Path) -> None:
     try:
         worker.start()
         first = worker.pid
-        time.sleep(0.2)
+        time.sleep(patient(0.2))
         assert not worker.rests
         worker("describe")
         assert worker.pid == first
@@ -381,7 +381,6 @@ def test_who_waits_longer_hears_of_it_whoever_reads(home: Path, first_answered: 
         send_piece(there, {"id": number}, b"")
         assert told[number].wait(LONGEST)
     there.close()
-    tending.join(0.1)
     worker._is_killed = True
     with worker._lock:
         worker._changed.notify_all()
