@@ -24,6 +24,24 @@ from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
 
+FEW_ROWS = 64
+"""Of which to ask whether they are finite takes longer than to predict them."""
+
+
+class FiniteRows(np.ndarray):
+    """Rows (n, d) that were found to be finite numbers, see `LinearModel.prepare`."""
+
+
+def _are_finite(X: Any) -> bool:
+    """Whether these are rows of finite numbers, as they are computed with."""
+    return (
+        type(X) is np.ndarray
+        and X.dtype == np.float64
+        and X.ndim == 2
+        and len(X) > 0
+        and bool(np.isfinite(X).all())
+    )
+
 
 class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Minimise ``sum_i w_i loss(y_i - x_i coef - intercept) + alpha/2 ||coef||^2``, output by output.
@@ -84,14 +102,18 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     def _is_plain(self, X: Any) -> bool:
         """Whether validation would change nothing: for one row it takes far longer than the prediction."""
         return (
-            type(X) is np.ndarray
-            and X.dtype == np.float64
-            and X.ndim == 2
-            and len(X) > 0
+            (type(X) is FiniteRows or _are_finite(X))
             and X.shape[1] == self.n_features_in_
             and not hasattr(self, "feature_names_in_")
-            and bool(np.isfinite(X).all())
         )
+
+    @staticmethod
+    def prepare(view: Any) -> Any:
+        """A few rows of finite numbers as those, so that not every round has to look at them; others as they
+        are.
+        """
+        few = type(view) is np.ndarray and len(view) <= FEW_ROWS
+        return view.view(FiniteRows) if few and _are_finite(view) else view
 
     def _solve(self, basis: _Basis, target: Floats, weight: Floats, loss: LocalLoss) -> tuple[Floats, int]:
         """The minimiser in ``basis``, and how many steps it took."""

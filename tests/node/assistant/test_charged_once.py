@@ -14,7 +14,7 @@ import pytest
 from test_service import TERMS, Lab, N, begin, fit, predict
 from test_who_is_known import OTHER, PSI, exchange, of, refusal
 
-from gal.node.store.charges import AGAIN, KEPT
+from gal.node.store.charges import AGAIN, KEPT, LOT
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message
 
@@ -192,8 +192,12 @@ def test_only_the_newest_are_known_and_none_of_a_task_that_was_forgotten(tmp_pat
         if state.charges.answer("clinic", "day", f"request {number}") == ""
     ]
     assert found == list(range(10, KEPT + 10))
+    for number in range(3 * LOT):
+        state.charges.put("clinic", "day", f"later {number}", "b" * 32)
+    with state.reading() as db:  # nobody fills the disk with requests
+        assert KEPT < db.execute("SELECT count(*) FROM charged").fetchone()[0] <= KEPT + LOT + 1
     assert state.charges.answer("shop", "day", "first") == ""
     state.forget("b" * 32)
-    assert state.charges.answer("clinic", "day", f"request {KEPT}") is None
+    assert state.charges.answer("clinic", "day", "later 1") is None
     assert state.charges.answer("shop", "day", "first") == ""
     state.close()

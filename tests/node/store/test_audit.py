@@ -284,11 +284,12 @@ def test_any_text_can_be_recorded(log: AuditLog) -> None:
 
 def test_a_full_database_says_so_and_keeps_the_chain(log: AuditLog) -> None:
     fill(log)
-    pages = log._connection.execute("pragma page_count").fetchone()[0]
-    log._connection.execute(f"pragma max_page_count = {pages}")
+    with log._database.apart() as db:  # the only one
+        pages = db.execute("pragma page_count").fetchone()[0]
+    db.execute(f"pragma max_page_count = {pages}")
     with pytest.raises(NodeError, match="free disk space"):
         log.append("out", "fitted", note="x" * 100_000)
-    log._connection.execute(f"pragma max_page_count = {pages + 100}")
+    db.execute(f"pragma max_page_count = {pages + 100}")
     log.append("out", "fitted", note="x" * 100_000)
     assert log.verify().n == 7
 

@@ -32,6 +32,7 @@ from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.forgotten import forget_ids
 from gal.node.work import worker as worker_module
+from gal.node.work.pipe import receive_piece, send_piece
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from gal.node.work.worker_process import Server, is_puzzling
 from patience import LONGEST, patient
@@ -162,6 +163,19 @@ def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path) -> None:
         assert worker.rests
         assert worker("rows")[0]["features"] == ["a", "b"]
         assert worker.pid not in {None, first.pid}
+    finally:
+        worker.close()
+
+
+def test_one_that_was_started_for_what_comes_stays_warm(home: Path) -> None:
+    worker = Worker(read_configuration(home))
+    try:
+        worker.start()
+        first = worker.pid
+        time.sleep(patient(0.2))
+        assert not worker.rests
+        worker("describe")
+        assert worker.pid == first
     finally:
         worker.close()
 
@@ -337,3 +351,38 @@ def test_only_what_puzzles_leaves_a_trace() -> None:
     assert not is_puzzling(InvalidInputError("no column"))
     assert is_puzzling(LocalModelError("the model failed"))
     assert is_puzzling(KeyError("x"))
+
+
+class EndlessProcess(FinishedProcess):
+    """A process that is never asked to end."""
+
+    def kill(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("first_answered", [1, 2])
+def test_who_waits_longer_hears_of_it_whoever_reads(home: Path, first_answered: int) -> None:
+    """The first one who waits reads for the other, too; once it is answered, somebody goes on."""
+    worker, (ours, theirs) = Worker(read_configuration(home)), socket.socketpair()
+    worker._connection, process = Connection(ours.detach()), EndlessProcess()
+    worker._process, worker._used = process, time.monotonic()  # type: ignore[assignment]
+    there, told = Connection(theirs.detach()), {number: threading.Event() for number in (1, 2)}
+    tending = threading.Thread(target=worker._tend, args=(worker._connection, process), daemon=True)
+    tending.start()
+    for number in (1, 2):
+
+        def ask(number: int = number) -> None:
+            assert worker("describe")[0]["id"] == number
+            told[number].set()
+
+        threading.Thread(target=ask, daemon=True).start()
+        assert receive_piece(there)[0]["id"] == number
+    for number in (first_answered, 3 - first_answered):
+        send_piece(there, {"id": number}, b"")
+        assert told[number].wait(LONGEST)
+    there.close()
+    worker._is_killed = True
+    with worker._lock:
+        worker._changed.notify_all()
+    tending.join(LONGEST)
+    assert not tending.is_alive(), "a process that was ended is looked after for ever"

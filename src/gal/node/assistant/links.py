@@ -185,14 +185,19 @@ class Link:
             return
         if message.kind == "predict" and self._quick and received.n_bytes <= SMALL:
             self._answer(stream, received)
-            self._ending.wait(pause)
+            self._rest(pause)
             return
         pool = beside if message.kind in BESIDE else fits
         # Not read on meanwhile: a label holder who asks without end must not fill our memory.
         size = received.n_bytes + APIECE
         self._waiting.take(size, self._ending)
         pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
-        self._ending.wait(pause)  # she asks too fast: what comes next waits at her side
+        self._rest(pause)
+
+    def _rest(self, pause: float) -> None:
+        """Where she asks too fast, what comes next waits at her side."""
+        if pause:
+            self._ending.wait(pause)
 
     def _tell_limited(self, stream: Stream, limited: RefusedError) -> None:
         """The label holder hears why, once; then there is no link until the next day."""

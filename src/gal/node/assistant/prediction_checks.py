@@ -48,7 +48,7 @@ class PredictionChecks:
         once is charged once: who is second sees what the first has paid.
         """
         refused = None
-        with self._paying, self._state.transaction():
+        with self._paying, self._state.counting():
             try:
                 yield
             except RefusedError as error:

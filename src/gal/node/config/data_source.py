@@ -147,7 +147,13 @@ class DataSource(Section):
     def is_lake(self) -> bool:
         """Whether rows are Parquet files in a folder or an object store."""
         path = self.path
-        return self.is_bucket or (path is not None and (path.suffix.lower() not in FILES or path.is_dir()))
+        return self.is_bucket or (path is not None and (self.file is None or path.is_dir()))
+
+    @property
+    def file(self) -> Path | None:
+        """The path, where its name is that of a file; a folder may have such a name, too."""
+        path = self.path
+        return path if path is not None and path.suffix.lower() in FILES else None
 
     @property
     def stays_where_it_is(self) -> bool:

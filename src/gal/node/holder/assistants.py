@@ -237,7 +237,7 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
-        time.sleep(pause)  # where it sends too fast, what comes next waits at its side
+        _rest(pause)  # where it sends too fast, what comes next waits at its side
 
     def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
         """The request that this very organization answers with this. Holds the lock."""
@@ -311,6 +311,11 @@ class Assistants:
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
         self._records.send(stream, _refusal(message, code, why))
+
+
+def _rest(seconds: float) -> None:
+    if seconds:  # to sleep for no time lets other threads go first
+        time.sleep(seconds)
 
 
 def _refuse_invalid(records: Records, stream: Stream, error: InvalidMessageError) -> None:

@@ -81,6 +81,8 @@ class Asking:
 
     def in_order_of_tokens(self, ids: RowIds, method: str, configuration: NodeConfiguration) -> Asking:
         """The same rows in the order of what is sent of them: the order of a file may tell their labels."""
+        if len(self.positions) == 1:
+            return self
         [sent] = self.ids(ids, method, configuration)[1].values()
         order = np.lexsort(sent.T[::-1]) if sent.ndim == 2 else np.argsort(sent, kind="stable")
         return Asking(self.positions[order])

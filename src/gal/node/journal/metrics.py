@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gal.errors import ConfigurationError, InvalidInputError, NodeError
 from gal.node.journal.activity import Activity
@@ -18,7 +18,9 @@ from gal.protocol.addresses import parse_address
 from gal.protocol.names import is_name
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, Counter, Gauge
+
+Labelled = TypeVar("Labelled", "Counter", "Gauge")
 
 MOST_VALUES = 64
 UNKNOWN = "unknown"
@@ -51,6 +53,8 @@ class Metrics:
         self._bytes = Counter("gal_message_bytes", "Bytes of messages.", ends, registry=self.registry)
         self._counters: dict[tuple[str, str, str], tuple[Counter, Counter]] = {}
         """Of messages and bytes, by direction, peer and kind."""
+        self._children: dict[tuple[Any, str], Any] = {}
+        """What is counted of each peer or task, by what it is; as few as there are labels."""
         self._rounds = Counter("gal_rounds_answered", "Rounds answered.", ("peer",), registry=self.registry)
         self._fits = Histogram(
             "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
@@ -97,7 +101,7 @@ class Metrics:
 
     def answered(self, peer: str) -> None:
         """A round of this label holder was answered."""
-        self._rounds.labels(self._peer(peer)).inc()
+        self._of(self._rounds, self._peer(peer)).inc()
 
     def fitted(self, seconds: float) -> None:
         """A local fit took so many seconds."""
@@ -128,21 +132,28 @@ class Metrics:
 
     def predicted(self, peer: str, n_rows: int) -> None:
         """So many rows were predicted for this label holder."""
-        self._rows.labels(self._peer(peer)).inc(n_rows)
+        self._of(self._rows, self._peer(peer)).inc(n_rows)
 
     def changed(self, task: str, now: bool) -> None:
         """Whether the data behind the predictions of a task differ from what was learned from."""
-        self._changed.labels(self._tasks.value(task)).set(now)
+        self._of(self._changed, self._tasks.value(task)).set(now)
 
     def outside(self, peer: str, n_rows: int) -> None:
         """This organization said of so many rows what it never said in learning."""
-        self._outside.labels(self._peer(peer)).inc(n_rows)
+        self._of(self._outside, self._peer(peer)).inc(n_rows)
         self.activity.outside(peer, n_rows)
 
     def drifted(self, peer: str, apart: float) -> None:
         """How far the distribution of this organization's last answers is from that in learning."""
-        self._drift.labels(self._peer(peer)).set(apart)
+        self._of(self._drift, self._peer(peer)).set(apart)
         self.activity.drifted(peer, apart)
+
+    def _of(self, family: Labelled, label: str) -> Labelled:
+        """One of a family, by its only label: to find it takes longer than to count."""
+        found: Labelled | None = self._children.get((family, label))
+        if found is None:
+            found = self._children[family, label] = family.labels(label)
+        return found
 
     def close(self) -> None:
         """Nothing is served here; see `ServedMetrics`."""

@@ -123,7 +123,12 @@ class Node:
         stack.callback(self.state.close)
         drop_leftovers(self.state)
         empty_temporary_folder(self.home)
-        audit = AuditLog(self.state.path, clock=self._clock, witness=configuration.audit.witness)
+        audit = AuditLog(
+            self.state.path,
+            clock=self._clock,
+            witness=configuration.audit.witness,
+            database=self.state.database,
+        )
         stack.callback(audit.close)
         see_whether_current(configuration, self.state, audit, self._clock())
         if why := self.state.restores.in_words():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ MOST_FILES = 10_000
 
 def file_stamp(data: DataSource, home: Path) -> Stamp | None:
     """The stamp of all files that a source or query names; None where it names none that is there."""
+    if data.file is not None and not data.is_database:  # to ask whether it is a folder would be another look
+        return _stamp(data.file) or None
     if data.stays_where_it_is:
         return None
     if data.path is not None:
@@ -47,4 +50,4 @@ def _stamp(path: Path) -> tuple[int, ...]:
         found = path.stat()
     except OSError:
         return ()
-    return (found.st_mtime_ns, found.st_size)
+    return () if stat.S_ISDIR(found.st_mode) else (found.st_mtime_ns, found.st_size)

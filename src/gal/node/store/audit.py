@@ -32,8 +32,9 @@ from typing import Any, Literal, Self
 from gal.clock import utc_now
 from gal.errors import AuditError, NodeError
 from gal.node.store.audit_head import FIRST, NOTHING, Head, HeadFile, head_problem
+from gal.node.store.database import Database
 from gal.node.store.witness import Witness
-from gal.sqlite_files import connect, whole_transaction
+from gal.sqlite_files import whole_transaction
 
 Direction = Literal["in", "out", "own"]
 
@@ -142,24 +143,33 @@ _About = tuple[str | int, ...]
 class AuditLog:
     """The table ``audit`` of a node's database; threads and processes may append at the same time.
 
-    It has a connection of its own. A thread that holds a write transaction of another connection to the
-    same file must end it before it appends: it would wait for itself.
+    A thread that holds a write transaction of the same file must end it before it appends: an entry is on
+    record by itself, whatever becomes of other changes.
     """
 
     def __init__(
-        self, path: Path, *, clock: Callable[[], datetime] = utc_now, witness: Path | None = None
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        witness: Path | None = None,
+        database: Database | None = None,
     ) -> None:
-        """``witness``: a file elsewhere that hears of every entry before anything leaves."""
+        """``witness``: a file elsewhere that hears of every entry before anything leaves. ``database``: of
+        the same file, whose connections are used, too: each would read again what another has written.
+        """
         self.path = path
+        self._is_shared = database is not None
+        self._database = Database(path, patience=10) if database is None else database
         self._witness = None if witness is None else Witness(witness)
         self.head_path = path.with_name("audit.head")
         self._head = HeadFile(self.head_path)
         self._clock = clock
         self._lock = threading.Lock()
         try:
-            self._connection = connect(path, timeout=10)
-            self._connection.executescript(_SCHEMA)
-            self._connection.execute(_NO_DELETING)
+            with self._database.apart() as db:
+                db.executescript(_SCHEMA)
+                db.execute(_NO_DELETING)
         except sqlite3.Error as error:
             raise NodeError(f"the audit log in {path} cannot be opened: {error}.") from error
 
@@ -191,9 +201,9 @@ class AuditLog:
         return self._append_all([(direction, _about(kind, peer, **about)) for peer in peers])
 
     def _append_all(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
-        with self._lock:
-            made = self._insert(entries)
-            self._keep_head(made[-1])
+        with self._lock, self._database.apart() as db:
+            made = self._insert(db, entries)
+            self._keep_head(db, made[-1])
         return made
 
     def entries(
@@ -249,7 +259,7 @@ class AuditLog:
         start: Head | None = None
         found: dict[str, int] = {FIRST: 0}
         last, cuts, vouched, kept_hash = NOTHING, [], {NOTHING}, FIRST
-        for entry in itertools.chain(archived, self._chain()):
+        for entry in itertools.chain(archived, _chain(self.path)):
             if start is None:
                 start = last = Head(entry.seq - 1, entry.previous)
                 found[start.hash] = start.seq
@@ -299,23 +309,24 @@ class AuditLog:
         self.verify()
         end = old[-1]
         note = f"{len(old)} entries until {end.time[:19]} were cut off; the next one continues their hash"
-        with self._lock:
+        with self._lock, self._database.apart() as db:
             try:
-                with whole_transaction(self._connection) as db:
+                with whole_transaction(db):
                     about = ("", "", 0, 0, TRIMMED, str(end.seq), end.hash, 0, note)
-                    entry = self._insert_after(self._last(), "own", about)
+                    entry = self._insert_after(db, _last(db), "own", about)
                     db.execute("drop trigger audit_is_not_deleted")
                     db.execute("delete from audit where seq <= ?", (end.seq,))
                     db.execute(_NO_DELETING)
             except sqlite3.Error as error:
                 raise NodeError(f"the audit log {self.path} cannot be cut: {error}.") from error
-            self._keep_head(entry)
+            self._keep_head(db, entry)
         return entry
 
     def close(self) -> None:
-        """Close the database; the log cannot be used any more."""
+        """Close the database, unless it is somebody else's; the log cannot be used any more."""
         with self._lock:
-            self._connection.close()
+            if not self._is_shared:
+                self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -325,26 +336,26 @@ class AuditLog:
     ) -> None:
         self.close()
 
-    def _keep_head(self, entry: AuditEntry) -> None:
+    def _keep_head(self, db: sqlite3.Connection, entry: AuditEntry) -> None:
         """Keep the newest hash in the other places; holds the lock."""
         self._head.write(Head(entry.seq, entry.hash))
         if self._witness is not None:
-            self._witness.note(self._connection, Head(entry.seq, entry.hash))
+            self._witness.note(db, Head(entry.seq, entry.hash))
 
-    def _insert(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
+    def _insert(self, db: sqlite3.Connection, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
         """Insert in one transaction that holds the write lock, so that
         nobody else continues the same hash.
         """
         try:
-            with whole_transaction(self._connection):
-                last = self._last()
-                loss = self._loss(last)
+            with whole_transaction(db):
+                last = _last(db)
+                loss = self._loss(db, last)
                 if loss is not None:
-                    cut = self._insert_after(last, "own", ("", "", 0, 0, CUT, "", "", 0, loss))
+                    cut = self._insert_after(db, last, "own", ("", "", 0, 0, CUT, "", "", 0, loss))
                     last = Head(cut.seq, cut.hash)
                 made = []
                 for direction, about in entries:
-                    made.append(self._insert_after(last, direction, about))
+                    made.append(self._insert_after(db, last, direction, about))
                     last = Head(made[-1].seq, made[-1].hash)
         except sqlite3.Error as error:
             raise NodeError(
@@ -354,39 +365,41 @@ class AuditLog:
             ) from error
         return made
 
-    def _insert_after(self, last: Head, direction: str, about: _About) -> AuditEntry:
+    def _insert_after(self, db: sqlite3.Connection, last: Head, direction: str, about: _About) -> AuditEntry:
         """One row that continues the chain."""
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
         row = (*content, last.hash, _hash(last.hash, content))
-        self._connection.execute(_INSERT, row)
+        db.execute(_INSERT, row)
         return AuditEntry(*row)  # type: ignore[arg-type]  # the columns are in the order of the fields
 
-    def _last(self) -> Head:
-        row = self._connection.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
-        return NOTHING if row is None else Head(*row)
-
-    def _loss(self, last: Head) -> str | None:
+    def _loss(self, db: sqlite3.Connection, last: Head) -> str | None:
         """What is wrong with the end of the table, if anything: recorded before the next entry hides it."""
         kept = self._head.read()
         if kept == last:
             return None
         seq = 0 if kept is None else kept.seq
-        row = self._connection.execute("select hash from audit where seq = ?", (seq,)).fetchone()
+        row = db.execute("select hash from audit where seq = ?", (seq,)).fetchone()
         return head_problem(kept, last, FIRST if row is None else row[0])
 
     def _rows(self, query: str, values: Sequence[str | int] = ()) -> list[Any]:
-        with self._lock:
-            return self._connection.execute(query, values).fetchall()
+        with self._lock, self._database.reading() as db:
+            return db.execute(query, values).fetchall()
 
-    def _chain(self) -> Iterator[AuditEntry]:
-        """All entries as they are now, through a connection of its own: appending goes on meanwhile."""
-        with contextlib.closing(sqlite3.connect(self.path, timeout=10)) as connection:
-            try:
-                for row in connection.execute(f"select {_COLUMNS} from audit order by seq"):
-                    yield AuditEntry(*row)
-            except sqlite3.Error as error:
-                raise AuditError(f"the audit log {self.path} cannot be read: {error}.") from error
+
+def _chain(path: Path) -> Iterator[AuditEntry]:
+    """All entries as they are now, through a connection of its own: appending goes on meanwhile."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
+        try:
+            for row in connection.execute(f"select {_COLUMNS} from audit order by seq"):
+                yield AuditEntry(*row)
+        except sqlite3.Error as error:
+            raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
+
+
+def _last(db: sqlite3.Connection) -> Head:
+    row = db.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
+    return NOTHING if row is None else Head(*row)
 
 
 def _about(

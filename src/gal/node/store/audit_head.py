@@ -48,10 +48,11 @@ class HeadFile:
         # and it works on a full disk.
         line = f"{head.seq:018d} {head.hash}\n".encode("ascii")
         with contextlib.suppress(OSError):
-            if not self._path.exists():
+            try:
+                file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
                 self._create(line)
                 return
-            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.pwrite(file, line, 0)
             finally:

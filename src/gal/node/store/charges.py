@@ -11,6 +11,8 @@ from gal.node.store.restores import Transactions
 
 KEPT = 256
 """So many requests of a label holder are known, the newest; others are charged as new ones."""
+LOT = 32
+"""So many more may lie in the table: to look for the oldest takes longer than all else of a charge."""
 AGAIN = 10
 """So often a request is answered again for one charge: lines break, but nobody has to ask all day long."""
 
@@ -19,6 +21,16 @@ CREATE TABLE IF NOT EXISTS charged (
     peer TEXT NOT NULL, request TEXT NOT NULL, day TEXT NOT NULL, task TEXT NOT NULL, answer TEXT NOT NULL,
     again INTEGER NOT NULL, PRIMARY KEY (peer, request)
 );
+"""
+
+_ANSWER = """
+SELECT answer FROM charged WHERE peer = ? AND request = ? AND day = ? AND again < ? AND
+(SELECT count(*) FROM (SELECT 1 FROM charged AS newer
+    WHERE newer.peer = charged.peer AND newer.rowid > charged.rowid LIMIT ?)) < ?
+"""
+_DROP = """
+DELETE FROM charged WHERE peer = ? AND rowid <=
+(SELECT rowid FROM charged WHERE peer = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)
 """
 
 
@@ -33,25 +45,22 @@ class Charges:
         the request is one to be charged.
         """
         with self._state.reading() as db:
-            row = db.execute(
-                "SELECT answer FROM charged WHERE peer = ? AND request = ? AND day = ? AND again < ?",
-                (peer, request, day, AGAIN),
-            ).fetchone()
+            row = db.execute(_ANSWER, (peer, request, day, AGAIN, KEPT, KEPT)).fetchone()
         return None if row is None else str(row["answer"])
 
     def put(self, peer: str, day: str, request: str, task: str) -> None:
         """A request was charged to this day; the oldest ones are forgotten."""
-        with self._state.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO charged VALUES (?,?,?,?,'',0)", (peer, request, day, task))
-            db.execute(
-                "DELETE FROM charged WHERE peer = ? AND rowid <= "
-                "(SELECT rowid FROM charged WHERE peer = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
-                (peer, peer, KEPT),
+        with self._state.counting() as db:
+            added = db.execute(
+                "INSERT OR REPLACE INTO charged VALUES (?,?,?,?,'',0)", (peer, request, day, task)
             )
+            if (added.lastrowid or 0) % LOT == 0:  # rows are numbered across all peers
+                for (one,) in db.execute("SELECT DISTINCT peer FROM charged").fetchall():
+                    db.execute(_DROP, (one, one, KEPT))
 
     def answered(self, peer: str, request: str, answer: str) -> None:
         """What was charged is answered now; to the day on which it was charged, which may be over."""
-        with self._state.transaction() as db:
+        with self._state.counting() as db:
             db.execute(
                 "UPDATE charged SET answer = ?, again = 0 WHERE peer = ? AND request = ?",
                 (answer, peer, request),
@@ -59,5 +68,5 @@ class Charges:
 
     def repeat(self, peer: str, request: str) -> None:
         """The same answer is given once more."""
-        with self._state.transaction() as db:
+        with self._state.counting() as db:
             db.execute("UPDATE charged SET again = again + 1 WHERE peer = ? AND request = ?", (peer, request))

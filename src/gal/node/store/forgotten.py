@@ -104,7 +104,7 @@ def write_forgotten(home: Path, known: Forgotten) -> None:
 def forgotten_stamp(home: Path) -> Any:
     """Another one whenever an id was forgotten meanwhile."""
     try:
-        found = (home / FILE).stat()
+        found = os.stat(os.path.join(home, FILE))  # every prediction asks
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

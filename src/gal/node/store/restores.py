@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from sqlite3 import Connection
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Transactions(Protocol):
@@ -20,6 +20,13 @@ class Transactions(Protocol):
     @property
     def transaction(self) -> Callable[[], AbstractContextManager[Connection]]:
         """All or nothing."""
+
+    @property
+    def counting(self) -> Callable[[], AbstractContextManager[Connection]]:
+        """The same for what is only counted."""
+
+    def seen(self, key: object, read: Callable[[Connection], Any]) -> Any:
+        """What is found, read again where it may have changed."""
 
     @property
     def reading(self) -> Callable[[], AbstractContextManager[Connection]]:
@@ -90,11 +97,11 @@ class Restores:
 
     def unproven(self) -> Restore | None:
         """The newest restore that was not shown to be current; None: there is none."""
-        with self._state.reading() as db:
-            row = db.execute(
-                "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' "
-                "ORDER BY id DESC LIMIT 1"
-            ).fetchone()
+        query = (
+            "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' "
+            "ORDER BY id DESC LIMIT 1"
+        )
+        row = self._state.seen("unproven", lambda db: db.execute(query).fetchone())
         return None if row is None else Restore(*row)
 
     def in_words(self) -> str:

@@ -62,10 +62,18 @@ CREATE TABLE IF NOT EXISTS predictions (
 );
 """
 
+VERSIONS = """
+SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = ifnull(?, version)
+ORDER BY version
+"""
 MODELS = """
 SELECT round, model, model_digest FROM answers
 WHERE task = ? AND version = ? AND track = ? AND part = -1 AND model IS NOT NULL AND model_digest IS NOT NULL
 ORDER BY round
+"""
+
+_SPEND = """
+INSERT INTO predictions VALUES (?,?,?) ON CONFLICT (peer, day) DO UPDATE SET n_rows = excluded.n_rows
 """
 
 
@@ -110,11 +118,12 @@ class State:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / "state.sqlite"
-        self._database = Database(self.path)
-        self.transaction, self.reading, self.close = (
-            self._database.transaction,
-            self._database.reading,
-            self._database.close,
+        self.database = Database(self.path)
+        self.transaction, self.counting = self.database.transaction, self.database.counting
+        self.reading, self.seen, self.close = (
+            self.database.reading,
+            self.database.seen,
+            self.database.close,
         )
         with self.transaction() as db:
             upgrade(db, self.path, SCHEMA + charges.SCHEMA)
@@ -179,9 +188,12 @@ class State:
 
     def get_task(self, task: str) -> TaskRecord | None:
         """The task of this id."""
-        with self.reading() as db:
+
+        def read(db: sqlite3.Connection) -> TaskRecord | None:
             row = db.execute("SELECT * FROM tasks WHERE id = ?", (task,)).fetchone()
-        return None if row is None else _task(row)
+            return None if row is None else _task(row)
+
+        return self.seen(("task", task), read)
 
     def set_status(self, task: str, status: str) -> None:
         """Open or left."""
@@ -195,11 +207,8 @@ class State:
 
     def members(self, task: str) -> dict[str, str]:
         """Organizations of an own task: "invited", or "left" and why."""
-        with self.reading() as db:
-            rows = db.execute(
-                "SELECT organization, status FROM members WHERE task = ? ORDER BY organization", (task,)
-            )
-            return {row["organization"]: row["status"] for row in rows}
+        query = "SELECT organization, status FROM members WHERE task = ? ORDER BY organization"
+        return dict(self.seen(("members", task), lambda db: db.execute(query, (task,)).fetchall()))
 
     def set_member(self, task: str, organization: str, status: str) -> None:
         """An organization was invited, left or was removed."""
@@ -244,13 +253,8 @@ class State:
         return {row["version"]: row["status"] for row in self._versions(task, role)}
 
     def _versions(self, task: str, role: Role, version: int | None = None) -> list[sqlite3.Row]:
-        with self.reading() as db:
-            return db.execute(
-                "SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = "
-                "ifnull(?, version) "
-                "ORDER BY version",
-                (task, role, version),
-            ).fetchall()
+        asked = (task, role, version)
+        return self.seen(("versions", *asked), lambda db: db.execute(VERSIONS, asked).fetchall())
 
     def put_version(
         self, task: str, number: int, version: AssistedVersion | LearnedVersion, *, activate: bool = False
@@ -269,7 +273,7 @@ class State:
 
     def replies(self, task: str, version: int) -> ReplyTable:
         """What organizations sent in a version of one's own."""
-        return ReplyTable(self._database, task, version)
+        return ReplyTable(self.database, task, version)
 
     # The organization's answers
 
@@ -295,8 +299,8 @@ class State:
 
     def models(self, task: str, version: int, track: str) -> list[tuple[int, str, str]]:
         """Round, file and digest of the models that predict; every prediction asks for them."""
-        with self.reading() as db:
-            return [tuple(row) for row in db.execute(MODELS, (task, version, track))]
+        asked = (task, version, track)
+        return self.seen(("models", *asked), lambda db: [tuple(row) for row in db.execute(MODELS, asked)])
 
     def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
         """Remember an answer; where the model moves, earlier rounds of the
@@ -333,17 +337,17 @@ class State:
         if n_rows == 0:
             with self.reading() as db:
                 return _spent(db, peer, day)
-        with self.transaction() as db:
+        with self.counting() as db:
             before = _spent(db, peer, day)
             if before + n_rows <= limit:
-                db.execute("INSERT OR REPLACE INTO predictions VALUES (?,?,?)", (peer, day, before + n_rows))
+                db.execute(_SPEND, (peer, day, before + n_rows))
         return before
 
     def use_credit(self, whose: str, what: str, n_rows: int) -> bool:
         """Take rows off what `spend_predictions` has added up under these two
         names; False where it is not enough.
         """
-        with self.transaction() as db:
+        with self.counting() as db:
             done = db.execute(
                 "UPDATE predictions SET n_rows = n_rows - ? WHERE peer = ? AND day = ? AND n_rows >= ?",
                 (n_rows, whose, what, n_rows),

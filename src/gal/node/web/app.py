@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +12,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -33,6 +32,9 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Nothing from elsewhere, nothing inside another page, nothing kept."""
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+Answering = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
@@ -42,8 +44,11 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     app = FastAPI(title="GAL node", version=__version__, docs_url=None, redoc_url=None)
     app.state.token = token
     app.state.open = set(OPEN)
+    app.state.direct = {}
+    """By path: who answers what is posted there, without the framework's way to it; see `Guard`."""
 
-    app.add_middleware(Guard, token=token, hosts=hosts, open_paths=app.state.open)
+    guarded = {"open_paths": app.state.open, "direct": app.state.direct}
+    app.add_middleware(Guard, token=token, hosts=hosts, **guarded)
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -63,13 +68,21 @@ class Guard:
     """Refuses whom this app does not serve, and puts `HEADERS` on every answer.
 
     Plain ASGI: a function as middleware has a task and two queues of its own for every request, which took
-    longer than all else of a prediction's HTTP.
+    longer than all else of a prediction's HTTP. For the same reason predictions are answered here: a dozen
+    functions lie between this and what a path leads to, and find out what is known.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str, hosts: Collection[str] | None, open_paths: Collection[str]
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        hosts: Collection[str] | None,
+        open_paths: Collection[str],
+        direct: Mapping[str, Answering],
     ) -> None:
         self._app, self._token, self._hosts, self._open = app, token, hosts, open_paths
+        self._direct = direct
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # nothing else has a path here
@@ -78,13 +91,16 @@ class Guard:
 
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in _HEADERS if one[0] not in given)]
             await send(message)
 
-        refused = _refused(Request(scope), self._token, self._hosts, self._open)
-        await (self._app if refused is None else refused)(scope, receive, send_with_headers)
+        request = Request(scope, receive)
+        answer: ASGIApp | None = _refused(request, self._token, self._hosts, self._open)
+        if answer is None and scope["method"] == "POST" and not scope["query_string"]:
+            direct = self._direct.get(scope["path"])
+            answer = None if direct is None else await direct(request)
+        await (self._app if answer is None else answer)(scope, receive, send_with_headers)
 
 
 def add_file(app: FastAPI, path: str, name: str, kind: str) -> None:

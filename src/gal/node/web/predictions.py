@@ -124,6 +124,8 @@ def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
             return JSONResponse(content, status)
         return Response(arrow_answer(content, answered_by.row_id), media_type=ARROW)
 
+    app.state.direct["/v1/predict"] = predict_rows
+
 
 class Comparisons:
     """How well versions predict the labelled rows of a file that is sent; one comparison at a time."""
@@ -225,3 +227,5 @@ def add_one_task(app: FastAPI, task: OnlineTask) -> None:
         asked.pop("task", None)
         status, content = await task.answer(asked)
         return JSONResponse(content, status)
+
+    app.state.direct["/predict"] = predict_one

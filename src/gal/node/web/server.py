@@ -227,6 +227,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 date_header=False,
+                proxy_headers=False,  # nobody asks who the client is
                 backlog=BACKLOG,
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=IDLE_SECONDS,

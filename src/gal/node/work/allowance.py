@@ -35,12 +35,29 @@ class Grant:
         return max(0.0, self.cpu_seconds - (time.clock_gettime(self.clock) - self.cpu_before))
 
 
+class Limit:
+    """A limit of the kernel, which is asked once: predictions of one row end and begin within a second."""
+
+    def __init__(self, which: int) -> None:
+        self._which = which
+        self._now, self._hard = resource.getrlimit(which)
+
+    def set(self, soft: int | None) -> None:
+        """Within what this process may have; None: all of that."""
+        hard = self._hard
+        wanted = hard if soft is None else soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        if wanted != self._now:
+            resource.setrlimit(self._which, (wanted, hard))
+            self._now = wanted
+
+
 class Allowance:
     """All grants of this process that hold now."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._grants: list[Grant] = []
+        self._limits: dict[int, Limit] = {}
 
     @contextmanager
     def granted(self, cpu_seconds: float, memory: int) -> Iterator[None]:
@@ -48,8 +65,9 @@ class Allowance:
 
         Beside a request without a limit there is none: its memory cannot be told from that of others.
         """
-        clock = time.pthread_getcpuclockid(threading.get_ident())
-        grant = Grant(cpu_seconds, memory, clock, time.clock_gettime(clock), data_bytes() if memory else 0)
+        clock = time.pthread_getcpuclockid(threading.get_ident()) if cpu_seconds else 0
+        used = time.clock_gettime(clock) if cpu_seconds else 0.0
+        grant = Grant(cpu_seconds, memory, clock, used, data_bytes() if memory else 0)
         with self._lock:
             self._grants.append(grant)
             self._hold()
@@ -70,13 +88,19 @@ class Allowance:
             os.kill(os.getpid(), signal.SIGXCPU)
         free_cpu = not self._grants or any(not one.cpu_seconds for one in self._grants)
         soft = None if free_cpu else int(time.process_time() + sum(one.cpu_left for one in self._grants)) + 1
-        _set_limit(resource.RLIMIT_CPU, soft)
+        self._limit(resource.RLIMIT_CPU, soft)
         free_memory = not self._grants or any(not one.memory for one in self._grants)
         # From what the first of them found: what it takes is not a new beginning for the next.
         first = min((one.data_before for one in self._grants), default=0)
-        _set_limit(
+        self._limit(
             resource.RLIMIT_DATA, None if free_memory else first + sum(one.memory for one in self._grants)
         )
+
+    def _limit(self, which: int, soft: int | None) -> None:
+        """One limit of the kernel; nobody else in this process sets it."""
+        if which not in self._limits:
+            self._limits[which] = Limit(which)
+        self._limits[which].set(soft)
 
 
 ALLOWANCE = Allowance()
@@ -90,11 +114,3 @@ def data_bytes() -> int:
             return int(file.read(200).split()[5]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):  # no Linux: then there is no RLIMIT_DATA worth its name
         return 2**62
-
-
-def _set_limit(which: int, soft: int | None) -> None:
-    """Set a limit of the kernel, within what this process may have; None: all of that."""
-    now, hard = resource.getrlimit(which)
-    wanted = hard if soft is None else soft if hard == resource.RLIM_INFINITY else min(soft, hard)
-    if wanted != now:  # mostly it is: predictions of one row end and begin within a second
-        resource.setrlimit(which, (wanted, hard))

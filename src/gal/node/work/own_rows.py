@@ -4,6 +4,7 @@ in a private set intersection.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,6 +51,9 @@ class OwnRows:
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
+        data = configuration.data
+        self._file = None if data is None or data.is_database or data.file is None else str(data.file)
+        """The source, where it is one file by its name: every prediction asks whether it is."""
         self._lock = threading.Lock()
         self._table: tuple[Any, Table] | None = None
         self._indices: dict[tuple[Any, str], Index] = {}
@@ -59,6 +63,8 @@ class OwnRows:
     @property
     def stay_where_they_are(self) -> bool:
         """Whether the source is a database or a lake: streamed to learn, asked by id to predict."""
+        if self._file is not None:
+            return os.path.isdir(self._file)
         return self._configuration.data is not None and self._configuration.data.stays_where_it_is
 
     def facts(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -52,12 +53,16 @@ class Worker:
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: dict[int, tuple[bool, Future[Result]]] = {}
         """By number: whether it has a limit, and its result."""
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._closed, self._rests = False, True
+        self._is_read = self._is_killed = False
+        """Whether a thread reads results, and whether the process was ended from here."""
+        self._used = 0.0
         self._sending = threading.Lock()
 
     def start(self) -> None:
@@ -90,42 +95,45 @@ class Worker:
 
     def _run(self, do: str, data: Any, command: dict[str, Any]) -> Result:
         with self._lock:
-            connection = self._ensure()
+            connection, process = self._ensure()
             self._next += 1
             number, future = self._next, Future[Result]()
             self._waiting[number] = do in LIMITED and not command.get("own"), future
+            reads, self._is_read = not self._is_read, True
         try:
             with self._sending:
                 send_piece(connection, {"id": number, "do": do} | command, data)
         except OSError:  # it has just ended, or must: what follows half a command makes no sense to it
             with self._lock:
-                if self._connection is connection and self._process is not None:
-                    self._process.kill()  # the reader says why
+                if self._connection is connection:
+                    process.kill()  # who reads says why
+        if reads:  # sooner than another thread is woken up for it
+            self._read(connection, process, future)
         return future.result()
 
     def close(self) -> None:
         """End the process, whatever it does."""
         with self._lock:
             self._closed = True
-            process, connection = self._process, self._connection
-        if connection is not None and process is not None:
-            process.kill()
-            process.wait()
+        self.restart()
 
     def restart(self) -> None:
         """End the process, and with it all that it remembers; what it was at is done again by another."""
         with self._lock:
             process = None if self._connection is None else self._process
+            self._is_killed = process is not None
         if process is not None:
             process.kill()
             process.wait()
+            with self._lock:
+                self._changed.notify_all()
 
     @property
     def pid(self) -> int | None:
         """The process's id, while it runs."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
-    def _ensure(self) -> Connection:
+    def _ensure(self) -> tuple[Connection, subprocess.Popen[bytes]]:
         if self._closed:
             raise NodeError("the node is ending")
         self._rests = False
@@ -146,33 +154,69 @@ class Worker:
             )
             theirs.close()
             self._connection = Connection(ours.detach())
+            self._is_read = self._is_killed = False
+            self._used = time.monotonic()
             threading.Thread(
-                target=self._read, args=(self._connection, self._process), name="worker replies", daemon=True
+                target=self._tend, args=(self._connection, self._process), name="worker replies", daemon=True
             ).start()
-        return self._connection
+        assert self._process is not None
+        return self._connection, self._process
 
-    def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        """Hand out results until the process ends; then everybody who waits is told why."""
-        idle = self._configuration.worker.idle_seconds or None
+    def _tend(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """Read what nobody else reads who waits for a result, and let the process rest where nothing is asked
+        of it for a while; until it has ended.
+        """
         while True:
+            with self._changed:
+                while self._connection is connection and not self._is_unread():
+                    idle = self._configuration.worker.idle_seconds or None
+                    left = None if idle is None else self._used + idle - time.monotonic()
+                    if left is not None and left <= 0 and not self._waiting:
+                        break
+                    self._changed.wait(idle if left is None or left <= 0 else left)
+                if self._connection is not connection:
+                    return
+                rests = not self._is_unread()
+                self._is_read = not rests
+            if not rests:
+                self._read(connection, process, None)
+            elif self._let_rest(connection, process):
+                return
+
+    def _is_unread(self) -> bool:
+        """Whether there is something to read, and nobody who does. Holds the lock."""
+        return not self._is_read and (bool(self._waiting) or self._is_killed)
+
+    def _read(
+        self, connection: Connection, process: subprocess.Popen[bytes], until: Future[Result] | None
+    ) -> None:
+        """Hand out results until this one is there, or all are, or the process ends; one thread at a time."""
+        is_done = False
+        while not is_done:
             try:
-                if not connection.poll(idle):
-                    if self._let_rest(connection, process):
-                        return
-                    continue
                 result, content = receive_piece(connection)
             except (EOFError, OSError, ValueError):
-                break
+                self._end(connection, process)
+                return
             with self._lock:
                 asked = self._waiting.pop(result["id"], None)
+                is_done = not self._waiting if until is None else asked is not None and asked[1] is until
+                if is_done:
+                    self._is_read, self._used = False, time.monotonic()
+                if is_done and (self._waiting or self._is_killed):
+                    self._changed.notify_all()
             if asked is not None:
                 asked[1].set_result((result, content))
+
+    def _end(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """The process has ended: everybody who waits is told why."""
         process.kill()  # if it has not ended: it can tell us nothing more, such as without a descriptor left
         failure = why_ended(process.wait(), self._configuration)
         with self._lock:
             waiting, self._waiting = self._waiting, {}
-            self._connection = None
+            self._connection, self._is_read = None, False
             connection.close()
+            self._changed.notify_all()
         longest = min((number for number, (limited, _) in waiting.items() if limited), default=0)
         for number, (_, future) in waiting.items():
             # Whoever merely was beside one that took too long is asked once more.
@@ -182,7 +226,7 @@ class Worker:
     def _let_rest(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
         """End a process of which nothing is asked; False where something is."""
         with self._lock:
-            if self._waiting:
+            if self._waiting or self._is_read:
                 return False
             self._connection, self._rests = None, True
         connection.close()  # it ends by itself, with nobody to work for
