@@ -57,7 +57,7 @@ def page() -> str:
         f"there are {HTTP.per_address} for each source address and {HTTP.in_all:,} in all",
         f"begin {HTTP.handshakes_at_once} handshakes at once and {HTTP.handshakes_per_second:g} a second",
         f"A body has {app.BODY_SECONDS:g} seconds and {app.LARGEST >> 20} MiB",
-        f"does not read its answer for {server.READ_SECONDS:g} seconds",
+        f"reads less than {server.LEAST_READ >> 10} KiB of its answer in {server.READ_SECONDS:g} seconds",
         f"more than {predictions.MOST_UNPACKED >> 20} MiB as numbers",
         f"smaller than they have to be ({SMALL_FRAMES:g} a second)",
         f"beyond {MOST_SMALL / LOOK:,.0f} such pieces a second",

@@ -208,7 +208,8 @@ def test_no_single_answer_is_anywhere_at_the_label_holders(
     there = {sums[piece]: places for piece, places in hers.found.items() if piece in sums}
     assert there.keys() == {1, 2, 3}, "what is there is found: the sum of every round"
     assert "memory" in set().union(*there.values())
-    theirs = Watched(network, "lab", stored(*answers["lab", ROUNDS]))
+    of_lab = [stored(*answers["lab", number]) for number in range(ROUNDS + 1)]
+    theirs = Watched(network, "lab", {piece for said in of_lab for piece in said})
     theirs.search()
     assert theirs.found, "and at the organization its own answer"
 

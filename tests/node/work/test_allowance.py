@@ -160,7 +160,7 @@ def test_fits_and_predictions_for_others_have_the_same_limits(
             work.granted.pop()
 
     monkeypatch.setattr(worker_process, "ALLOWANCE", FakeAllowance())
-    monkeypatch.setattr(worker_process, "decode", bytes)
+    monkeypatch.setattr(worker_process, "decode", lambda _: SimpleNamespace(fields={"method": "plain"}))
     getattr(commands, do)(COMMAND | {"own": False}, b"")
     assert work.during[do] == [(7.0, 8)]
     getattr(commands, do)(COMMAND | {"own": True}, b"")
