@@ -25,6 +25,7 @@ from gal.privacy import (
     SeededNoise,
 )
 from gal.privacy.added_rounds import added_fitted
+from gal.privacy.stack import stack_privately
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
 from gal.secrecy.terms import SUM
@@ -170,10 +171,22 @@ def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(he
 
 
 @pytest.mark.usefixtures("few_penalties")
-def test_the_refit_reads_what_a_prediction_has() -> None:
+def test_the_refit_reads_what_a_prediction_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody's rounds added up as the public model counts them, and nothing else of the others."""
+    given: list[Any] = []
+
+    def noting(labels: Any, reached: Any, judged: Any, *more: Any, **how: Any) -> Any:
+        given.extend([reached, *judged.reached])
+        return stack_privately(labels, reached, judged, *more, **how)
+
+    monkeypatch.setattr("gal.estimators.stack_privately", noting)
     X, y = table()
     model = fitted(X, y, RandomisedResponse(2.0, [0, 1], SeededNoise(3)))
+    assert len(given) == 1 + 4, "the task, and without each part"
+    for one in given:
+        assert [dict(counts) for counts in one.coefficients] == [{"bank": 1.0, SUM: 1.0}]
+        [said] = one.fitted
+        assert np.ptp(one.output - said["bank"] - said[SUM]) < 1e-5, "but for where it began"
     refit = model.private_refit_
     assert refit.own.used
     assert [set(counts) for counts in refit.coefficients] == [{"bank", SUM}]
@@ -250,8 +263,9 @@ def test_added_up_it_is_what_the_public_model_counts(rounds: int) -> None:
     fitted = [{name: rng.normal(size=(5, 2)).astype(np.float32) for name in "ab"} for _ in range(rounds)]
     counts: Sequence[Mapping[str, float]] = [{"a": 0.5, "b": 2.0}, {"b": -1.0}, {"a": 3.0}][:rounds]
     added, once = added_fitted(fitted, counts)
-    expected = sum(one.get("b", 0.0) * said["b"] for one, said in zip(counts, fitted, strict=True))
-    np.testing.assert_allclose(added[0]["b"], expected, rtol=1e-6)
+    for name in "ab":
+        expected = sum(one.get(name, 0.0) * said[name] for one, said in zip(counts, fitted, strict=True))
+        np.testing.assert_allclose(added[0][name], expected, rtol=1e-6)
     assert once == [{"a": 1.0, "b": 1.0}]
     assert added_fitted([], []) == ([], [])
 
