@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from io import StringIO
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from gal import GALClassifier
+from gal.cli.learning import print_version
 from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
 from gal.node.store.state import TaskRecord
@@ -157,6 +161,13 @@ def test_the_terms_say_both(first: Learned) -> None:
     words = " ".join(first.record.terms.sentences())
     assert "protects her labels with randomised-response (epsilon 1, once" in words
     assert "Secrecy: sums" in words
+
+
+def test_she_is_told_that_the_others_know_all_rows(first: Learned) -> None:
+    print_version(first.facts, out := Console(file=StringIO(), width=200))
+    said = cast("StringIO", out.file).getvalue()
+    line = next(one for one in said.splitlines() if SUM in one)
+    assert re.search(rf"{SUM} +│ +\d+% +│ +{N} +│", line)
 
 
 def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:
