@@ -13,13 +13,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from scipy.special import logit
 
 from gal import GALClassifier
 from gal.cli.learning import print_version
+from gal.engine.labels import class_labels
+from gal.engine.options import Options
 from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
+from gal.node.holder.labels.labelled_tasks import learning_task
 from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
+from gal.privacy.protection import Protected
 from gal.protocol import decode
 from gal.secrecy.terms import SUM
 from noisy_labels import EPSILON, RESIDUALS, RESPONSE, FixedNoise, charged, spied
@@ -64,7 +69,7 @@ def tables(seed: int = 0) -> dict[str, pd.DataFrame]:
     the same.
     """
     made = numbers(N, organizations=NAMES)
-    y = sum(made[name].set_index(ROW_ID)[f"{name}_a"].sort_index() for name in NAMES).to_numpy().copy()
+    y = np.sum([made[name].sort_values(ROW_ID)[f"{name}_a"] for name in NAMES], axis=0)
     if seed:
         np.random.default_rng(seed).shuffle(y)
     made["clinic"][LABEL] = np.where(y > 0, "yes", "no")
@@ -177,7 +182,9 @@ def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:
     assert not {"fitted", "predicted"} & came
 
 
-def test_of_who_is_away_the_mean_stands_in(net: Network, first: Learned) -> None:
+def test_of_who_is_away_the_mean_stands_in(
+    net: Network, first: Learned, in_one_process: tuple[Any, Any]
+) -> None:
     net.tables["clinic"][[ROW_ID]].iloc[[7]].to_csv(net.root / "away.csv", index=False)
     net.stop("ward")
     try:
@@ -185,7 +192,23 @@ def test_of_who_is_away_the_mean_stands_in(net: Network, first: Learned) -> None
     finally:
         net.start("ward")
     assert (found["degraded"], set(found["missing"])) == (1, {"ward"})
-    assert found["rows"][0]["probabilities"]["yes"] != first.said[7]
+    model, columns = in_one_process
+    added = model.explain(columns)[SUM].to_numpy()
+    [counts] = model.private_refit_.coefficients
+    moved = logit(found["rows"][0]["probabilities"]["yes"]) - logit(first.said[7])
+    assert moved == pytest.approx(counts[SUM][0, 0] * (added.mean() - added[7]), abs=1e-4)
+    assert abs(moved) > 0.01
+
+
+def test_in_large_tables_her_own_model_may_be_closed_and_the_sums_are_not(
+    net: Network, first: Learned
+) -> None:
+    labels = class_labels(np.resize(["no", "yes"], 2000), Options())
+    for private in (True, False):
+        seen = Protected(labels, Options(rounds=1), private=private)
+        task = learning_task(net.nodes["clinic"].configuration, first.record.options, seen, NAMES)
+        assert task.closing is None
+        assert (task.own_closing is not None) == private
 
 
 def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process: tuple[Any, Any]) -> None:
