@@ -242,7 +242,7 @@ def test_stored_it_predicts_the_same(mechanism: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_forests", "few_penalties")
-def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers() -> None:
+def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers_and_stored(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 6))
     y = np.digitize(X[:, 0], [-1.0, 0.0, 0.9]) % 2  # in turns along her first column
@@ -254,6 +254,9 @@ def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers() -> None
     assert summed.private_refit_.own.alone_loss == pytest.approx(
         single.private_refit_.own.alone_loss, rel=0.05
     )
+    summed.set_params(privacy=None).save(tmp_path / "model.gal")
+    loaded = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(loaded.predict_proba(X[:50]), summed.predict_proba(X[:50]))
     paper = fitted(X, y, PaperLaplace(1.0), rounds=1)
     assert summed.closing_ is paper.closing_ is None, "none of the others' answers"
 

@@ -252,7 +252,7 @@ def test_what_is_written_is_what_skops_writes_without_blanks() -> None:
     """But for names of files of arrays, which are drawn, and places in memory."""
     model = Ridge().fit(np.eye(3), [1.0, 2.0, 3.0])
     objects = {"model": model, "facts": [1, 2.5, None, "ä", (True, {"a": b"b"})]}
-    found = []
+    found: list[Any] = []
     for data in (_written(objects), skops.io.dumps(objects)):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             text = archive.read("schema.json").decode()

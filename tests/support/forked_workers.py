@@ -38,7 +38,7 @@ def fork_workers(words: Sequence[str]) -> None:
             super()._execute_child([word for word in args if word != "-u"], *more)
 
     forked = SimpleNamespace(Popen=Worker, PIPE=subprocess.PIPE)
-    ThreadExecModel.subprocess = property(lambda _: forked)
+    ThreadExecModel.subprocess = property(lambda _: forked)  # type: ignore[method-assign, assignment]
 
 
 def look_up() -> None:
