@@ -135,6 +135,24 @@ def test_other_labels_with_the_same_noise_give_the_same_requests_and_sums(
     assert [one for one in found[0][0] if one and one[1] == "sum"]
 
 
+@pytest.mark.usefixtures("few_penalties")
+def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) -> None:
+    """Of the task and of each part, before it is summed about."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+    X, y = table(60)
+    found = []
+    for mechanism in ("response", "response and columns"):
+        privacy = NOISY[mechanism](Fixed(y))
+        sent = all_heard(heard, lambda how=privacy: fitted(X, y, how, rounds=2), X)[0]
+        fits = [one for one in sent if one and one[:2] in (("a", 1), ("a", 2))]
+        found.append({(t, part): np.frombuffer(residual, np.float32) for _, t, part, _, residual in fits})
+    plain, noised = found
+    assert plain.keys() == noised.keys() == {(t, part) for t in (1, 2) for part in (None, 0, 1, 2, 3)}
+    for (t, part), residual in plain.items():
+        alike = np.corrcoef(residual, noised[t, part])[0, 1]
+        assert alike > 0.9999 if t == 1 else alike < 0.9, (t, part)
+
+
 @pytest.mark.parametrize("mechanism", NUMBERS)
 @pytest.mark.usefixtures("few_penalties")
 def test_numbers_too(mechanism: str, heard: list[Any]) -> None:
