@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+from scipy.special import logit
 
 from gal import GALClassifier
+from gal.cli.learning import print_version
+from gal.engine.labels import class_labels
+from gal.engine.options import Options
 from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
+from gal.node.holder.labels.labelled_tasks import learning_task
+from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
+from gal.privacy.protection import Protected
 from gal.protocol import decode
 from gal.secrecy.terms import SUM
 from noisy_labels import EPSILON, RESIDUALS, RESPONSE, FixedNoise, charged, spied
@@ -22,24 +32,92 @@ from patience import patient
 from small_network import LABEL, ROW_ID, Network, exact, numbers, running
 
 NAMES = ("clinic", "lab", "ward", "bank")
-N = 80
+N = 60
+OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 2}
+RANDOM = {"numbers", "number", "of", "content", "terms"}
+"""In messages about sums: what is drawn anew, and what follows from the name of the task or of a message."""
+KEYS = {"keys", "signatures", "boxes"}
+
+
+class Noisy(FixedNoise):
+    """The labels of ``tables()`` with a tenth of them wrong, whatever the labels are: so the others help with
+    these labels, and with other ones they do not.
+    """
+
+    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
+        """Codes (n,) of all rows."""
+        self.drawn.append(len(codes))
+        right = (tables()["clinic"][LABEL] == "yes").to_numpy().astype(int)
+        return np.where(self.rng.random(len(codes)) < 0.1, 1 - right, right)
+
+
+class Learned(NamedTuple):
+    """A task from its invitation to a prediction."""
+
+    record: TaskRecord
+    facts: dict[str, Any]
+    said: list[float]
+    """Probabilities of all rows."""
+    sent: list[Any]
+    """To the others, all but keys and names."""
+    kinds: set[str]
+    """Of these messages."""
 
 
 def tables(seed: int = 0) -> dict[str, pd.DataFrame]:
-    """Everybody's rows; another ``seed``: other labels, all else the same."""
+    """Everybody's rows, with labels that follow from all columns; another ``seed``: other labels, all else
+    the same.
+    """
     made = numbers(N, organizations=NAMES)
-    y = made["clinic"][LABEL].to_numpy().copy()
+    y = np.sum([made[name].sort_values(ROW_ID)[f"{name}_a"] for name in NAMES], axis=0)
     if seed:
         np.random.default_rng(seed).shuffle(y)
     made["clinic"][LABEL] = np.where(y > 0, "yes", "no")
     return made
 
 
-@pytest.fixture
-def net(tmp_path: Path) -> Iterator[Network]:
-    with running(Network(tmp_path, tables())) as network:
-        network.holder.guard.noise = FixedNoise
-        yield network
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """One network: a test that changes it puts it back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gal.privacy.refit.PENALTIES", (10.0, 1.0))
+        with running(Network(tmp_path_factory.mktemp("net"), tables())) as network:
+            yield network
+
+
+@pytest.fixture(scope="module")
+def first(net: Network) -> Learned:
+    return learned(net, "first", RESPONSE)
+
+
+@pytest.fixture(scope="module")
+def in_one_process(net: Network) -> tuple[Any, Any]:
+    """The estimator with the same noisy labels, and its table."""
+    table = tables()["clinic"]
+    for name in NAMES[1:]:
+        table = table.merge(tables()[name], on=ROW_ID)
+    columns = table[[f"{name}_{letter}" for name in NAMES for letter in "ab"]].to_numpy()
+    places = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
+    mechanism = RandomisedResponse(EPSILON, ["no", "yes"], Noisy())
+    model = GALClassifier(
+        places, privacy=mechanism, secrecy="sums", local_models=LinearModel(), random_state=1, **OPTIONS
+    )
+    with pytest.MonkeyPatch.context() as patch:  # a task's seed is a number, not what is drawn from one
+        patch.setattr(
+            "gal.estimators.check_random_state", lambda _: type("Four", (), {"randint": lambda *_: 4})
+        )
+        return model.fit(columns, table[LABEL]), columns
+
+
+@contextmanager
+def holding(network: Network, name: str, table: pd.DataFrame) -> Iterator[None]:
+    """Other rows of an organization for a while."""
+    before = network.tables[name]
+    for one in (table, before):
+        network.write(name, one)
+        network.nodes[name].worker.restart()
+        if one is table:
+            yield
 
 
 def predicted(network: Network, task: str, rows: pd.DataFrame) -> list[float]:
@@ -50,52 +128,92 @@ def predicted(network: Network, task: str, rows: pd.DataFrame) -> list[float]:
     return [row["probabilities"]["yes"] for row in found["rows"]]
 
 
-def in_one_process(network: Network) -> tuple[Any, Any]:
-    """The estimator with the same noisy labels, and its table."""
-    table = network.tables["clinic"]
-    for name in NAMES[1:]:
-        table = table.merge(network.tables[name], on=ROW_ID)
-    columns = table[[f"{name}_{letter}" for name in NAMES for letter in "ab"]].to_numpy()
-    places = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
-    mechanism = RandomisedResponse(EPSILON, ["no", "yes"], FixedNoise())
-    model = GALClassifier(
-        places, rounds=2, privacy=mechanism, secrecy="sums", local_models=LinearModel(), random_state=1
-    )
-    with pytest.MonkeyPatch.context() as patch:  # a task's seed is a number, not what is drawn from one
-        patch.setattr(
-            "gal.estimators.check_random_state", lambda _: type("Four", (), {"randint": lambda *_: 4})
-        )
-        return model.fit(columns, table[LABEL]), columns
+def learned(network: Network, task: str, privacy: Any) -> Learned:
+    network.holder.guard.noise = Noisy
+    with pytest.MonkeyPatch.context() as patch:
+        sent = spied(network, patch)
+        parts = OPTIONS if privacy is RESPONSE else {"rounds": 2}
+        record = network.invite(task, **parts, seed=4, privacy=privacy, secrecy="sums")
+        facts = network.learn(task)
+        said = predicted(network, task, network.tables["clinic"])
+    found: list[Any] = []
+    for name, kind, data in sent:
+        message = decode(data)
+        fields = {key: value for key, value in message.fields.items() if key not in RANDOM}
+        arrays = {key: one.tobytes() for key, one in message.arrays.items() if key not in KEYS}
+        found.append((name, kind, fields, arrays, {key: one.shape for key, one in message.arrays.items()}))
+    told = record.terms.model_dump(mode="json")
+    found.append({key: told[key] for key in told if key not in ("task", "name")})
+    return Learned(record, facts, said, found, {kind for _, kind, _ in sent})
 
 
-def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(net: Network) -> None:
-    record = net.invite("same", rounds=2, seed=4, privacy=RESPONSE, secrecy="sums")
-    facts = net.learn("same")
-    model, columns = in_one_process(net)
-    assert exact(net.ensemble(record)) == exact(model.ensemble_)
-    assert facts["refitted"]
-    assert facts["contributions"].keys() == {"clinic", SUM}
+def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(
+    net: Network, first: Learned, in_one_process: tuple[Any, Any]
+) -> None:
+    model, columns = in_one_process
+    assert model.private_refit_.own.used, "the others' sum counts in what is predicted"
+    assert exact(net.ensemble(first.record)) == exact(model.ensemble_)
+    assert first.facts["refitted"]
+    assert first.facts["contributions"].keys() == {"clinic", SUM}
+    np.testing.assert_array_equal(first.said, model.predict_proba(columns)[:, 1])
     rows = net.tables["clinic"]
-    everything = predicted(net, "same", rows)
-    np.testing.assert_array_equal(everything, model.predict_proba(columns)[:, 1])
-    assert [predicted(net, "same", rows.iloc[[place]])[0] for place in (0, 7)] == [
-        everything[place] for place in (0, 7)
-    ]
-    assert [(one.n_rows, one.most) for one in charged(net, "same")] == [(N, 1)]
-    came = {one.kind for one in net.nodes["clinic"].records.audit.entries() if one.direction == "in"}
-    assert {"masked", "opened", "done", "found"} <= came
-    assert not {"fitted", "predicted"} & came, "nobody's answer came to her"
-    words = " ".join(record.terms.sentences())
+    for place in (0, 7):
+        assert predicted(net, "first", rows.iloc[[place]]) == [first.said[place]]
+    assert [(one.n_rows, one.most) for one in charged(net, "first")] == [(N, 1)]
+
+
+def test_the_terms_say_both(first: Learned) -> None:
+    words = " ".join(first.record.terms.sentences())
     assert "protects her labels with randomised-response (epsilon 1, once" in words
     assert "Secrecy: sums" in words
+
+
+def test_she_is_told_that_the_others_know_all_rows(first: Learned) -> None:
+    print_version(first.facts, out := Console(file=StringIO(), width=200))
+    said = cast("StringIO", out.file).getvalue()
+    line = next(one for one in said.splitlines() if SUM in one)
+    assert re.search(rf"{SUM} +│ +\d+% +│ +{N} +│", line)
+
+
+def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:
+    entries = net.nodes["clinic"].records.audit.entries()
+    came = {one.kind for one in entries if one.direction == "in" and one.task == first.record.id}
+    assert came >= {"masked", "opened", "done", "found"}
+    assert not {"fitted", "predicted"} & came
+
+
+def test_of_who_is_away_the_mean_stands_in(
+    net: Network, first: Learned, in_one_process: tuple[Any, Any]
+) -> None:
+    net.tables["clinic"][[ROW_ID]].iloc[[7]].to_csv(net.root / "away.csv", index=False)
     net.stop("ward")
-    without = net.holder.predict_file("same", net.root / "asked.csv", join=0.2)
-    assert (without["degraded"], set(without["missing"])) == (1, {"ward"}), "the mean of the others stands in"
+    try:
+        found = net.holder.predict_file("first", net.root / "away.csv", join=0.2)
+    finally:
+        net.start("ward")
+    assert (found["degraded"], set(found["missing"])) == (1, {"ward"})
+    model, columns = in_one_process
+    added = model.explain(columns)[SUM].to_numpy()
+    [counts] = model.private_refit_.coefficients
+    moved = logit(found["rows"][0]["probabilities"]["yes"]) - logit(first.said[7])
+    assert moved == pytest.approx(counts[SUM][0, 0] * (added.mean() - added[7]), abs=1e-4)
+    assert abs(moved) > 0.01
 
 
-def test_what_resumes_sends_the_same_and_draws_once(net: Network) -> None:
-    net.invite("parts", rounds=2, seed=4, privacy=RESPONSE, secrecy="sums")
-    noise, stopping = FixedNoise(), threading.Event()
+def test_in_large_tables_her_own_model_may_be_closed_and_the_sums_are_not(
+    net: Network, first: Learned
+) -> None:
+    labels = class_labels(np.resize(["no", "yes"], 2000), Options())
+    for private in (True, False):
+        seen = Protected(labels, Options(rounds=1), private=private)
+        task = learning_task(net.nodes["clinic"].configuration, first.record.options, seen, NAMES)
+        assert task.closing is None
+        assert (task.own_closing is not None) == private
+
+
+def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process: tuple[Any, Any]) -> None:
+    net.invite("parts", **OPTIONS, seed=4, privacy=RESPONSE, secrecy="sums")
+    noise, stopping = Noisy(), threading.Event()
     net.holder.guard.noise = lambda: noise
 
     def stop(event: Any) -> None:
@@ -109,7 +227,7 @@ def test_what_resumes_sends_the_same_and_draws_once(net: Network) -> None:
     net.holder.guard.noise = lambda: noise
     net.learn("parts", resume=True)
     assert noise.drawn == [N]
-    model, columns = in_one_process(net)
+    model, columns = in_one_process
     record = net.nodes["clinic"].state.find_task("parts")
     assert exact(net.ensemble(record)) == exact(model.ensemble_)
     said = predicted(net, "parts", net.tables["clinic"])
@@ -120,45 +238,22 @@ def test_what_resumes_sends_the_same_and_draws_once(net: Network) -> None:
 def test_rows_that_not_all_know_cost_noise_on_residuals_twice_and_noisy_labels_once(
     privacy: Any, times: int, net: Network
 ) -> None:
-    net.write("ward", net.tables["ward"].iloc[10:])
-    net.nodes["ward"].worker.restart()
-    record = net.invite("fewer", rounds=1, privacy=privacy, secrecy="sums")
-    net.learn("fewer")
-    assert sum(one.n_rows for one in charged(net, "fewer") if one.most) == N + (times - 1) * (N - 10)
+    task = f"fewer-{times}"
+    net.holder.guard.noise = Noisy
+    with holding(net, "ward", net.tables["ward"].iloc[10:]):
+        record = net.invite(task, rounds=1, cross_validation=0, privacy=privacy, secrecy="sums")
+        net.learn(task)
+    assert sum(one.n_rows for one in charged(net, task) if one.most) == N + (times - 1) * (N - 10)
     assert net.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
 
 
-RANDOM = {"numbers", "number", "of", "content", "terms"}
-"""In messages about sums: what is drawn anew, and what follows from the name of the task or of a message."""
-KEYS = {"keys", "signatures", "boxes"}
-
-
-def what_was_sent(
-    network: Network, sent: list[tuple[str, str, bytes]], task: str, privacy: Any
-) -> tuple[list[Any], set[str]]:
-    """From an invitation to a prediction, all but keys and names; and of which kinds it was."""
-    del sent[:]
-    record = network.invite(task, rounds=2, privacy=privacy, secrecy="sums")
-    network.learn(task)
-    predicted(network, task, network.tables["clinic"])
-    found: list[Any] = []
-    for name, kind, data in sent:
-        message = decode(data)
-        fields = {key: value for key, value in message.fields.items() if key not in RANDOM}
-        arrays = {key: one.tobytes() for key, one in message.arrays.items() if key not in KEYS}
-        found.append((name, kind, fields, arrays, {key: one.shape for key, one in message.arrays.items()}))
-    told = record.terms.model_dump(mode="json")
-    return [*found, {key: told[key] for key in told if key not in ("task", "name")}], {one[1] for one in sent}
-
-
 @pytest.mark.parametrize("privacy", [RESPONSE, RESIDUALS], ids=lambda one: one.mechanism)
-def test_other_labels_with_the_same_noise_leave_no_trace(
-    privacy: Any, net: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent, found = spied(net, monkeypatch), []
-    for seed in (0, 7):
-        net.write("clinic", tables(seed)["clinic"])
-        told, kinds = what_was_sent(net, sent, f"task-{seed}", privacy)
-        assert kinds == {"begin", "fit", "keys", "share", "sum", "open", "total", "end"}, "no single answer"
-        found.append(told)
-    assert found[0] == found[1]
+def test_other_labels_with_the_same_noise_leave_no_trace(privacy: Any, net: Network, first: Learned) -> None:
+    before = first if privacy is RESPONSE else learned(net, "before", privacy)
+    with holding(net, "clinic", tables(7)["clinic"]):
+        after = learned(net, f"other-{privacy.mechanism}", privacy)
+    assert before.kinds == {"begin", "fit", "keys", "share", "sum", "open", "total", "end"}, (
+        "no single answer"
+    )
+    assert before.sent == after.sent
+    assert before.said != after.said, "and yet something else is predicted"

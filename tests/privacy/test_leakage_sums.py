@@ -84,6 +84,19 @@ def test_it_is_what_the_organization_would_try_at_home_beside_the_real_others() 
     assert found[0].in_sum.added_to == 2
 
 
+@pytest.mark.parametrize(("rounds", "parts", "fits"), [(3, 0, 3), (2, 4, 10), (10, 4, 20)])
+def test_the_parts_of_a_cross_validation_ask_for_as_many_fits(
+    rounds: int, parts: int, fits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _ = table(40)
+    tried: list[int] = []
+    monkeypatch.setattr(
+        "gal.evaluate.sum_columns.own_columns_explained", lambda _, fits, *more, **how: tried.append(fits)
+    )
+    columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": rounds}, parts=parts)
+    assert tried == [fits] * 6, "each in the sum and alone"
+
+
 def test_too_few_rows_are_not_tried() -> None:
     X, _ = table(19)
     assert columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": 3}) == ()
@@ -109,10 +122,11 @@ def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
 
 
 def test_noisy_labels_and_sums_are_rehearsed_together() -> None:
-    X, y = table(120)
+    X, y = table(80)
     privacy = RandomisedResponse(1.0, [False, True])
-    found = rehearse(X, y > 0, PARTS, privacy=privacy, secrecy="sums", **QUICK)
+    found = rehearse(X, y > 0, PARTS, privacy=privacy, secrecy="sums", local_models=Ridge(), rounds=1)
     assert found.sums is not None
+    assert {one.in_sum.rounds for one in found.sums} == {1 + 4}, "under noisy labels in four parts"
     assert found.leak.summed
     assert found.leak.worst.canaries.value < 1.0
     assert found.leak.cost == privacy.cost
@@ -121,7 +135,7 @@ def test_noisy_labels_and_sums_are_rehearsed_together() -> None:
 def leakage(tmp_path: Path, *more: str) -> Any:
     X, y = table(60)
     X.assign(spent=y).to_csv(tmp_path / "table.csv", index=False)
-    words = ["leakage", str(tmp_path / "table.csv"), "--target", "spent", "--rounds", "2", *more]
+    words = ["leakage", str(tmp_path / "table.csv"), "--target", "spent", "--rounds", "1", *more]
     return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
 
 

@@ -25,6 +25,7 @@ from gal.privacy import (
     SeededNoise,
 )
 from gal.privacy.added_rounds import added_fitted
+from gal.privacy.stack import stack_privately
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
 from gal.secrecy.terms import SUM
@@ -134,6 +135,24 @@ def test_other_labels_with_the_same_noise_give_the_same_requests_and_sums(
     assert [one for one in found[0][0] if one and one[1] == "sum"]
 
 
+@pytest.mark.usefixtures("few_penalties")
+def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) -> None:
+    """Of the task and of each part, before it is summed about."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+    X, y = table(60)
+    found = []
+    for mechanism in ("response", "response and columns"):
+        privacy = NOISY[mechanism](Fixed(y))
+        sent = all_heard(heard, lambda how=privacy: fitted(X, y, how, rounds=2), X)[0]
+        fits = [one for one in sent if one and one[:2] in (("a", 1), ("a", 2))]
+        found.append({(t, part): np.frombuffer(residual, np.float32) for _, t, part, _, residual in fits})
+    plain, noised = found
+    assert plain.keys() == noised.keys() == {(t, part) for t in (1, 2) for part in (None, 0, 1, 2, 3)}
+    for (t, part), residual in plain.items():
+        alike = np.corrcoef(residual, noised[t, part])[0, 1]
+        assert alike > 0.9999 if t == 1 else alike < 0.9, (t, part)
+
+
 @pytest.mark.parametrize("mechanism", NUMBERS)
 @pytest.mark.usefixtures("few_penalties")
 def test_numbers_too(mechanism: str, heard: list[Any]) -> None:
@@ -170,10 +189,22 @@ def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(he
 
 
 @pytest.mark.usefixtures("few_penalties")
-def test_the_refit_reads_what_a_prediction_has() -> None:
+def test_the_refit_reads_what_a_prediction_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody's rounds added up as the public model counts them, and nothing else of the others."""
+    given: list[Any] = []
+
+    def noting(labels: Any, reached: Any, judged: Any, *more: Any, **how: Any) -> Any:
+        given.extend([reached, *judged.reached])
+        return stack_privately(labels, reached, judged, *more, **how)
+
+    monkeypatch.setattr("gal.estimators.stack_privately", noting)
     X, y = table()
     model = fitted(X, y, RandomisedResponse(2.0, [0, 1], SeededNoise(3)))
+    assert len(given) == 1 + 4, "the task, and without each part"
+    for one in given:
+        assert [dict(counts) for counts in one.coefficients] == [{"bank": 1.0, SUM: 1.0}]
+        [said] = one.fitted
+        assert np.ptp(one.output - said["bank"] - said[SUM]) < 1e-5, "but for where it began"
     refit = model.private_refit_
     assert refit.own.used
     assert [set(counts) for counts in refit.coefficients] == [{"bank", SUM}]
@@ -229,7 +260,7 @@ def test_stored_it_predicts_the_same(mechanism: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_forests", "few_penalties")
-def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers() -> None:
+def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers_and_stored(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 6))
     y = np.digitize(X[:, 0], [-1.0, 0.0, 0.9]) % 2  # in turns along her first column
@@ -241,7 +272,11 @@ def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers() -> None
     assert summed.private_refit_.own.alone_loss == pytest.approx(
         single.private_refit_.own.alone_loss, rel=0.05
     )
-    assert summed.closing_ is None, "none of the others' answers"
+    summed.set_params(privacy=None).save(tmp_path / "model.gal")
+    loaded = GALClassifier.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(loaded.predict_proba(X[:50]), summed.predict_proba(X[:50]))
+    paper = fitted(X, y, PaperLaplace(1.0), rounds=1)
+    assert summed.closing_ is paper.closing_ is None, "none of the others' answers"
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -250,8 +285,9 @@ def test_added_up_it_is_what_the_public_model_counts(rounds: int) -> None:
     fitted = [{name: rng.normal(size=(5, 2)).astype(np.float32) for name in "ab"} for _ in range(rounds)]
     counts: Sequence[Mapping[str, float]] = [{"a": 0.5, "b": 2.0}, {"b": -1.0}, {"a": 3.0}][:rounds]
     added, once = added_fitted(fitted, counts)
-    expected = sum(one.get("b", 0.0) * said["b"] for one, said in zip(counts, fitted, strict=True))
-    np.testing.assert_allclose(added[0]["b"], expected, rtol=1e-6)
+    for name in "ab":
+        expected = sum(one.get(name, 0.0) * said[name] for one, said in zip(counts, fitted, strict=True))
+        np.testing.assert_allclose(added[0][name], expected, rtol=1e-6)
     assert once == [{"a": 1.0, "b": 1.0}]
     assert added_fitted([], []) == ([], [])
 

@@ -250,6 +250,7 @@ def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> d
 def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
     """What was learned, in words."""
     from gal.evaluate.reporting.learned import kept_back
+    from gal.secrecy.terms import SUM
 
     out.print(
         f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
@@ -270,7 +271,7 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
     table = Table("organization", "contribution", "rows it knows", "rounds missed")
     for name, share in facts["contributions"].items():
         missed = facts["missed"].get(name, [])
-        known = facts["known_rows"].get(name)
+        known = facts["n_rows"] if name == SUM else facts["known_rows"].get(name)  # all know all rows
         table.add_row(
             escape(name),
             f"{share:.0%}",

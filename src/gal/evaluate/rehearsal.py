@@ -212,7 +212,7 @@ def rehearse_all(
             reports.append(_leak(stage, privacy, seed))
         told = added_reports(reports), _told_by(stage, utility, seeds[0])
         models = (utility, unprotected, alone)
-        sums = _told_in_sum(stage, seeds[0], say)
+        sums = _told_in_sum(stage, utility[0].parts, seeds[0], say)
         found.append(_rehearsal(stage, name, models, told, sums, time.perf_counter() - started))
         started = time.perf_counter()
     return found
@@ -239,7 +239,9 @@ def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> Predict
     return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
 
 
-def _told_in_sum(stage: Stage, seed: int, say: Callable[[str], None]) -> tuple[ToldInSum, ...] | None:
+def _told_in_sum(
+    stage: Stage, parts: int, seed: int, say: Callable[[str], None]
+) -> tuple[ToldInSum, ...] | None:
     """What sums tell of columns, on rows that are learned with this seed; None without sums."""
     if stage.secrecy is None:
         return None
@@ -249,7 +251,7 @@ def _told_in_sum(stage: Stage, seed: int, say: Callable[[str], None]) -> tuple[T
     outputs = 1 if stage.y.ndim == 1 else stage.y.shape[1]
     if stage.classes is not None and len(stage.classes) > 2:
         outputs = len(stage.classes)
-    return columns_in_sum(views, outputs, stage.options, seed=seed)
+    return columns_in_sum(views, outputs, stage.options, parts=parts, seed=seed)
 
 
 def _rehearsal(
@@ -372,6 +374,8 @@ class LearnedModel:
     """Put aside."""
     output: Floats
     """What is predicted of them (m, K): probabilities, or numbers."""
+    parts: int
+    """Of its cross-validation; 0 without one."""
 
 
 def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
@@ -387,6 +391,7 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
         privacy=_with_source(stage, privacy, [seed, 3]),
         secrecy=stage.secrecy,
         random_state=seed,
+        on_message=lambda *_: None,  # without it the roles of rows are not kept
         **options,
     ).fit(stage.X.iloc[train], stage.y[train])
     metric = METRICS["accuracy" if stage.classes is not None else "r2"]
@@ -399,7 +404,8 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
             output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
             right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
             errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
-    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
+    score, parts = metric.score(stage.y[test], said), model.task_rows_.n_parts
+    return LearnedModel(score, (errors[0], errors[1]), test, output, parts)
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:

@@ -60,12 +60,18 @@ def check_summed(secrecy: Any, members: int, options: Mapping[str, Any]) -> None
 
 
 def columns_in_sum(
-    views: Mapping[str, pd.DataFrame], outputs: int, options: Mapping[str, Any], *, seed: int = 0
+    views: Mapping[str, pd.DataFrame],
+    outputs: int,
+    options: Mapping[str, Any],
+    *,
+    parts: int = 0,
+    seed: int = 0,
 ) -> tuple[ToldInSum, ...]:
     """Every assisting organization with its view (rows the same for all), in a sum with all the others.
 
-    ``options`` are those of the estimator: rounds, local models and what they minimise. Nothing where there
-    are too few rows to try it on.
+    ``options`` are those of the estimator: rounds, local models and what they minimise; each of the ``parts``
+    of a cross-validation asks for as many fits as the task itself. Nothing where there are too few rows to
+    try it on.
     """
     n = len(next(iter(views.values())))
     known = min(USUALLY_KNOWN, n // 2)
@@ -73,11 +79,11 @@ def columns_in_sum(
         return ()
     chosen = np.random.default_rng(seed).permutation(n)[:MOST_ROWS]
     members = _members({name: view.iloc[chosen] for name, view in views.items()}, options)
-    rounds, found = min(int(options["rounds"]), LONGEST), []
+    fits, found = min(int(options["rounds"]) * (1 + parts), LONGEST), []
     for name, one in members.items():
         others = [other for each, other in members.items() if each != name]
         told, alone = (
-            own_columns_explained(one, rounds, outputs, n_known=known, beside=beside, seed=seed)
+            own_columns_explained(one, fits, outputs, n_known=known, beside=beside, seed=seed)
             for beside in (others, [])
         )
         found.append(ToldInSum(name, told, alone))

@@ -53,8 +53,8 @@ def summed_options(
         )
     if not (is_auto(options.closing) or options.closing is False):
         raise InvalidOptionError(
-            f"a closing model learns from single answers, which secrecy='sums' keeps away: pass "
-            f"closing=False, got {options.closing!r}"
+            f"a closing model learns from single answers, which secrecy='sums' keeps away: leave "
+            f"closing away, got closing={options.closing!r}"
         )
     if not (isinstance(options.interactions, str) and options.interactions in ("auto", "off")):
         raise InvalidOptionError(

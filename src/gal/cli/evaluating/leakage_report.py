@@ -130,7 +130,7 @@ def _sums(found: Sequence[ToldInSum]) -> Table:
     first = found[0].in_sum
     table = Table(
         title=f"Sums taken apart: R2 of columns in a sum of {len(found)} and in single answers, "
-        f"{first.n_rows} rows of which you know {first.n_known}, {first.rounds} rounds. Chosen: you send "
+        f"{first.n_rows} rows of which you know {first.n_known}, {first.rounds} fits. Chosen: you send "
         "what you know of those rows as their residuals",
         title_justify="left",
     )

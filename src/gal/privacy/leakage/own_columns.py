@@ -37,7 +37,7 @@ USUALLY_KNOWN = 50
 MOST_ROWS = 500
 """Of a table are tried: with more of them answers tell a little more, and it takes longer."""
 LONGEST = 20
-"""Rounds that are tried, at most."""
+"""Fits that are tried, at most: rounds of a task, and as many for each part of its cross-validation."""
 
 
 @dataclass(frozen=True)
