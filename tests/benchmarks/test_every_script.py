@@ -27,7 +27,7 @@ SMALLEST = {
     "answer_times": "--asks 3 --sources folder",
     "camera_views": "",
     "cluster": "--rows 3000 --columns 4 --rounds 1",
-    "choices": "Adult --seeds 2 --rows 300",
+    "choices": "Adult --seeds 2 --rows 300 --choices today for_two_classes,_ten_trees_at_0.1",
     "contributions": "--rows 60 --seeds 1",
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",

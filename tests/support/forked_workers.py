@@ -22,8 +22,8 @@ from execnet.gateway_base import ThreadExecModel
 from forked import Forked, Nursery, end_as_python_does, fork_server
 from gal.extras import is_installed
 
-LATER = ("skops.io", "torch", "matplotlib.pyplot", "mlflow", "opendp", "dp_accounting", "xgboost", "uvicorn")
-"""What tests import while they run."""
+LATER = ("skops.io", "torch", "matplotlib.pyplot", "opendp", "dp_accounting", "uvicorn")
+"""What tests of many files import while they run."""
 
 
 def fork_workers(words: Sequence[str]) -> None:
