@@ -220,10 +220,9 @@ def test_handshakes_are_measured() -> None:
 def test_times_of_answers_are_measured() -> None:
     for module in NEEDS["answer_times"]:
         pytest.importorskip(module, reason=f"{module} is not installed")
-    script = str(BENCHMARKS / "answer_times.py")
-    command = [sys.executable, script, *SMALLEST["answer_times"].split(), "--json"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST).stdout
-    found = json.loads(said)
+    done = as_a_process("answer_times", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert list(found) == ["predict, folder", "begin, folder"]
     assert all(0 <= one["longer"] <= 1 and one["known ms"] > 0 for one in found.values())
 

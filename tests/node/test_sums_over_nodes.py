@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import gal
 from gal.errors import LearningInterruptedError, TaskError
+from gal.node.holder.sums.circle_calls import CircleCalls
 from gal.node.journal.records import Records
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
@@ -264,11 +265,20 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
         network.learn("risk")
         rows = network.tables["clinic"][[ROW_ID]].head(5)
         silent, sums = threading.Event(), network.nodes["shop"].service._sums
+        waited: list[float] = []
+
+        def add_up(calls: CircleCalls, questions: Any, members: Any, seconds: float, **how: Any) -> Any:
+            waited.append(seconds)
+            return all_together(calls, questions, members, seconds, **how)
+
+        all_together = CircleCalls.add_up
         with monkeypatch.context() as patched:
             patched.setattr(sums, "answer", lambda *_: silent.wait(LONGEST))
+            patched.setattr(CircleCalls, "add_up", add_up)
             found = predicted(network, rows, seconds=patient(1.0))
         silent.set()
         assert found["degraded"] == 5
+        assert max(waited) <= patient(1.0), "who is connected is not waited for as if it were not"
         assert predicted(network, rows)["degraded"] == 0
         network.stop("shop")
         patience = replace(QUICKLY, join=patient(0.5))

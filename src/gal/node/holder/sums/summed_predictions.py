@@ -109,7 +109,6 @@ class SummedPredictions:
     def _others(
         self, record: TaskRecord, version: int, ensemble: Ensemble, ids: RowIds, seconds: float, join: float
     ) -> _Others:
-        until = time.monotonic() + join + seconds
         nothing = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
         statuses = self._state.members(record.id)
         lost = {name for done in ensemble.rounds for name in done.left_out}
@@ -119,6 +118,7 @@ class SummedPredictions:
         if away:
             missing = dict.fromkeys(away, "is not connected, and without it there is no sum")
             return _Others(*nothing, {}, (), missing)
+        until = time.monotonic() + seconds
         for _ in range(TRIES):
             try:
                 return self._summed(record, version, ensemble, ids, members, until - time.monotonic())
