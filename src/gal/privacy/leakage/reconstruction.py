@@ -15,14 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.model_selection import KFold
 
 from gal.core.losses import Loss
 from gal.models.tabular import TableEncoder, as_table
+from gal.privacy.leakage.ridges import curved, left_out, straight
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 
 Floats = NDArray[np.float64]
@@ -327,17 +324,13 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[
     target = columns[known]
     made = [np.tile(target.mean(axis=0), (len(columns), 1))]
     errors = [np.square(target - target.mean(axis=0)).sum(axis=0)]
-    folds = KFold(min(FOLDS, int(known.sum())), shuffle=True, random_state=0)
-    alphas = np.logspace(-8, 4, 25)
-    straight = make_pipeline(StandardScaler(), RidgeCV(alphas, alpha_per_target=target.shape[1] > 1))
-    curved = make_pipeline(StandardScaler(), KernelRidge(alpha=0.1, kernel="rbf"))
+    folds = list(KFold(min(FOLDS, len(target)), shuffle=True, random_state=0).split(target))
     tables = [inputs for inputs in readings if inputs.shape[1]]
-    tries = [(model, inputs) for inputs in tables for model in (straight, curved)]
+    tries = [(reader, inputs) for inputs in tables for reader in (straight, curved)]
     news = [(straight, _what_is_new(inputs, least)) for inputs in tables for least in ROUNDING]
-    for model, table in [*((model, new) for model, new in news if new.shape[1]), *tries]:
-        left_out = cross_val_predict(model, table[known], target, cv=folds).reshape(target.shape)
-        errors.append(np.square(left_out - target).sum(axis=0))
-        made.append(np.asarray(model.fit(table[known], target).predict(table)).reshape(columns.shape))
+    for reader, table in [*((reader, new) for reader, new in news if new.shape[1]), *tries]:
+        errors.append(np.square(left_out(reader, table[known], target, folds) - target).sum(axis=0))
+        made.append(reader(table[known], target, table))
     best = np.argmin(errors, axis=0)
     guessed = np.stack(made)[best, :, np.arange(columns.shape[1])].T
     width = np.ptp(target, axis=0)  # far outside of what is known a guess is a slip
@@ -351,16 +344,16 @@ def _what_is_new(inputs: Floats, least: float) -> Floats:
     """
     centred = inputs - inputs.mean(axis=0)
     sizes = np.linalg.norm(centred, axis=0)
-    kept: list[Floats] = []
+    kept, n_kept = np.empty((len(sizes), len(inputs))), 0
     for column, size in zip(centred.T, sizes, strict=True):
-        rest = column
+        rest, before = column, kept[:n_kept]
         for _ in range(2):  # twice is enough (Kahan, Parlett)
-            for one in kept:
-                rest = rest - (rest @ one) * one
+            rest = rest - (before @ rest) @ before
         left = float(np.linalg.norm(rest))
         if left > least * size:
-            kept.append(rest / left)
-    return np.asarray(np.array(kept).T.reshape(len(inputs), -1) * np.sqrt(len(inputs)))
+            kept[n_kept] = rest / left
+            n_kept += 1
+    return np.asarray(kept[:n_kept].T * np.sqrt(len(inputs)))
 
 
 def _explained(truth: Floats, made: Floats, resamples: NDArray[np.integer[Any]]) -> Explained:
