@@ -44,6 +44,7 @@ def remember_lookups() -> None:
         (asked, "is_into_dataframe", _array_is_none),
         (asked, "is_into_series", _array_is_none),
         (importlib.import_module("sklearn.utils.validation"), "_get_feature_names", _names_of_plain),
+        (importlib.import_module("sklearn.utils._array_api"), "_remove_non_arrays", _all_of_arrays),
     ):
         original = getattr(module, name, None)
         if original is not None and not hasattr(original, "remembers"):
@@ -74,6 +75,16 @@ def _plain_has_none(original: Callable[..., bool]) -> Callable[..., bool]:
 def _array_is_none(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def answer(thing: Any) -> bool:
         return False if type(thing) is np.ndarray else original(thing)
+
+    answer.remembers = True  # type: ignore[attr-defined]
+    return answer
+
+
+def _all_of_arrays(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Of arrays none is left out; a step of a logistic regression asks that five times."""
+
+    def answer(*things: Any, **how: Any) -> list[Any]:
+        return list(things) if all(type(one) is np.ndarray for one in things) else original(*things, **how)
 
     answer.remembers = True  # type: ignore[attr-defined]
     return answer
