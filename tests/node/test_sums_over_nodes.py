@@ -51,10 +51,11 @@ class Searched:
         monkeypatch.setattr(CircleMember, "answer", answering)
 
     def read_files(self, event: Mapping[str, Any]) -> None:
-        """What lies in her folder now."""
+        """What lies in her folder now, and did not before."""
+        known = set(self.blobs.values())
         for path in self._home.rglob("*"):
-            if path.is_file():
-                self.blobs[f"{path} at {event.get('round')}"] = path.read_bytes()
+            if path.is_file() and (blob := path.read_bytes()) not in known:
+                self.blobs[f"{path} at {event.get('round')}"] = blob
 
     def places_of(self, values: NDArray[Any]) -> list[str]:
         """Where so many bytes as chance does not make are found, in any row of these."""

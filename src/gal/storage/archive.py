@@ -41,8 +41,6 @@ def write_archive(
 
     The label holder's own models in the ensemble, where it has any, go with it.
     """
-    import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
-
     target = Path(path)
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise StoredModelError(
@@ -56,11 +54,6 @@ def write_archive(
     try:
         text = json.dumps(content)
         written = {name: _written(one) for name, one in kept.items()}
-        for data in written.values():
-            for name in skops.io.get_untrusted_types(data=data):
-                pkgutil.resolve_name(
-                    name
-                )  # what has no name, such as a lambda, could be written but not read
     except Exception as error:
         raise StoredModelError(
             f"this model cannot be saved: {error}. Without pickle, classes and functions among its local "
@@ -76,9 +69,10 @@ def write_archive(
 
 def _written(objects: Any) -> bytes:
     """What ``skops.io.dumps`` writes, without indenting its JSON: nobody reads it, and indenting is done in
-    Python, half of the time that storing a model takes.
+    Python, half of the time that storing a model takes. What has no name, such as a lambda, could be written
+    but not read: it is an error.
     """
-    import skops
+    import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
     from skops.io._utils import SaveContext, get_state
 
     data = io.BytesIO()
@@ -88,7 +82,33 @@ def _written(objects: Any) -> bytes:
         context.clear_memo()
         about = {"protocol": context.protocol, "_skops_version": skops.__version__}
         archive.writestr("schema.json", json.dumps(state | about))
-    return data.getvalue()
+    written = data.getvalue()
+    if not all(map(_is_there, _names_in(state))):  # some stand for nothing, and are no names of what is read
+        for name in skops.io.get_untrusted_types(data=written):
+            pkgutil.resolve_name(name)
+    return written
+
+
+def _names_in(state: Any) -> set[str]:
+    """All classes and functions that are named in what skops makes of an object."""
+    found, left = set[str](), [state]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if "__module__" in one and "__class__" in one:
+                found.add(f"{one['__module__']}.{one['__class__']}")
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+    return found
+
+
+def _is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (AttributeError, ImportError, ValueError):
+        return False
+    return True
 
 
 def read_archive(
