@@ -103,7 +103,8 @@ def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
         judge_answers(run)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -140,7 +141,11 @@ def main() -> None:
         "--first-seed", type=int, help="of stack, alone and columns: others draw other splits"
     )
     parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    chosen = arguments()
     if chosen.part in LATER:
         with Parallel(n_jobs=chosen.jobs) as run:
             judge_later(chosen, run)
