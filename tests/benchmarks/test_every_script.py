@@ -224,7 +224,8 @@ def test_times_of_answers_are_measured() -> None:
     command = [sys.executable, script, *SMALLEST["answer_times"].split(), "--json"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST).stdout
     found = json.loads(said)
-    assert list(found) == ["predict, folder", "begin, folder"]
+    kinds = ["predict, hashed", "begin, plain", "predict, psi", "begin, psi"]
+    assert list(found) == [f"{one}, folder" for one in kinds]
     assert all(0 <= one["longer"] <= 1 and one["known ms"] > 0 for one in found.values())
 
 
