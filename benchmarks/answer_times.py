@@ -231,13 +231,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--asks", type=int, default=1000)
     parser.add_argument("--sources", nargs="+", default=kinds[:2], choices=kinds)
+    parser.add_argument("--alignments", nargs="+", default=["hashed", "plain", "psi"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = {}
     with ExitStack() as stack:
         server = stack.enter_context(started_database()) if "postgresql" in options.sources else None
         for source in options.sources:
-            for kind, alignment in CASES:
+            for kind, alignment in [one for one in CASES if one[1] in options.alignments]:
                 name = f"{kind}, {alignment}, {source}"
                 rows[name] = case(kind, alignment, source, options.asks, server)
     if options.json:
