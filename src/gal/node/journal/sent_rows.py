@@ -54,14 +54,16 @@ class RowsSent:
             return found
         for start in range(0, len(ids), BLOCK):
             some = self._of(ids[start : start + BLOCK])
+            order = np.argsort(some)  # looked for in order they are near each other
+            some = some[order]
             places = np.minimum(np.searchsorted(self._digests, some), len(self) - 1)
-            found[start : start + BLOCK] = self._digests[places] == some
+            found[start + order] = self._digests[places] == some
         return found
 
     def add(self, ids: NDArray[Any]) -> None:
         """Residuals of these rows will leave; it is on the disk when this returns."""
         new = [self._of(ids[start : start + BLOCK]) for start in range(0, len(ids), BLOCK)]
-        self._write(np.unique(np.concatenate([self._digests, *new])))
+        self._write(_each_once(np.concatenate([self._digests, *new])))
 
     def forget(self, ids: Sequence[str]) -> int:
         """Keep nothing of these rows; how many files were written anew."""
@@ -84,6 +86,14 @@ class RowsSent:
             file.write(self._key)
             file.write(digests.data)
         self._digests = digests
+
+
+def _each_once(digests: Digests) -> Digests:
+    """In order, each once; of ten million ``np.unique`` takes many times as long, and 500 MB more."""
+    digests.sort()
+    new = np.ones(len(digests), dtype=np.bool_)
+    np.not_equal(digests[1:], digests[:-1], out=new[1:])
+    return digests if new.all() else digests[new]
 
 
 def forget_sent(home: Path, ids: Sequence[str]) -> int:
