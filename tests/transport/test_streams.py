@@ -559,7 +559,7 @@ def test_what_goes_to_several_waits_for_a_message_that_is_being_sent() -> None:
             target=send_together, args=(streams, prepare(residual_message(3, 1.0))), daemon=True
         )
         sending.start()
-        sending.join(0.3)
+        sending.join(patient(0.3))
         assert sending.is_alive()
         assert not known.outgoing[0].waits
     sending.join(LONGEST)
