@@ -2,11 +2,13 @@
 
     OMP_NUM_THREADS=1 python benchmarks/answer_times.py                  # 1,000 asks of each, some minutes
     python benchmarks/answer_times.py --asks 200 --sources folder        # less of it
+    python benchmarks/answer_times.py --sources postgresql               # in one of its own
 
 A label holder who keeps to no rule asks a real node (over TLS, with its process that computes) about one id
 after another, of which it knows every other one, and takes the time. ``predict`` is by keyed hashes, about
 rows that no exchange has named: the answer says of both that they are not known. ``begin`` is about one plain
-id, and refused in the same words. Limits of the day are lifted, so that there is enough to compare.
+id, and refused in the same words. Under ``psi`` both are about ids that no exchange has had, and refused.
+Limits of the day are lifted, so that there is enough to compare.
 
 Printed are the medians in milliseconds, and how often a known id took longer than an unknown one: 0.5 is
 guessing, and the error beside it that of chance. ``learned``: ids of which the node may speak, and does.
@@ -19,10 +21,11 @@ import json
 import logging
 import math
 import queue
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,8 @@ from gal.protocol import Message, prepare
 from gal.transport import CardFolder, Identity, Listener, Stream, card_of, make_identity, save_identity
 
 SECRET = b"which the two of them share"
+SUPPORT = Path(__file__).parents[1] / "tests" / "support"
+CASES = (("predict", "hashed"), ("begin", "plain"), ("predict", "psi"), ("begin", "psi"))
 N_LEARNED, N_ROWS, UNKNOWN = 60, 20_000, 10**9
 POLICY = """[policy]
 unknown_ids_per_day = 1_000_000_000
@@ -49,18 +54,21 @@ messages_per_day = 1_000_000_000
 """
 
 
-def organization(home: Path, source: str) -> Identity:
-    """An organization with its rows in a file, or in a folder of them, where they stay."""
+def organization(home: Path, source: str, server: Any) -> Identity:
+    """An organization with its rows in a file, or in a folder of them or a database, where they stay."""
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(rng.normal(size=(N_ROWS, 2)), columns=["a", "b"]).assign(id=np.arange(N_ROWS))
     (home / "cards").mkdir(mode=0o700, parents=True)
+    named = {"file": "rows.csv", "folder": "rows"}.get(source, "")
     if source == "folder":
         (home / "rows").mkdir()
         rows.to_parquet(home / "rows" / "part.parquet", index=False)
+    elif source == "postgresql":
+        named = f'{server.uri}"\ntable = "rows"\npassword_file = "password'
+        put_in_database(rows, server, home / "password")
     else:
         rows.to_csv(home / "rows.csv", index=False)
     (home / "secret").write_bytes(SECRET)
-    named = "rows" if source == "folder" else "rows.csv"
     (home / "node.toml").write_text(
         f'name = "lab"\n[data]\nsource = "{named}"\nrow_id = "id"\nsecret_file = "secret"\n'
         f'[model]\nuse = "linear"\n{POLICY}'
@@ -68,6 +76,16 @@ def organization(home: Path, source: str) -> Identity:
     identity = make_identity("lab")
     save_identity(identity, home)
     return identity
+
+
+def put_in_database(rows: pd.DataFrame, server: Any, password: Path) -> None:
+    """The rows in a table with an index of their ids, and a file with the password to it."""
+    import pyarrow as pa
+
+    from postgresql import PASSWORD
+
+    server.put("rows", pa.Table.from_pandas(rows, preserve_index=False))
+    password.write_text(PASSWORD)
 
 
 class Asker:
@@ -120,11 +138,11 @@ class Asker:
 
 
 @contextmanager
-def asking(root: Path, source: str, alignment: str) -> Iterator[Asker]:
+def asking(root: Path, source: str, alignment: str, server: Any) -> Iterator[Asker]:
     """A label holder to whom the organization's node has dialed."""
-    home = root / f"{source} {alignment}"
-    lab, holder, came = organization(home, source), make_identity("clinic"), queue.Queue[Stream]()
-    cards = CardFolder(root / f"cards {source} {alignment}")
+    home = root / "lab"
+    lab, holder, came = organization(home, source, server), make_identity("clinic"), queue.Queue[Stream]()
+    cards = CardFolder(root / "cards")
     cards.add(card_of(lab))
 
     def on_stream(stream: Stream) -> None:
@@ -182,31 +200,52 @@ def longer(known: list[float], unknown: list[float]) -> tuple[float, float]:
     return (float(ranks.sum()) - n * (n + 1) / 2) / (n * m), math.sqrt((n + m + 1) / (12 * n * m))
 
 
+def case(kind: str, alignment: str, source: str, n_asks: int, server: Any) -> dict[str, float]:
+    """What times of one kind of question tell of one kind of source."""
+    groups = {"known": N_LEARNED, "unknown": UNKNOWN}
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as root,
+        asking(Path(root), source, alignment, server) as asker,
+    ):
+        if alignment == "hashed":
+            asker.learn()
+            groups["learned"] = 0
+        found = times(asker, kind, n_asks, groups)
+    share, error = longer(found["known"], found["unknown"])
+    medians = {f"{name} ms": round(float(np.median(one)), 2) for name, one in found.items()}
+    return medians | {"longer": round(share, 3), "error": round(error, 3)}
+
+
+def started_database() -> Any:
+    """A PostgreSQL of its own, for as long as it is entered."""
+    sys.path.insert(0, str(SUPPORT))
+    from ports import free_port
+    from postgresql import PostgreSQL
+
+    return PostgreSQL(free_port())
+
+
 def main() -> None:
     """Print the table."""
+    kinds = ["file", "folder", "postgresql"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--asks", type=int, default=1000)
-    parser.add_argument("--sources", nargs="+", default=["file", "folder"], choices=["file", "folder"])
+    parser.add_argument("--sources", nargs="+", default=kinds[:2], choices=kinds)
+    parser.add_argument("--alignments", nargs="+", default=["hashed", "plain", "psi"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = {}
-    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+    with ExitStack() as stack:
+        server = stack.enter_context(started_database()) if "postgresql" in options.sources else None
         for source in options.sources:
-            for kind, alignment in (("predict", "hashed"), ("begin", "plain")):
-                groups = {"known": N_LEARNED, "unknown": UNKNOWN}
-                with asking(Path(root), source, alignment) as asker:
-                    if kind == "predict":
-                        asker.learn()
-                        groups["learned"] = 0
-                    found = times(asker, kind, options.asks, groups)
-                share, error = longer(found["known"], found["unknown"])
-                medians = {f"{name} ms": round(float(np.median(one)), 2) for name, one in found.items()}
-                rows[f"{kind}, {source}"] = medians | {"longer": round(share, 3), "error": round(error, 3)}
+            for kind, alignment in [one for one in CASES if one[1] in options.alignments]:
+                name = f"{kind}, {alignment}, {source}"
+                rows[name] = case(kind, alignment, source, options.asks, server)
     if options.json:
         print(json.dumps(rows))
         return
     for name, one in rows.items():
-        print(f"{name:16}", "  ".join(f"{what} {value}" for what, value in one.items()))
+        print(f"{name:27}", "  ".join(f"{what} {value}" for what, value in one.items()))
 
 
 if __name__ == "__main__":

@@ -223,7 +223,8 @@ def test_times_of_answers_are_measured() -> None:
     done = as_a_process("answer_times", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert list(found) == ["predict, folder", "begin, folder"]
+    kinds = ["predict, hashed", "begin, plain", "predict, psi", "begin, psi"]
+    assert list(found) == [f"{one}, folder" for one in kinds]
     assert all(0 <= one["longer"] <= 1 and one["known ms"] > 0 for one in found.values())
 
 

@@ -313,16 +313,12 @@ def check_files(net: Network, before: set[str]) -> None:
             assert parts[0].endswith(".invitation")
         elif parts[1] == "tasks":
             assert parts[2] in tasks
-            if parts[3] != "sent-rows.bin":  # which a task has, and no version of its own
-                assert parts[4] in {"organization", "label-holder"}
+            assert parts[4] in {"organization", "label-holder"}
         else:
-            assert parts[1] in {
-                "state.sqlite",
-                "state.sqlite-wal",
-                "state.sqlite-shm",
-                "audit.head",
-                "node.lock",
+            databases = {
+                f"{one}.sqlite{part}" for one in ("state", "ledger") for part in ("", "-wal", "-shm")
             }
+            assert parts[1] in databases | {"audit.head", "node.lock", "sent-rows"}
 
 
 def mutate_for_the_label_holder(net: Network, n: int, seed: int) -> None:

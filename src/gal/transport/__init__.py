@@ -31,7 +31,7 @@ from gal.transport.identity import (
     verify,
 )
 from gal.transport.listener import Listener
-from gal.transport.stream import Received, Sent, Stream
+from gal.transport.stream import Received, Sent, Stream, send_together
 
 __all__ = [
     "Card",
@@ -56,5 +56,6 @@ __all__ = [
     "read_card",
     "replaced_by",
     "save_identity",
+    "send_together",
     "verify",
 ]

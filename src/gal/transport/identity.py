@@ -38,6 +38,8 @@ NOT_AFTER = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 """Clocks of nodes may differ, and a pinned key is revoked by its card: it does not expire."""
 
 KEY_FILE, CERTIFICATE_FILE, ROOTS_FILE = "key.pem", "certificate.pem", "roots.pem"
+NEXT_CERTIFICATE = "certificate.pem.next"
+"""Of a key that is about to be saved."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,10 @@ def save_identity(identity: Identity, home: Path, *, replace: bool = False) -> N
             "this node "
             "by. Use another folder, or rotate the key on purpose"
         )
+    certificate = home / NEXT_CERTIFICATE
+    write_file(certificate, identity.certificate, mode=0o644)  # a disk that is full has no key replaced
     write_file(home / KEY_FILE, identity.private_key, mode=0o600)
-    write_file(home / CERTIFICATE_FILE, identity.certificate, mode=0o644)
+    certificate.replace(home / CERTIFICATE_FILE)
     if identity.roots is not None:
         write_file(home / ROOTS_FILE, identity.roots, mode=0o644)
     elif replace:
@@ -113,10 +117,11 @@ def load_identity(home: Path, name: str) -> Identity:
             "key. "
             f"Run: chmod 600 {home / KEY_FILE}"
         )
+    public = _fingerprint(_private_key(key, str(home / KEY_FILE)).public_key())
+    _end_replacing(home, public)
     certificate = _read(home / CERTIFICATE_FILE)
     roots = _read(home / ROOTS_FILE) if (home / ROOTS_FILE).exists() else None
     identity = Identity(name, key, certificate, roots)
-    public = _fingerprint(_private_key(key, str(home / KEY_FILE)).public_key())
     if public != identity.fingerprint:
         raise IdentityError(
             f"{home / CERTIFICATE_FILE} is of the key {identity.fingerprint}, but {KEY_FILE} is {public}: "
@@ -124,6 +129,13 @@ def load_identity(home: Path, name: str) -> Identity:
             "certificate of this key there"
         )
     return identity
+
+
+def _end_replacing(home: Path, public: str) -> None:
+    """Put the certificate of this key in its place, where a new key was saved and that was not done."""
+    waiting = home / NEXT_CERTIFICATE
+    if waiting.exists() and fingerprint_of(_read(waiting)) == public:
+        waiting.replace(home / CERTIFICATE_FILE)
 
 
 @lru_cache(maxsize=1024)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,3 +83,29 @@ def test_a_new_key_is_known_by_the_old_one(tmp_path: Path) -> None:
     assert cards.add(read_card(path)) == "lab"
     assert cards.by_fingerprint(old.fingerprint) is None
     assert cards.all()["lab"].fingerprint == fingerprint
+
+
+@pytest.mark.parametrize("n_written", [0, 1, 2])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_key_that_cannot_be_replaced_stays_with_its_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_written: int, error: type[BaseException]
+) -> None:
+    """Wherever the disk is full, or somebody stops it: key, certificate and card are of one key."""
+    old, home = init_node(tmp_path / "lab", "lab"), tmp_path / "lab"
+    written = iter(range(n_written))
+
+    def full(path: Path, to: Path, replace: Any = Path.replace) -> Any:
+        if next(written, None) is None and to.name in {"key.pem", "certificate.pem", "certificate.pem.next"}:
+            raise error(28, "No space left on device")
+        return replace(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(error):
+            rotate_key(home, read_configuration(home))
+    found = load_identity(home, "lab")
+    assert (found.fingerprint == old.fingerprint) == (n_written < 2)
+    card = read_card(home / "lab.card")
+    assert card.fingerprint == found.fingerprint
+    assert (card.replaces is None) == (n_written < 2)
+    assert rotate_key(home, read_configuration(home))[1] != found.fingerprint

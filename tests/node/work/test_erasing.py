@@ -150,11 +150,10 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
 
 def test_a_forgotten_row_is_not_among_those_that_were_sent(network: Network) -> None:
     learned(network)
-    [folder] = (network.root / "clinic" / "tasks").iterdir()
-    ids = np.array([GONE, NEXT])
-    assert RowsSent(folder).among(ids).all()
+    home, ids = network.root / "clinic", np.array([GONE, NEXT])
+    assert RowsSent.of_labels(home, LABEL).among(ids).all()
     tell(network, "clinic", GONE)
-    assert RowsSent(folder).among(ids).tolist() == [False, True]
+    assert RowsSent.of_labels(home, LABEL).among(ids).tolist() == [False, True]
 
 
 def test_an_assistant_that_forgot_a_row_does_not_know_it(network: Network, tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]
         )
     new = make_identity(configuration.name)
     address = None if configuration.listen is None else configuration.listen.address
-    path = write_card(home, new, address, replaced_by(old, new))
-    save_identity(new, home, replace=True)
+    path = home / f"{configuration.name}.card"
+    before = path.read_bytes() if path.exists() else None
+    try:
+        write_card(home, new, address, replaced_by(old, new))  # first: only the old key can sign it
+        save_identity(new, home, replace=True)
+    except BaseException:  # nobody may be handed the card of a key that is not there
+        if load_identity(home, configuration.name).fingerprint == old.fingerprint and before is not None:
+            path.write_bytes(before)
+        raise
     return path, new.fingerprint

@@ -15,7 +15,7 @@ import numpy as np
 
 from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.journal.sent_rows import RowsSent
+from gal.node.journal.sent_rows import forget_sent
 from gal.node.source.data import Table, read_source, view_of_table, without_rows
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import write_whole
@@ -107,11 +107,10 @@ def erase_rows(
     erasing = _Erasing(state, wanted, left, held, before.versions, drop_versions, done)
     # On the disk before anything goes by which it could be found out again: this may be killed.
     write_forgotten(configuration.home, replace(before, versions=before.versions | erasing.to_come()))
+    done.n_files += forget_sent(configuration.home, wanted)
     for task in state.tasks():
         erasing.from_task(task)
-        folder = state.home / "tasks" / task.id
-        done.n_files += RowsSent(folder).forget(wanted)
-        for path in folder.rglob(NOISY_LABELS):
+        for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):
             done.n_files += _without_keys(path, wanted)
     learned = frozenset(f"{task}/{number}" for task, number in erasing.learned)
     write_forgotten(configuration.home, replace(before, versions=learned))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ pytest.importorskip("grpc")
 
 from gal.alignment import RowIds
 from gal.core.rows import Rows, assign_rows
+from gal.errors import NodeError
+from gal.node.admin import membership as registering
 from gal.node.holder.labels.judges import with_unsent_judges
 from gal.node.holder.labels.labelled_tasks import LabelledRows
-from gal.node.journal.sent_rows import FILE, RowsSent
+from gal.node.journal.sent_rows import FOLDER, RowsSent, forget_sent
 from gal.protocol import Message
 from hostile import assisting, network
 
@@ -66,36 +70,111 @@ def test_validation_rows_come_first_where_too_few_were_not_sent() -> None:
 def test_what_was_sent_is_known_by_digests_until_it_is_forgotten(tmp_path: Path, kind: str) -> None:
     names = [7_300_001_000 + number for number in range(200)]
     ids = np.array(names) if kind == "integer" else np.array([f"row {one}" for one in names], dtype=object)
-    sent = RowsSent(tmp_path)
+    sent = RowsSent.of_labels(tmp_path, "cost")
     assert not sent.among(ids).any()
     sent.add(ids[:100])
     sent.add(ids[50:120])
-    assert RowsSent(tmp_path).among(ids).tolist() == [True] * 120 + [False] * 80
-    assert len(RowsSent(tmp_path)) == 120
-    assert RowsSent(tmp_path).forget([str(ids[3]), "nobody"]) == 1
-    assert RowsSent(tmp_path).forget([str(ids[3])]) == 0
-    assert RowsSent(tmp_path).among(ids[:5]).tolist() == [True, True, True, False, True]
-    assert b"7300001" not in (tmp_path / FILE).read_bytes()
+    assert RowsSent.of_labels(tmp_path, "cost").among(ids).tolist() == [True] * 120 + [False] * 80
+    assert len(RowsSent.of_labels(tmp_path, "cost")) == 120
+    assert not RowsSent.of_labels(tmp_path, "stay").among(ids).any()  # of other labels nothing was told
+    assert forget_sent(tmp_path, [str(ids[3]), "nobody"]) == 1
+    assert forget_sent(tmp_path, [str(ids[3])]) == 0
+    found = RowsSent.of_labels(tmp_path, "cost").among(ids[:5])
+    assert found.tolist() == [True, True, True, False, True]
+    [path] = (tmp_path / FOLDER).iterdir()
+    assert b"7300001" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("harm", ["empty", "shorter", "a byte more", "another byte", "a full disk"])
+def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_may_judge(
+    tmp_path: Path, harm: str
+) -> None:
+    sent = RowsSent.of_labels(tmp_path, "cost")
+    sent.add(np.arange(1000))
+    [path] = (tmp_path / FOLDER).iterdir()
+    whole = path.read_bytes()
+    place = len(whole) // 2
+    harmed = {
+        "empty": b"",
+        "shorter": whole[: 16 + 16 + 8 * 999],
+        "a byte more": whole + b"\0",
+        "another byte": whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :],
+        "a full disk": whole[:place] + bytes(len(whole) - place),
+    }[harm]
+    path.write_bytes(harmed)
+    with pytest.raises(NodeError, match="is not what was written: which rows were sent before is not known"):
+        RowsSent.of_labels(tmp_path, "cost")
+    assert forget_sent(tmp_path, ["3"]) == 1  # nothing of any row stays in it
+    assert path.read_bytes() == b""
+    with pytest.raises(NodeError):
+        RowsSent.of_labels(tmp_path, "cost")
+
+
+def test_what_cannot_be_written_is_an_error_and_leaves_what_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RowsSent.of_labels(tmp_path, "cost").add(np.arange(10))
+
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(NodeError, match="No space left on device"):
+        RowsSent.of_labels(tmp_path, "cost").add(np.arange(20))
+    assert RowsSent.of_labels(tmp_path, "cost").among(np.arange(20)).tolist() == [True] * 10 + [False] * 10
+    assert len(list((tmp_path / FOLDER).iterdir())) == 1
+
+
+class Remembered:
+    """Which rows a partner was told of, and which of them it was to fit, by task and version."""
+
+    def __init__(self) -> None:
+        self.named: dict[tuple[str, int], set[int]] = {}
+        self.fitted: dict[tuple[str, int], set[int]] = {}
+
+    def __call__(self, request: Message, answer: Message) -> list[Message]:
+        if request.kind == "begin":
+            ids, one = request.arrays["integers"], (request.task, request.version)
+            self.named[one] = set(ids.tolist())
+            self.fitted[one] = set(ids[request.arrays["fit"] == 1].tolist())
+        return [answer]
+
+    def judging(self) -> tuple[set[int], set[int]]:
+        """The rows that judge in the last version, and those that were sent before it."""
+        *before, last = self.named
+        return self.named[last] - self.fitted[last], set().union(*(self.fitted[one] for one in before))
+
+
+def learn_from(net: Any, task: str, n_rows: int) -> None:
+    net.data["clinic"][:n_rows].to_csv(net.clinic.home / "rows.csv", index=False)
+    net.learn(task)
+
+
+JUDGED: dict[str, Any] = {"fitted": "held-out", "validation_fraction": 0.2}
 
 
 def test_who_remembers_residuals_is_not_judged_by_them_in_a_later_version(tmp_path: Path) -> None:
     """With a few rows more, other places are drawn: rows that were sent in the first version would judge."""
     with network(tmp_path) as net:
-        terms = net.invite("again", net.lab, net.mallory, fitted="held-out", validation_fraction=0.2)
-        fitted: dict[int, set[int]] = {}
-        named: dict[int, set[int]] = {}
-
-        def remember(request: Message, answer: Message) -> list[Message]:
-            if request.kind == "begin":
-                ids = request.arrays["integers"]
-                named[request.version] = set(ids.tolist())
-                fitted[request.version] = set(ids[request.arrays["fit"] == 1].tolist())
-            return [answer]
-
-        with assisting(net, terms, remember):
-            for version, n_rows in enumerate((50, 56, 60), 1):
-                net.data["clinic"][:n_rows].to_csv(net.clinic.home / "rows.csv", index=False)
-                net.learn("again")
-                judging = named[version] - fitted[version]
+        terms, remembered = net.invite("again", net.lab, net.mallory, **JUDGED), Remembered()
+        with assisting(net, terms, remembered):
+            for n_rows in (50, 56, 60):
+                learn_from(net, "again", n_rows)
+                judging, sent = remembered.judging()
                 assert len(judging) >= n_rows // 4
-                assert not judging & set().union(*(fitted[one] for one in range(1, version)))
+                assert not judging & sent
+
+
+def test_nor_in_another_task_on_the_same_labels(tmp_path: Path) -> None:
+    """Also if the first was forgotten."""
+    with network(tmp_path) as net:
+        remembered = Remembered()
+        for task, n_rows in (("first", 40), ("second", 60)):
+            terms = net.invite(task, net.lab, net.mallory, **JUDGED)
+            with assisting(net, terms, remembered):
+                learn_from(net, task, n_rows)
+            registering.forget(net.clinic.home, task)
+        judging, sent = remembered.judging()
+        assert len(judging) >= 15
+        assert len(sent) >= 20
+        assert not judging & sent

@@ -96,8 +96,7 @@ class Versions:
             rows = in_order_of_ids(rows)
         roles = check_terms(node.configuration, record, rows, moving)
         folder = node.state.folder(record.id, gathering.version, HOLDER)
-        if not {"privacy", "secrecy"} & set(record.options):  # noise hides labels, and sums have no weights
-            rows = self._judged_by_others(record, rows, roles)
+        rows = self._judged_by_others(record, rows, roles)
         VersionFiles(folder).write(rows, [*gathering.invited, node.name], moving)
         try:
             version = self.reopen(gathering)
@@ -108,14 +107,22 @@ class Versions:
         return version
 
     def _judged_by_others(self, record: TaskRecord, rows: LabelledRows, roles: Rows) -> LabelledRows:
-        """The rows in an order in which those judge that were not sent before; the others are on record."""
-        sent = RowsSent(self._node.state.home / "tasks" / record.id)
+        """The rows in an order in which those judge that were not sent before; the others are on record.
+
+        Under privacy, or with sums, they stay: noise hides labels, and sums have no weights. What is sent
+        there tells something of all of them.
+        """
+        data = self._node.configuration.data
+        sent = RowsSent.of_labels(self._node.state.home, (data.label if data is not None else None) or "")
+        if {"privacy", "secrecy"} & set(record.options):
+            sent.add(rows.ids.values)
+            return rows
         labels = labels_of_task(record.options, rows.y)
         before = sent.among(rows.ids.values)
         rows, n_sent = with_unsent_judges(rows, roles, before, labels.groups, record.options["seed"])
         if n_sent:
             self._node.log.warning(
-                "rows judge that earlier versions sent: who remembers them looks better than it is",
+                "rows judge that were sent before: who remembers them looks better than it is",
                 task=record.name,
                 rows=n_sent,
                 of=roles.n - len(roles.fit),
