@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from inspect import signature
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard
 
 import numpy as np
@@ -222,7 +223,16 @@ def supports_sample_weight(model: Any) -> bool:
         return supports_sample_weight(model.steps[-1][1])
     if isinstance(model, PerOutput | AllOutputs | MultiOutputRegressor):
         return supports_sample_weight(model.estimator)
-    return bool(has_fit_parameter(model, "sample_weight"))
+    fit = getattr(type(model), "fit", None)
+    if not isinstance(fit, FunctionType) or "fit" in getattr(model, "__dict__", {}):
+        return bool(has_fit_parameter(model, "sample_weight"))
+    return _takes_weights(fit)
+
+
+@lru_cache
+def _takes_weights(fit: FunctionType) -> bool:
+    """Asked in every fit of every round, and found out once."""
+    return "sample_weight" in signature(fit).parameters
 
 
 def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:

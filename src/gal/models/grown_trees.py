@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble._hist_gradient_boosting.common import ALMOST_INF
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def fit_tree(
         if known.sorted is None:
             mapper = tree._bin_mapper
             mapper.random_state = 0  # bins of a round must not hang on which round came first
-            known.sorted = Sorted(found, categories, mapper, mapper.fit_transform(X))
+            known.sorted = Sorted(found, categories, mapper, fitted_mapper(mapper, X).transform(X))
         tree._bin_mapper = known.sorted.mapper
         return known.sorted.bins
 
@@ -88,6 +89,39 @@ def fit_tree(
     if said:
         known.grown[id(tree)] = tree, said[0][:, 0]
     return tree
+
+
+def fitted_mapper(mapper: Any, codes: Floats) -> Any:
+    """``mapper.fit(codes)``: the same thresholds, from columns that are sorted once, and not as positions.
+
+    scikit-learn sorts a column two or three times. Where it would draw rows, or there is a column that it
+    refuses, it is left to it.
+    """
+    if len(codes) > mapper.subsample or np.isnan(codes).all(axis=0).any():
+        return mapper.fit(codes)
+    most, categories = mapper.n_bins - 1, mapper.known_categories or [None] * codes.shape[1]
+    mapper.is_categorical_ = np.asarray([one is not None for one in categories], dtype=np.uint8)
+    mapper.missing_values_bin_idx_ = most
+    mapper.bin_thresholds_ = [
+        thresholds(column, most) if known is None else known
+        for column, known in zip(codes.T, categories, strict=True)
+    ]
+    several = 1 - mapper.is_categorical_  # what parts n bins are n - 1 thresholds, or n categories
+    mapper.n_bins_non_missing_ = several + np.array([len(one) for one in mapper.bin_thresholds_], np.uint32)
+    return mapper
+
+
+def thresholds(column: Floats, most: int) -> Floats:
+    """Between the values of a column, or between so many stretches of about as many rows."""
+    in_order = np.sort(column)
+    in_order = in_order[: len(in_order) - np.isnan(in_order).sum()]
+    values = in_order[np.concatenate([[True], in_order[1:] != in_order[:-1]])]
+    if len(values) <= most:
+        between = (values[:-1] + values[1:]) / 2
+    else:
+        shares = np.linspace(0, 100, most + 1)[1:-1]
+        between = np.unique(np.percentile(in_order, shares, method="averaged_inverted_cdf"))
+    return np.asarray(np.minimum(between, ALMOST_INF))
 
 
 def _noting(said: list[Floats], slopes: Callable[..., Any], **named: Any) -> Any:

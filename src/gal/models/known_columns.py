@@ -76,7 +76,7 @@ class KnownColumns:
     def predict(self, model: Ridge) -> Any:
         """``model.predict`` of these columns."""
         known = getattr(model, "feature_names_in_", None)
-        if not _same(known, self.names) or model.n_features_in_ != self.shape[1]:
+        if not same_names(known, self.names) or model.n_features_in_ != self.shape[1]:
             return model.predict(self.view)  # which says what is wrong
         return self.numbers @ model.coef_.T + model.intercept_
 
@@ -139,7 +139,8 @@ def solved_here(model: Any) -> bool:
     )
 
 
-def _same(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
+def same_names(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
+    """Whether names of columns are the same; None: there are none."""
     if one is None or other is None:
         return one is other
     return one is other or np.array_equal(one, other)

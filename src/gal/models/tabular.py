@@ -14,7 +14,7 @@ and 59.1 %. More, larger or faster trees are not better there; on Diabetes (353 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gal.models.grown_trees import Sorted, fit_tree, predict_tree
+from gal.models.known_columns import same_names
 
 if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers does without
     import pandas as pd
@@ -121,7 +122,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         target = target.reshape(len(target), -1)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         if known is X:
-            validate_data(self, known.named, reset=True, skip_check_array=True)
+            self.__dict__.pop("feature_names_in_", None)
+            self.__dict__.update(known.noted)
         if known is X and weight is not None and len(target) < WEIGHED_ROWS:
             known = KnownTable(known.table)
         if known is X:
@@ -147,8 +149,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     def predict(self, X: Any) -> Floats:
         """Fitted values, shape (n,) or (n, K) as the residuals had."""
         check_is_fitted(self)
-        if isinstance(X, KnownTable):
-            validate_data(self, X.named, reset=False, skip_check_array=True)
+        if isinstance(X, KnownTable) and not _alike(X.noted, vars(self)):
+            validate_data(self, X.named, reset=False, skip_check_array=True)  # which says what is wrong
         known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=False))
         fitted = self._linear(known)
         for k, tree in enumerate(self.trees_):
@@ -229,6 +231,13 @@ class KnownTable:
         return next((one for one in (self, *self._parts.values()) if id(tree) in one.grown), None)
 
     @cached_property
+    def noted(self) -> dict[str, Any]:
+        """What scikit-learn notes of the columns: how many there are, and their names, if these are text."""
+        noting = TabularModel()
+        validate_data(noting, self.named, reset=True, skip_check_array=True)
+        return {name: value for name, value in vars(noting).items() if name.endswith("_in_")}
+
+    @cached_property
     def encoder(self) -> TableEncoder:
         """Learned from all rows alike."""
         return TableEncoder().fit(self.table)
@@ -295,26 +304,26 @@ class TableEncoder:
         ``table``: a pandas frame, or an array (n, d) of numbers.
         """
         n_columns = table.shape[1]
-        counts = np.ones(len(table)) if sample_weight is None else sample_weight
         self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
         self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
         self.bends_: list[Floats] = [np.empty((0, 4))] * n_columns
         self.says_nothing_ = [False] * n_columns
         for j, column in enumerate(_columns(table)):
             if _is_number(column):
-                self.says_nothing_[j] = not self._scale(j, _numbers(column), counts)
+                self.says_nothing_[j] = not self._scale(j, _numbers(column), sample_weight)
             else:
+                counts = np.ones(len(table)) if sample_weight is None else sample_weight
                 self.categories_[j] = _frequent(column, counts)
                 self.says_nothing_[j] = not self.categories_[j]
         self.is_category_ = [bool(categories) for categories in self.categories_]
         return self
 
-    def _scale(self, j: int, numbers: Floats, counts: Floats) -> bool:
+    def _scale(self, j: int, numbers: Floats, counts: Floats | None) -> bool:
         """Learn mean, standard deviation and bends; whether there is any number to learn from."""
-        known = ~np.isnan(numbers) & (counts > 0)
+        known = ~np.isnan(numbers) if counts is None else ~np.isnan(numbers) & (counts > 0)
         if not known.any():
             return False
-        numbers, counts = numbers[known], counts[known]
+        numbers, counts = numbers[known], None if counts is None else counts[known]
         self.center_[j] = np.average(numbers, weights=counts)
         spread = np.average((numbers - self.center_[j]) ** 2, weights=counts)
         # A constant column has a spread of rounding errors only.
@@ -420,6 +429,12 @@ def takes_missing_values(model: Any) -> bool:
     return bool(hasattr(model, "__sklearn_tags__") and get_tags(model).input_tags.allow_nan)
 
 
+def _alike(noted: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Whether columns are those that a model was fitted to."""
+    names = (one.get("feature_names_in_") for one in (noted, known))
+    return bool(noted["n_features_in_"] == known["n_features_in_"]) and same_names(*names)
+
+
 def _target(y: ArrayLike | None, n_rows: int) -> Floats:
     """Residuals as numbers, or an error in scikit-learn's words."""
     if y is None:
@@ -488,14 +503,17 @@ def _numbers_of_series(column: pd.Series[Any]) -> Floats:
     return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def _bends(line: Floats, counts: Floats) -> Floats:
+def _bends(line: Floats, counts: Floats | None) -> Floats:
     """Hinges max(line - knot, 0) less what a straight line says of them: rows of knot, level, slope, size.
 
     ``line`` is standardised, so level and slope are plain averages.
     """
-    order = np.argsort(line, kind="stable")
-    below = np.cumsum(counts[order])
-    knots = np.unique(line[order[np.searchsorted(below, np.multiply(KNOTS, below[-1]))]])
+    if counts is None:
+        in_order, below = np.sort(line), np.arange(1.0, len(line) + 1)
+    else:
+        order = np.argsort(line, kind="stable")
+        in_order, below = line[order], np.cumsum(counts[order])
+    knots = np.unique(in_order[np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
     bends = []
     for knot in knots:
         hinge = np.maximum(line - knot, 0.0)
