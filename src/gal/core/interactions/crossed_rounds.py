@@ -148,18 +148,17 @@ def _widths(signs: int) -> list[int]:
 
 def _three(heard: _Heard, residual: Floats32, first: int, left: int) -> Pass:
     """Where no two hear anything together: signs of two are multiplied for a third, half of those that are
-    left at first; then answers to such products are multiplied in turn, pass by pass.
+    left at first; then answers to such products are multiplied in turn, as long as a pass hears something.
     """
-    widths = [(left + 1) // 2, *[1] * (left // 2)] if left > 0 else []
-    for turn, width in enumerate(widths):
-        best = max((one.score for one in heard.vectors if one.times), default=0.0)
-        if turn and best < (HINTED if turn == 1 else HEARD):
-            break
+    starts = (left + 1) // 2
+    for turn, width in enumerate([starts, *[1] * (left - starts)] if left > 0 else []):
         offered = {name: (_echoed_products if turn else _products)(heard, name) for name in heard.signs}
         chosen = {name: list(islice(_unlike(heard, name, found), width)) for name, found in offered.items()}
         if not any(chosen.values()):
             break
         yield from _cross(heard, residual, chosen, first)
+        if not _heard_since(heard, first, HINTED if turn < 2 else HEARD):
+            break
         first += width
 
 
@@ -299,11 +298,11 @@ def _tells_enough(heard: _Heard) -> bool:
     return best >= HEARD and best**2 >= LEAST * len(heard.task.rows.fit)
 
 
-def _heard_since(heard: _Heard, first: int) -> bool:
+def _heard_since(heard: _Heard, first: int, least: float = HEARD) -> bool:
     """Whether the last pass, from this round on, heard something. It follows what was heard before, and what
     was chance is not heard again.
     """
-    return any(one.score >= HEARD for one in heard.vectors if one.round >= first)
+    return any(one.score >= least for one in heard.vectors if one.round >= first)
 
 
 def _kept(heard: _Heard) -> Crossed | None:
