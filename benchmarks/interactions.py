@@ -1,13 +1,14 @@
 """What crossed residuals bring, what they cost, and what they tell of the label holder's columns.
 
-    python benchmarks/interactions.py [--rows 10000] [--seeds 2] [--tasks xor ring] [--signs 4 8 12]
+    python benchmarks/interactions.py [--rows 10000] [--seeds 2] [--tasks xor ring] [--signs 4 12 auto]
 
 Labels hang on columns of two organizations together, or of three. Every organization has four columns, of
 which one or two matter. Two tables: the area under the ROC curve on as many rows as were learned from, of the
 best there is (the true probabilities), of GAL without and with its closing model, of boosting on pooled
-columns, and with residuals crossed with so many signs, with the megabytes that an assistant received and
-sent, and CPU seconds. Then, for the number of signs and for signs of which a share is turned round: what an
-assistant can read of the label holder's columns from what it received.
+columns, and with residuals crossed with so many signs (auto: 12, with three organizations up to 20), with
+the megabytes that an assistant received and sent, and CPU seconds. Then, for the number of signs and for
+signs of which a share is turned round: what an assistant can read of the label holder's columns from what it
+received.
 """
 
 from __future__ import annotations
@@ -118,15 +119,15 @@ def pooled(made: Made) -> float:
     return made.auc(model.fit(X[: made.half], made.y[: made.half]).predict_proba(X[made.half :])[:, 1])
 
 
-def print_accuracy(tasks: list[str], rows: int, seeds: int, signs: list[int]) -> None:
+def print_accuracy(tasks: list[str], rows: int, seeds: range, signs: list[int | str]) -> None:
     """One row per task, with what each form brings and costs."""
     forms = "  ".join(f"{f'{one} signs (MB, s)':>22}" for one in signs)
     print(f"{'task':26} {'Bayes':>6} {'GAL':>6} {'closing (MB, s)':>22} {'pooled':>7}  {forms}")
     for name in tasks:
-        drawn = [make(name, rows, seed) for seed in range(seeds)]
+        drawn = [make(name, rows, seed) for seed in seeds]
 
         def over(drawn: list[Made] = drawn, **options: Any) -> Result:
-            return mean([learned(one, seed, **options) for seed, one in enumerate(drawn)])
+            return mean([learned(one, seed, **options) for seed, one in zip(seeds, drawn, strict=True)])
 
         def cell(one: Result) -> str:
             return f"{one.auc:.3f} ({one.megabytes:6.2f}, {one.seconds:4.1f})".rjust(22)
@@ -138,14 +139,14 @@ def print_accuracy(tasks: list[str], rows: int, seeds: int, signs: list[int]) ->
         print(f"{name:26} {bayes:6.3f} {plain.auc:6.3f} {cell(closed)} {best:7.3f}  {crossed}", flush=True)
 
 
-def print_leaks(tasks: list[str], rows: int, signs: list[int]) -> None:
+def print_leaks(tasks: list[str], rows: int, signs: list[int | str]) -> None:
     """What an assistant reads from signs, beside what they bring."""
     print(f"\n{'task':26} {'signs':>5} {'turned':>6} {'AUC':>6}   vectors, bits a row, R2 of her columns")
     for name in tasks:
         made = make(name, rows, 0)
-        for number, flipped in [*((one, 0.0) for one in signs), (max(signs), 0.1), (max(signs), 0.25)]:
+        for number, flipped in [*((one, 0.0) for one in signs), (signs[-1], 0.1), (signs[-1], 0.25)]:
             one = learned(made, 0, interactions=number, flipped=flipped)
-            print(f"{name:26} {number:5d} {flipped:6.2f} {one.auc:6.3f}   {one.told}", flush=True)
+            print(f"{name:26} {number:>5} {flipped:6.2f} {one.auc:6.3f}   {one.told}", flush=True)
 
 
 def main() -> None:
@@ -153,14 +154,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--signs", nargs="+", type=int, default=[4, 8, 12])
+    parser.add_argument("--signs", nargs="+", type=_signs, default=[4, 12, "auto"], help="numbers, or auto")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args()
-    print_accuracy(given.tasks, given.rows, given.seeds, given.signs)
-    print_leaks(
-        [one for one in ("xor", "product", "xor of assistants") if one in given.tasks],
-        given.rows,
-        given.signs,
-    )
+    print_accuracy(given.tasks, given.rows, range(given.first, given.first + given.seeds), given.signs)
+    leaking = ("xor", "product", "xor of assistants", "parity of three")
+    print_leaks([one for one in leaking if one in given.tasks], given.rows, given.signs)
+
+
+def _signs(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 if __name__ == "__main__":

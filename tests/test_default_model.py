@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -21,6 +22,7 @@ from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_crossing
 from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model, tabular
+from gal.models.grown_trees import fitted_mapper
 from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
 
 Floats = NDArray[np.float64]
@@ -248,6 +250,54 @@ class TestKnownTables:
             assert asked == ([40] if len(fitted) == 560 else [])
             np.testing.assert_array_equal(while_growing, model.predict(known))  # now they are asked
             np.testing.assert_array_equal(while_growing, model.predict(X))
+
+    def test_bins_are_those_of_scikit_learn(self) -> None:
+        rng = np.random.default_rng(0)
+        codes = np.column_stack(
+            [
+                rng.normal(size=3000),
+                rng.exponential(size=3000).round(1),  # ties, and more values than bins
+                np.where(rng.random(3000) < 0.2, np.nan, rng.normal(size=3000)),
+                rng.integers(0, 5, 3000),
+                np.where(rng.random(3000) < 0.1, np.nan, rng.integers(0, 3, 3000)),  # categories
+                np.full(3000, 7.0),
+                rng.choice([-np.finfo(float).max, 0.0, np.finfo(float).max / 2], 3000),
+                rng.choice([0.0, -0.0, 1.0], 3000),
+            ]
+        )
+        known = [None, None, None, None, np.array([0.0, 1.0, 2.0]), None, None, None]
+        ours, theirs = (
+            _BinMapper(n_bins=64, is_categorical=[one is not None for one in known], known_categories=known)
+            for _ in range(2)
+        )
+        fitted_mapper(ours, codes)
+        theirs.fit(codes)
+        assert vars(ours).keys() == vars(theirs).keys()
+        for name in ("is_categorical_", "n_bins_non_missing_", "missing_values_bin_idx_"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+            assert np.asarray(getattr(ours, name)).dtype == np.asarray(getattr(theirs, name)).dtype
+        for one, other in zip(ours.bin_thresholds_, theirs.bin_thresholds_, strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(ours.transform(codes), theirs.transform(codes))
+
+    def test_of_very_many_rows_scikit_learn_draws_some(self) -> None:
+        codes = np.random.default_rng(0).normal(size=(300, 1))
+        ours, theirs = (_BinMapper(n_bins=10, subsample=200, random_state=0) for _ in range(2))
+        fitted_mapper(ours, codes)
+        np.testing.assert_array_equal(ours.bin_thresholds_[0], theirs.fit(codes).bin_thresholds_[0])
+
+    def test_other_columns_than_those_that_were_fitted_are_refused(self) -> None:
+        X, y = mixed_table()
+        model = TabularModel().fit(TabularModel().prepare(X), y)
+        assert list(model.feature_names_in_) == list(X.columns)
+        other = TabularModel().prepare(X.rename(columns={"age": "years"}))
+        with pytest.raises(ValueError, match="years"):
+            model.predict(other)
+        numbers = np.random.default_rng(0).normal(size=(600, 3))
+        unnamed = model.fit(TabularModel().prepare(numbers[:, :2]), y)
+        assert not hasattr(unnamed, "feature_names_in_")
+        with pytest.raises(ValueError, match="3 features"):
+            unnamed.predict(TabularModel().prepare(numbers))
 
     def test_bins_say_what_codes_say(self) -> None:
         X, y = mixed_table()

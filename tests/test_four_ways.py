@@ -200,6 +200,7 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = 4 if "crossed" in name else 1  # enough to compare, and less time
     monkeypatch.setattr("gal.engine.task_making.SIGNS", signs)
+    monkeypatch.setattr("gal.engine.task_making.SIGNS_FOR_THREE", 1)
     monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
     monkeypatch.setattr("gal.engine.task_making.LARGER", MANY - 50)
     monkeypatch.setattr("gal.engine.task_making.ROUNDS", ROUNDS - 1)

@@ -14,6 +14,8 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 import gal
 from gal import GALClassifier, GALRegressor, Organization
+from gal.core.interactions.crossed_answers import Crossings, Sign, Vector
+from gal.core.interactions.crossed_rounds import _Heard
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.engine.drivers import InProcess, drive_learning
@@ -77,6 +79,73 @@ def test_what_two_know_only_together_is_heard(name: str) -> None:
     plain = GALClassifier(divided(parties), random_state=0, interactions="off").fit(X[:N], y[:N])
     gain = 0.02 if name != "ring" else -0.002  # so few columns the closing model puts together by itself
     assert auc(model, X[N:], y[N:]) > auc(plain, X[N:], y[N:]) + gain
+
+
+def three_together(n: int) -> tuple[Any, Any]:
+    """Labels that hang on a column of each of three organizations together, on no two of them."""
+    parts = [view[:, :2] for view in views(3, n)]
+    return np.hstack(parts), classes(4 * np.sign(parts[0][:, 0] * parts[1][:, 0] * parts[2][:, 1]))
+
+
+def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs of two are multiplied for the third, and nobody gets more of them than were agreed. Stored and
+    read back it says the same.
+    """
+    monkeypatch.setattr("gal.engine.task_making.SIGNS", 4)
+    monkeypatch.setattr("gal.engine.interactions.TREES", 12)
+    X, y = three_together(2 * N)
+    members = {
+        name: Organization(name, X[:N, at : at + 2]) for name, at in zip("abc", (0, 2, 4), strict=True)
+    }
+    options, seen = Options(rounds=1), Transcript()
+    task = make_task(class_labels(y[:N], options), list(members), options, label_holder="a", seed=0)
+    assert task.crossing is not None
+    assert (task.crossing.signs, task.crossing.pairs) == (12, 4)
+    ensemble = drive_learning(task, members, InProcess(), on_message=seen)
+    assert ensemble.crossing is not None
+    vectors = ensemble.crossing.crossings.vectors
+    assert any(
+        {one.organization, one.sign.organization, one.times.organization} == {"a", "b", "c"}
+        for one in vectors
+        if one.times is not None
+    )
+    assert max(map(len, seen.crossed.values())) <= 12
+    unseen = {name: X[N:, at : at + 2] for name, at in zip("abc", (0, 2, 4), strict=True)}
+    said = gal.predict(ensemble, list(members.values()), unseen).output
+    assert roc_auc_score(y[N:], said[:, 0]) > 0.95
+    save_ensemble(ensemble, tmp_path / "ensemble.gal")
+    again = load_ensemble(tmp_path / "ensemble.gal")
+    assert again.crossing is not None
+    assert again.crossing.crossings == ensemble.crossing.crossings
+    np.testing.assert_array_equal(gal.predict(again, list(members.values()), unseen).output, said)
+
+
+def test_signs_of_two_are_both_taken_back() -> None:
+    rng = np.random.default_rng(0)
+    parts = {"b": rng.normal(size=(8, 1))}
+    answers = {(4, "c"): rng.normal(size=(8, 1)), (9, "a"): rng.normal(size=(8, 1))}
+    said = {key: values.astype(np.float32) for key, values in answers.items()}
+    vector = Vector(9, "a", Sign("b", None, (1.0,), 0.1), 5.0, Sign("c", 4, (-1.0,), 0.0))
+    crossings = Crossings((vector,), {}, {})
+    assert crossings.answered == [(4, "c"), (9, "a")]
+    values, b, c = said[9, "a"], parts["b"] - 0.1, -said[4, "c"]
+    columns = crossings.features(np.zeros((8, 1)), parts, said)
+    np.testing.assert_array_equal(columns[:, 2:4], np.hstack([values, values * np.sign(b) * np.sign(c)]))
+    np.testing.assert_allclose(columns[:, 4:], np.hstack([b, c]), rtol=1e-6)
+    products = crossings.products(parts, said)
+    np.testing.assert_array_equal(products["9 a sign"], columns[:, 3:4])
+    np.testing.assert_allclose(products["9 a line"], values * b * c, rtol=1e-5)
+
+
+def test_an_answer_that_is_the_same_for_all_rows_tells_nothing() -> None:
+    """Where the residual times a sign has a mean, that is what one of them knows: no other adds to it."""
+    task, _, _ = xor_task(interactions=4, validation_fraction=0.1)
+    rng = np.random.default_rng(0)
+    target = (1 + rng.normal(size=(FEW, 1))).astype(np.float32)
+    heard = _Heard(task, {})
+    same = (1 + 1e-3 * rng.normal(size=(FEW, 1))).astype(np.float32)
+    assert abs(heard.score(same, target)) < 3
+    assert heard.score(same + 1e-3 * target, target) > 10
 
 
 def test_three_classes_are_heard() -> None:

@@ -120,12 +120,19 @@ class Interactions:
     """How crossed residuals are asked for and learned from: `LearnsCrossed`."""
 
     signs: int = 12
+    most_pairs: int | None = None
+    """Of the signs, for what two know together; None: all."""
     n_jobs: int | None = None
     """Cores that the forest is fitted with. What is learned does not depend on them."""
     flipped: float = 0.0
     """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
     private: bool = False
     """Labels are a noisy copy: what is heard is asked for in prediction, and the private refit uses it."""
+
+    @property
+    def pairs(self) -> int:
+        """How many signs are for what two organizations know together."""
+        return self.signs if self.most_pairs is None else self.most_pairs
 
     def __call__(
         self,

@@ -46,8 +46,10 @@ PARTS = 4
 CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
 
-SIGNS = 12
-"""With how many signs a residual is crossed for each organization, unless somebody says it."""
+SIGNS, SIGNS_FOR_THREE = 12, 8
+"""With how many signs a residual is crossed for each organization, unless somebody says it; and with how many
+more where there are three organizations, if no two know anything together.
+"""
 
 CROSSED_BYTES = 2**30
 """Crossed residuals and their answers larger than this together are not tried unless asked to."""
@@ -180,11 +182,12 @@ def _crossing(
                 "error, at least two organizations whose models do not move, and no noise on residuals: pass "
                 "interactions='off'"
             )
-        return Interactions(int(wanted), n_jobs, private=private)
-    size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * SIGNS
+        return Interactions(int(wanted), n_jobs=n_jobs, private=private)
+    signs = SIGNS + SIGNS_FOR_THREE * (len(members) > 2)
+    size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * signs
     tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
     possible = judged and tables and not private and len(members) > 1
-    return Interactions(SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
+    return Interactions(signs, SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
 
 
 def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:

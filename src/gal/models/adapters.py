@@ -330,5 +330,7 @@ def _weight_parameter(model: Any) -> str:
     return "sample_weight"
 
 
+@lru_cache(4096)
 def _derived_seed(seed: int, index: int) -> int:
+    """The same in every part of a cross-validation."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])

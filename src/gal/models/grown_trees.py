@@ -121,7 +121,7 @@ def thresholds(column: Floats, most: int) -> Floats:
     else:
         shares = np.linspace(0, 100, most + 1)[1:-1]
         between = np.unique(np.percentile(in_order, shares, method="averaged_inverted_cdf"))
-    return np.minimum(between, ALMOST_INF)
+    return np.asarray(np.minimum(between, ALMOST_INF))
 
 
 def _noting(said: list[Floats], slopes: Callable[..., Any], **named: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrs
 
 if TYPE_CHECKING:
     from sklearn.linear_model import Ridge
@@ -65,7 +66,8 @@ class KnownColumns:
         pull = target - level
         if weight is not None:
             pull = pull * (weight if pull.ndim == 1 else weight[:, None])
-        solved = scipy.linalg.cho_solve(factor, columns.T @ pull, check_finite=False)
+        # scipy.linalg.cho_solve, which looks at its arguments for longer than it computes.
+        solved, _ = dpotrs(factor[0], columns.T @ pull, lower=factor[1])
         model.coef_ = np.ascontiguousarray(solved.T)
         model.intercept_ = level - mean @ solved if centre else 0.0
         model.n_iter_, model.solver_, model.n_features_in_ = None, "cholesky", self.shape[1]

@@ -122,8 +122,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         target = target.reshape(len(target), -1)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         if known is X:
-            vars(self).pop("feature_names_in_", None)
-            vars(self).update(known.noted)
+            self.__dict__.pop("feature_names_in_", None)
+            self.__dict__.update(known.noted)
         if known is X and weight is not None and len(target) < WEIGHED_ROWS:
             known = KnownTable(known.table)
         if known is X:

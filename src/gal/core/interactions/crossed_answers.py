@@ -56,6 +56,13 @@ class Vector:
     sign: Sign
     score: float
     """How much the answer told of it, in standard errors of a correlation, out of fold."""
+    times: Sign | None = None
+    """A sign of a third organization, by which the first was multiplied; None: it was sent by itself."""
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """All that it was crossed with."""
+        return (self.sign,) if self.times is None else (self.sign, self.times)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Crossings:
     @property
     def answered(self) -> list[Answered]:
         """Every answer that is needed, in order."""
-        signs = [one.sign for one in self.vectors]
+        signs = [sign for one in self.vectors for sign in one.signs]
         needed = {(one.round, one.organization) for one in self.vectors}
         needed |= {(sign.round, sign.organization) for sign in signs if sign.round is not None}
         return sorted(needed)
@@ -95,10 +102,14 @@ class Crossings:
         lines: dict[tuple[str, int | None], Floats] = {}
         columns: list[Floats | Floats32] = [output, *(parts[name] for name in sorted(parts))]
         for one in self.vectors:
-            values, sign = answers[one.round, one.organization], one.sign
-            said = parts[sign.organization] if sign.round is None else answers[sign.round, sign.organization]
-            line = lines.setdefault((sign.organization, sign.round), sign.line(said))
-            columns += [values, values * np.where(line >= 0, np.float32(1), np.float32(-1))[:, None]]
+            values = answers[one.round, one.organization]
+            columns.append(values)
+            for sign in one.signs:
+                line = lines.setdefault(
+                    (sign.organization, sign.round), sign.line(_said(sign, parts, answers))
+                )
+                values = values * np.where(line >= 0, np.float32(1), np.float32(-1))[:, None]
+            columns.append(values)
         columns += [line[:, None] for line in lines.values()]
         largest = np.finfo(np.float32).max  # whatever somebody answers, the model gets finite numbers
         return np.concatenate([np.clip(column, -largest, largest) for column in columns], axis=1).astype(
@@ -113,12 +124,19 @@ class Crossings:
         """
         found: dict[str, Floats32] = {}
         for one in self.vectors:
-            values, sign = answers[one.round, one.organization], one.sign
-            said = parts[sign.organization] if sign.round is None else answers[sign.round, sign.organization]
+            by_sign = by_line = answers[one.round, one.organization]
+            for sign in one.signs:
+                said = _said(sign, parts, answers)
+                by_sign = by_sign * sign.of(said)[:, None]
+                by_line = by_line * sign.line(said).astype(np.float32)[:, None]
             key = f"{one.round} {one.organization}"
-            found[f"{key} sign"] = values * sign.of(said)[:, None]
-            found[f"{key} line"] = values * sign.line(said).astype(np.float32)[:, None]
+            found |= {f"{key} sign": by_sign, f"{key} line": by_line}
         return found
+
+
+def _said(sign: Sign, parts: Mapping[str, Floats], answers: Mapping[Answered, Floats32]) -> Floats | Floats32:
+    """What a sign is made of."""
+    return parts[sign.organization] if sign.round is None else answers[sign.round, sign.organization]
 
 
 @dataclass(frozen=True)
@@ -161,6 +179,12 @@ class LearnsCrossed(Protocol):
     @property
     def signs(self) -> int:
         """With how many signs a residual is crossed for each organization, at most."""
+
+    @property
+    def pairs(self) -> int:
+        """How many of them are for what two organizations know together; where these hear nothing, all that
+        are left are for three.
+        """
 
     @property
     def private(self) -> bool:

@@ -1,4 +1,4 @@
-"""Crossed residuals: what two organizations know only together.
+"""Crossed residuals: what two organizations, or three, know only together.
 
 F^T is a sum over organizations, so a residual may hang on columns of two of them without either seeing
 any of it: E[r | x_m] is 0 for both. But where s is a sign that another organization's columns decide,
@@ -9,6 +9,8 @@ E[r s | x_m] is not. After the rounds the label holder therefore asks for fits o
 2. Everybody fits the residual crossed with signs of the others, out of fold.
 3. Answers that tell something of what they were fitted to are crossed in turn, towards the others: each
    pass finds the pair of functions better, as powers of a matrix find its largest singular vectors.
+4. Where no two hear anything, signs of two are multiplied for a third, and answers to that are crossed in
+   turn: the same for three.
 
 It ends where nothing is heard. All requests are fit requests of further rounds; the label holder's own model
 (``gal.engine.interactions``) makes of the answers what validation rows believe.
@@ -16,9 +18,9 @@ It ends where nothing is heard. All requests are fit requests of further rounds;
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
+from itertools import chain, combinations, islice, product, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,8 @@ from gal.core.task import Task, local_seed
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 AskingCrossed = Generator[list[FitRequest], list[Mapping[str, Reply]], "Crossed | None"]
+Factors = tuple[tuple[Sign, Floats32], ...]
+"""Signs of others, one or two of them, and what they are of every row."""
 Pass = Generator[list[FitRequest], list[Mapping[str, Reply]], None]
 
 PASSES = (0.34, 0.26, 0.2, 0.2)
@@ -102,6 +106,8 @@ class _Heard:
         weight = self.task.sample_weight
         heard, told = values[rows].astype(np.float64), target[rows].astype(np.float64)
         counts = np.ones(len(rows)) if weight is None else weight[rows] / weight[rows].mean()
+        if len(rows):  # a constant answer tells of no row more than of another
+            heard, told = (one - np.average(one, axis=0, weights=counts) for one in (heard, told))
         size = np.sqrt(_inner(heard, heard, counts) * _inner(told, told, counts))
         effective = float(counts.sum() ** 2 / (counts**2).sum()) if len(rows) else 0.0
         return (_inner(heard, told, counts) / size if size > 0 else 0.0), effective
@@ -118,15 +124,17 @@ def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
     heard = _Heard(task, parts)
     try:
         yield from _seed(heard, members)
-        first = task.rounds + SEEDS + 1
-        for turn, width in enumerate(_widths(plan.signs)):
+        first = last = task.rounds + SEEDS + 1
+        for turn, width in enumerate(_widths(plan.pairs)):
             if turn > 1 and not _tells_enough(heard):
                 break
             chosen = {name: list(islice(_offered(heard, name, turn), width)) for name in heard.signs}
             if not any(chosen.values()):
                 break
             yield from _cross(heard, residual, chosen, first)
-            first += width
+            first, last = first + width, first
+        if len(heard.signs) > 2 and not (_tells_enough(heard) and _heard_since(heard, last)):
+            yield from _three(heard, residual, first, plan.signs - (first - task.rounds - SEEDS - 1))
     except EndLearning:
         return None
     return _kept(heard) if _tells_enough(heard) else None
@@ -136,6 +144,22 @@ def _widths(signs: int) -> list[int]:
     """How many signs go to each organization, pass by pass; they add up to all."""
     edges = np.ceil(np.cumsum((0.0, *PASSES)) * signs).astype(int)
     return [int(width) for width in np.diff(edges) if width > 0]
+
+
+def _three(heard: _Heard, residual: Floats32, first: int, left: int) -> Pass:
+    """Where no two hear anything together: signs of two are multiplied for a third, half of those that are
+    left at first; then answers to such products are multiplied in turn, as long as a pass hears something.
+    """
+    starts = (left + 1) // 2
+    for turn, width in enumerate([starts, *[1] * (left - starts)] if left > 0 else []):
+        offered = {name: (_echoed_products if turn else _products)(heard, name) for name in heard.signs}
+        chosen = {name: list(islice(_unlike(heard, name, found), width)) for name, found in offered.items()}
+        if not any(chosen.values()):
+            break
+        yield from _cross(heard, residual, chosen, first)
+        if not _heard_since(heard, first, HINTED if turn < 2 else HEARD):
+            break
+        first += width
 
 
 def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
@@ -161,56 +185,103 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
             heard.signs[name] = [heard.sign(name, round) for round in said]
 
 
-def _offered(heard: _Heard, to: str, turn: int) -> Iterator[tuple[Sign, Floats32]]:
+def _offered(heard: _Heard, to: str, turn: int) -> Iterator[Factors]:
     """Signs of others to cross the residual with for an organization, the most promising first.
 
     A first pass may have missed it: the second also follows what was hardly heard, and tries the rest.
     """
-    before = list(heard.sent.get(to, []))
     found = [_unheard(heard, to)] if turn == 0 else [_echoes(heard, to, HEARD)]
     if turn == 1:
         found += [_echoes(heard, to, HINTED), _unheard(heard, to)]
-    for sign, values in chain(*found):
+    return _unlike(heard, to, chain(*found))
+
+
+def _unlike(heard: _Heard, to: str, found: Iterable[Factors]) -> Iterator[Factors]:
+    """Those that say something other than what it was sent before."""
+    before = list(heard.sent.get(to, []))
+    for factors in found:
+        values = _multiplied(factors)
         if all(abs(float(np.mean(values * other))) < ALIKE for other in before):
             before.append(values)
-            yield sign, values
+            yield factors
 
 
-def _unheard(heard: _Heard, to: str) -> Iterator[tuple[Sign, Floats32]]:
+def _multiplied(factors: Factors) -> Floats32:
+    """What the residual is crossed with."""
+    values = factors[0][1]
+    for _, more in factors[1:]:
+        values = values * more
+    return values
+
+
+def _unheard(heard: _Heard, to: str) -> Iterator[Factors]:
     """One sign of each other organization after another."""
-    others = sorted(heard.signs)
-    place = others.index(to)
-    for turn in zip_longest(*(heard.signs[name] for name in (*others[place + 1 :], *others[:place]))):
-        yield from (one for one in turn if one is not None)
+    for turn in zip_longest(*(heard.signs[name] for name in _others(heard, to))):
+        yield from ((one,) for one in turn if one is not None)
 
 
-def _echoes(heard: _Heard, to: str, least: float) -> Iterator[tuple[Sign, Floats32]]:
+def _others(heard: _Heard, to: str) -> list[str]:
+    """Who else lends signs: those after it first, so that not all begin with the same one."""
+    names = sorted(heard.signs)
+    place = names.index(to)
+    return [*names[place + 1 :], *names[:place]]
+
+
+def _echoes(heard: _Heard, to: str, least: float) -> Iterator[Factors]:
     """Signs of answers that others gave; first those to residuals crossed with its own signs."""
     found = [one for one in heard.vectors if one.score >= least and one.organization != to]
     for one in sorted(found, key=lambda one: (one.sign.organization != to, -one.score)):
-        yield heard.sign(one.organization, one.round)
+        yield (heard.sign(one.organization, one.round),)
 
 
-def _cross(
-    heard: _Heard, residual: Floats32, chosen: Mapping[str, Sequence[tuple[Sign, Floats32]]], first: int
-) -> Pass:
+def _products(heard: _Heard, to: str) -> Iterator[Factors]:
+    """Signs of two other organizations, each sign once before any comes twice."""
+    pairs = list(combinations(_others(heard, to), 2))
+    most = max(map(len, heard.signs.values()))
+    for shift, place, (one, other) in product(range(most), range(most), pairs):
+        left, right = heard.signs[one], heard.signs[other]
+        if place < len(left) and (place + shift) % most < len(right):
+            yield left[place], right[(place + shift) % most]
+
+
+def _echoed_products(heard: _Heard, to: str) -> Iterator[Factors]:
+    """Signs of the best answers of two others to products; then of one of them, and what it was crossed with
+    beside a sign of this one.
+    """
+    best: dict[str, Vector] = {}
+    for one in heard.vectors:
+        known = best.get(one.organization)
+        if one.times and one.organization != to and (known is None or one.score > known.score):
+            best[one.organization] = one
+    found = sorted((one for one in best.values() if one.score >= HINTED), key=lambda one: -one.score)
+    signs = {one.organization: heard.sign(one.organization, one.round) for one in found}
+    for one, other in combinations(found, 2):
+        yield signs[one.organization], signs[other.organization]
+    for one in found:
+        for sign in one.signs:
+            if sign.organization != to:
+                yield signs[one.organization], heard.sign(sign.organization, sign.round)
+
+
+def _cross(heard: _Heard, residual: Floats32, chosen: Mapping[str, Sequence[Factors]], first: int) -> Pass:
     """One pass: everybody fits the residual times the signs that were chosen for it."""
     task = heard.task
     fit, weight = task.rows.fit, at(task.rows.fit, task.sample_weight)
-    asked = [(name, first + place, *one) for name in chosen for place, one in enumerate(chosen[name])]
-    sent = [_flipped(task, round, name, values) for name, round, _, values in asked]
+    asked = [(name, first + place, one) for name in chosen for place, one in enumerate(chosen[name])]
+    sent = [_flipped(task, round, name, _multiplied(factors)) for name, round, factors in asked]
     requests = [
         FitRequest(round, at(fit, residual) * at(fit, values)[:, None], (name,), weight, target="crossed")
-        for (name, round, _, _), values in zip(asked, sent, strict=True)
+        for (name, round, _), values in zip(asked, sent, strict=True)
     ]
     replies = yield requests
-    for (name, round, sign, own), values, request, reply in zip(asked, sent, requests, replies, strict=True):
-        heard.sent.setdefault(name, []).append(own)
+    for (name, round, factors), values, request, reply in zip(asked, sent, requests, replies, strict=True):
+        heard.sent.setdefault(name, []).append(_multiplied(factors))
         fitted, _ = accept_fitted(task, request, reply)
         if name in fitted:
             heard.answers[round, name] = fitted[name]
             score = heard.score(fitted[name], residual * values[:, None])
-            heard.vectors.append(Vector(round, name, sign, score))
+            sign, *more = (one for one, _ in factors)
+            heard.vectors.append(Vector(round, name, sign, score, *more))
 
 
 def _flipped(task: Task, round: int, name: str, values: Floats32) -> Floats32:
@@ -225,6 +296,13 @@ def _flipped(task: Task, round: int, name: str, values: Floats32) -> Floats32:
 def _tells_enough(heard: _Heard) -> bool:
     best = max((one.score for one in heard.vectors), default=0.0)
     return best >= HEARD and best**2 >= LEAST * len(heard.task.rows.fit)
+
+
+def _heard_since(heard: _Heard, first: int, least: float = HEARD) -> bool:
+    """Whether the last pass, from this round on, heard something. It follows what was heard before, and what
+    was chance is not heard again.
+    """
+    return any(one.score >= least for one in heard.vectors if one.round >= first)
 
 
 def _kept(heard: _Heard) -> Crossed | None:

@@ -189,8 +189,9 @@ class TaskTerms(BaseModel):
                 f"After the rounds you would fit {SEEDS} random targets, and up to {self.signs} residuals "
                 "times signs, in folds. The signs are those of what the others answer to her, and "
                 "yours multiply what they fit: from a residual with signs and one without, an organization "
-                "can tell the sign of each row, one bit of another's answer. policy.interactions = false in "
-                "your node.toml refuses that; you would take part in the rounds alone."
+                "can tell the sign of each row, one bit of another's answer, or of two answers multiplied. "
+                "policy.interactions = false in your node.toml refuses that; you would take part in the "
+                "rounds alone."
             ]
         )
         return [

@@ -27,10 +27,10 @@ MODELS = dict.fromkeys(NAMES, 'use = "tabular"')
 
 
 def together(n: int = N) -> dict[str, pd.DataFrame]:
-    """Labels that hang on signs of the lab's and the shop's columns together, a little on the clinic's."""
+    """Labels that hang on signs of columns of all three together, of no two of them."""
     rng = np.random.default_rng(0)
     X = {name: rng.normal(size=(n, 2)) for name in NAMES}
-    signal = 4 * np.sign(X["lab"][:, 0] * X["shop"][:, 1]) + X["clinic"][:, 0]
+    signal = 4 * np.sign(X["lab"][:, 0] * X["shop"][:, 1] * X["clinic"][:, 0])
     tables = {
         name: pd.DataFrame(
             {ROW_ID: 1000 + np.arange(n), f"{name}_a": X[name][:, 0], f"{name}_b": X[name][:, 1]}
@@ -64,7 +64,8 @@ def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any)
     record, facts = learned
     ensemble, members = here
     assert ensemble.crossing is not None
-    assert set(ensemble.crossing.crossings.organizations) >= {"lab", "shop"}
+    assert set(ensemble.crossing.crossings.organizations) == set(NAMES)
+    assert any(one.times is not None for one in ensemble.crossing.crossings.vectors)
     assert facts["crossed"] == ensemble.crossing.share
     assert facts["validation_loss"] == ensemble.crossing.validation_loss
     assert exact(network.ensemble(record)) == exact(ensemble)
@@ -127,12 +128,12 @@ def test_the_terms_say_it_and_a_policy_refuses_it(tmp_path_factory: pytest.TempP
     with running(Network(root, together(), models=MODELS, more=more)) as network:
         record = network.invite("together", rounds=1)
         network.wait_until_joined(record)
-        assert record.terms.signs == 12
+        assert record.terms.signs == 20
         assert any("one bit of another's answer" in said for said in record.terms.sentences())
         facts = network.learn("together")
         assert facts["missed"] == {}
         ensemble = network.ensemble(record)
-        assert ensemble.crossing is None  # what the lab and the shop know together is not heard
+        assert ensemble.crossing is None  # what all three know together is not heard
         plain = network.invite("plain", rounds=1, interactions="off")
         assert plain.terms.signs == 0
         assert not any("sign" in said for said in plain.terms.sentences())
@@ -152,7 +153,7 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
     checks = network.nodes["lab"].service._checks
     version = network.nodes["lab"].state.version(record.id, 1)
     assert version is not None
-    assert (version.rounds, version.further) == (ROUNDS, 16)
+    assert (version.rounds, version.further) == (ROUNDS, 24)
     n_fit = version.n_fit
     assert version.fewest_crossed < n_fit
 
@@ -164,7 +165,7 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
             content = {"round": round, "part": None, **fields}
             self.message = type("M", (), {"fields": content, "arrays": {"residual": residual}})
 
-    checks.fit(Asked(ROUNDS + 16, target="crossed"), version)  # type: ignore[arg-type]
-    for wrong in (Asked(ROUNDS + 17, target="crossed"), Asked(ROUNDS + 1)):
+    checks.fit(Asked(ROUNDS + 24, target="crossed"), version)  # type: ignore[arg-type]
+    for wrong in (Asked(ROUNDS + 25, target="crossed"), Asked(ROUNDS + 1)):
         with pytest.raises(RefusedError, match="agreed to 2 rounds"):
             checks.fit(wrong, version)  # type: ignore[arg-type]
