@@ -21,6 +21,7 @@ from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedMode
 from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import RowsOf, over_blocks
+from gal.core.replies import Usable
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
@@ -195,6 +196,7 @@ def advance(
         shares = _quadratic_contributions(chosen, list(fitted), weights, rate, scale, before - losses[0])
     else:
         shares = _contributions(task, progress.output, steps, before - losses[0])
+    ends = fitted.ends if isinstance(fitted, Usable) else {}
     record = Round(
         round=len(progress.rounds) + 1,
         weights=ByName(
@@ -208,7 +210,7 @@ def advance(
         mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
         left_out=ByName(left_out),
         refit=refitted is not None,
-        spread=ByName({name: spread_of(values) for name, values in fitted.items()}),
+        spread=ByName({name: spread_of(values, ends.get(name)) for name, values in fitted.items()}),
     )
     return replace(
         progress,
