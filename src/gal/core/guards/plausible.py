@@ -51,7 +51,7 @@ def ends_of(values: NDArray[np.float32]) -> Ends:
 
 
 def spread_of(values: NDArray[np.float32], ends: Ends | None = None) -> tuple[tuple[float, ...], ...]:
-    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest (``ends``, where known)."""
+    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest (``ends``, if known)."""
     step = -(-len(values) // SAMPLE)
     seen = values[::step]
     found = np.sort(seen, axis=0)[_places(len(seen))]
