@@ -42,6 +42,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "xgboost": "xgboost-cpu",
         "pyarrow": "pyarrow",
     },
+    "lightgbm": {"lightgbm": "lightgbm"},
     "ray": {"ray": "ray", "grpc": "grpcio", "xgboost": "xgboost-cpu", "pyarrow": "pyarrow"},
 }
 """By extra: what is imported, and what it is called where packages are installed from."""

@@ -31,10 +31,11 @@ from gal.warnings import ClusterWarning
 from patience import LONGEST, patient
 
 require("dask", "these tests")
+require("lightgbm", "these tests")
 
 from distributed import Client, LocalCluster  # noqa: E402
 
-from gal.models.cluster import ClusterLinear, ClusterTrees, placement  # noqa: E402
+from gal.models.cluster import ClusterLightGBM, ClusterLinear, ClusterTrees, placement  # noqa: E402
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default::ResourceWarning")]
 N = 6_000
@@ -45,6 +46,7 @@ Y = np.column_stack([np.sin(X[:, 0]) + X[:, 1] * X[:, 2], X[:, 3]])
 COLUMNS = [PartColumn(str(j)) for j in range(6)]
 LOOPBACK: Any = {"host": "127.0.0.1", "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
 WHOLE_OF_6: Any = {"n_estimators": 6, "shards": 6}
+TREES = pytest.mark.parametrize("kind", [ClusterTrees, ClusterLightGBM])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,18 +75,20 @@ def on_disk(tmp_path: Path) -> PartedView:
     return open_parts(tmp_path / "view")
 
 
-def digest_here(view: Any, target: Any = Y, **options: Any) -> bytes:
-    return bytes(ClusterTrees(**(WHOLE_OF_6 | options)).fit(view, target).booster_.tobytes())
+def digest_here(view: Any, target: Any = Y, kind: Any = ClusterTrees, **options: Any) -> bytes:
+    return bytes(kind(**(WHOLE_OF_6 | options)).fit(view, target).booster_.tobytes())
 
 
-def test_a_cluster_fits_the_same_model_as_one_process(two: str, on_disk: PartedView) -> None:
-    model = ClusterTrees(two, **WHOLE_OF_6)
+@TREES
+def test_a_cluster_fits_the_same_model_as_one_process(two: str, on_disk: PartedView, kind: Any) -> None:
+    model = kind(two, **WHOLE_OF_6)
     held = model.prepare(on_disk)
     rows = RNG.permutation(N)[: N // 2]
     for _ in range(2):
-        assert model.fit(held, Y).booster_.tobytes() == digest_here(on_disk)
+        assert model.fit(held, Y).booster_.tobytes() == digest_here(on_disk, kind=kind)
         np.testing.assert_array_equal(model.predict(held), model.predict(X))
-        assert model.fit(held[rows], Y[rows]).booster_.tobytes() == digest_here(on_disk[rows], Y[rows])
+        some = digest_here(on_disk[rows], Y[rows], kind)
+        assert model.fit(held[rows], Y[rows]).booster_.tobytes() == some
         np.testing.assert_array_equal(model.predict(held[rows]), model.predict(X[rows]))
 
 
@@ -103,8 +107,10 @@ def test_a_linear_model_of_a_cluster_is_that_of_one_process(two: str, on_disk: P
 def test_the_number_of_workers_and_threads_is_nothing(on_disk: PartedView) -> None:
     with LocalCluster(n_workers=3, threads_per_worker=2, processes=False, **LOOPBACK) as cluster:
         model = ClusterTrees(cluster.scheduler_address, **WHOLE_OF_6).fit(on_disk, Y)
+        light = ClusterLightGBM(cluster.scheduler_address, **WHOLE_OF_6).fit(on_disk, Y)
         linear = ClusterLinear(cluster.scheduler_address).fit(on_disk, Y)
     assert model.booster_.tobytes() == digest_here(on_disk)
+    assert light.booster_.tobytes() == digest_here(on_disk, kind=ClusterLightGBM)
     assert linear.coef_.tobytes() == ClusterLinear().fit(on_disk, Y).coef_.tobytes()
 
 
@@ -153,11 +159,12 @@ def test_files_that_workers_cannot_see_are_sent(
     assert len(set(sent)) == len(sent) == 10
 
 
-def test_two_fits_at_once_do_not_wait_for_each_other(two: str) -> None:
+@TREES
+def test_two_fits_at_once_do_not_wait_for_each_other(two: str, kind: Any) -> None:
     view, found = in_parts(X, COLUMNS, 1000), list[bytes]()
 
     def fit() -> None:
-        found.append(ClusterTrees(two, **WHOLE_OF_6).fit(view, Y).booster_.tobytes())
+        found.append(kind(two, **WHOLE_OF_6).fit(view, Y).booster_.tobytes())
 
     threads = [threading.Thread(target=fit) for _ in range(3)]
     for thread in threads:
@@ -165,7 +172,7 @@ def test_two_fits_at_once_do_not_wait_for_each_other(two: str) -> None:
     for thread in threads:
         thread.join(LONGEST)
     assert len(found) == 3
-    assert set(found) == {digest_here(view)}
+    assert set(found) == {digest_here(view, kind=kind)}
 
 
 def test_learning_on_a_cluster_is_learning_in_one_process(two: str) -> None:
@@ -211,14 +218,15 @@ def is_fitting(cluster: Any, at_least: int = 2) -> bool:
     return len(fitting) >= at_least
 
 
+@TREES
 @pytest.mark.timeout(400)
-def test_a_killed_worker_costs_a_repeated_fit_only(processes: Any) -> None:
-    options = {"n_estimators": 80, "shards": 4}
+def test_a_killed_worker_costs_a_repeated_fit_only(processes: Any, kind: Any) -> None:
+    options = {"n_estimators": 80 if kind is ClusterTrees else 200, "shards": 4}
     view, scheduler = in_parts(X, COLUMNS, 1000), processes.scheduler_address
-    model = ClusterTrees(scheduler, patience=LONGEST, **options)
+    model = kind(scheduler, patience=LONGEST, **options)
     held = model.prepare(view)
     model.set_params(n_estimators=1).fit(held, Y)  # parts are there
-    model.set_params(n_estimators=80)
+    model.set_params(**options)
     with Client(scheduler, set_as_default=False) as client:
         pids = list(client.run(os.getpid).values())
 
@@ -231,7 +239,7 @@ def test_a_killed_worker_costs_a_repeated_fit_only(processes: Any) -> None:
     with pytest.warns(ClusterWarning, match="attempt 1 of 3: .*; it is repeated on what is there"):
         model.fit(held, Y)
     killer.join(LONGEST)
-    assert model.booster_.tobytes() == digest_here(view, **options)
+    assert model.booster_.tobytes() == digest_here(view, kind=kind, **options)
     np.testing.assert_array_equal(model.predict(held), model.predict(X))
 
 
@@ -348,5 +356,10 @@ def test_the_benchmark_of_lightgbm_says_which_trees_it_found() -> None:
     ]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LONGEST)
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"^(one process|2 workers) +trees ([0-9a-f]{12})  R2 0", done.stdout, re.MULTILINE)
-    assert [where for where, _ in found] == ["one process", "2 workers"]
+    line = r"^(one process|2 workers)(, ours)? +trees ([0-9a-f]{12})  R2 0"
+    found = re.findall(line, done.stdout, re.MULTILINE)
+    assert [(where, bool(ours)) for where, ours, _ in found] == [
+        *[("one process", False), ("one process", True)],
+        *[("2 workers", False), ("2 workers", True)],
+    ]
+    assert found[1][2] == found[3][2]

@@ -31,7 +31,7 @@ if not os.environ.get("GAL_RAY"):
 from test_nodes import Trees
 from test_spread_runs import figures, printed, simulated
 
-from gal.models.cluster import ClusterLinear, ClusterTrees
+from gal.models.cluster import ClusterLightGBM, ClusterLinear, ClusterTrees
 from ray_cluster import protect, ray_cluster
 
 # What Ray warns of in this process is not ours to repair.
@@ -43,7 +43,11 @@ X[::13, 4] = np.nan
 Y = np.column_stack([np.sin(X[:, 0]) + X[:, 1] * X[:, 2], X[:, 3]])
 COLUMNS = [PartColumn(str(j)) for j in range(6)]
 SIX: Any = {"n_estimators": 6, "shards": 6}
-MODELS: Any = {"booster_": (ClusterTrees, SIX), "coef_": (ClusterLinear, {})}
+MODELS: Any = {
+    "trees": (ClusterTrees, SIX, "booster_"),
+    "LightGBM": (ClusterLightGBM, SIX, "booster_"),
+    "linear": (ClusterLinear, {}, "coef_"),
+}
 
 
 class Ray:
@@ -85,9 +89,9 @@ def on_disk(tmp_path: Path) -> PartedView:
     return open_parts(tmp_path / "view")
 
 
-@pytest.mark.parametrize("what", MODELS)
-def test_a_cluster_fits_the_same_model_as_one_process(ray: Ray, on_disk: PartedView, what: str) -> None:
-    kind, options = MODELS[what]
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cluster_fits_the_same_model_as_one_process(ray: Ray, on_disk: PartedView, name: str) -> None:
+    kind, options, what = MODELS[name]
     model, rows = kind(ray.address, **options), RNG.permutation(N)[: N // 2]
     held = model.prepare(on_disk)
     for weight in (None, np.arange(N) % 3.0):
@@ -115,9 +119,9 @@ def test_what_is_let_go_of_is_forgotten(ray: Ray) -> None:
         workers._result(workers._actors[home].give.remote(key), home, LONGEST)
 
 
-@pytest.mark.parametrize("what", MODELS)
-def test_a_killed_worker_costs_a_repeated_fit_only(ray: Ray, what: str) -> None:
-    kind, options = MODELS[what]
+@pytest.mark.parametrize("name", MODELS)
+def test_a_killed_worker_costs_a_repeated_fit_only(ray: Ray, name: str) -> None:
+    kind, options, what = MODELS[name]
     view = in_parts(X, COLUMNS, 1000)
     model = kind(ray.address, patience=LONGEST, **options)
     held = model.prepare(view)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
 from gal.alignment import Index, RowIds
+from gal.cli.app import app
 from gal.errors import InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source import streamed_reading
@@ -82,6 +84,30 @@ def test_a_new_file_is_noticed(store: ObjectStore, tmp_path: Path) -> None:
     assert source_stamp(configuration) != before
 
 
+def init(home: Path, *options: str) -> Result:
+    """``gal init`` with rows of a bucket."""
+    return CliRunner().invoke(
+        app, ["init", "lab", "--home", str(home), "--data", "s3://lake/rows", "--row-id", "id", *options]
+    )
+
+
+def test_gal_init_takes_a_store_other_than_amazons(store: ObjectStore, tmp_path: Path) -> None:
+    home = tmp_path / "lab"
+    made = init(home, "--endpoint", f"{store.endpoint}/", "--region", "eu-central-1")
+    assert made.exit_code == 0, made.output
+    configuration = read_configuration(home)
+    data = configuration.data
+    assert data is not None
+    assert (data.endpoint, data.region) == (f"{store.endpoint}/", "eu-central-1")
+    assert len(read_source(configuration)) == 2 * N
+
+
+def test_gal_init_looks_at_the_columns_of_another_store(store: ObjectStore, tmp_path: Path) -> None:
+    made = init(tmp_path / "lab", "--endpoint", store.endpoint, "--label", "price")
+    assert "has no column 'price'" in str(made.exception)
+    assert not (tmp_path / "lab").exists()
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -103,4 +129,5 @@ def test_a_store_that_is_gone_is_said_to_be(
     (tmp_path / "node.toml").write_text(text)
     with pytest.raises(InvalidInputError, match="cannot be reached") as error:
         read_source(read_configuration(tmp_path))
+    assert "Amazon" not in str(error.value)  # another store is named already
     assert KEYS["AWS_SECRET_ACCESS_KEY"] not in str(error.value)

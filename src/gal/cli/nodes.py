@@ -37,6 +37,16 @@ DataOption = Annotated[
 TableOption = Annotated[
     str | None, typer.Option(help="With a database: the table of the rows.", show_default=False)
 ]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        help="With s3://: the address of a store other than Amazon's, such as https://minio.example:9000.",
+        show_default=False,
+    ),
+]
+RegionOption = Annotated[
+    str | None, typer.Option(help="With s3://: the region of the bucket.", show_default=False)
+]
 
 
 def init(
@@ -46,6 +56,8 @@ def init(
     ] = None,
     source: DataOption = None,
     table: TableOption = None,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
     row_id: Annotated[
         str | None, typer.Option(help="The column that names a row.", show_default=False)
     ] = None,
@@ -75,11 +87,12 @@ def init(
     from gal.node.admin.init import init_node
 
     folder = (Path(name) if home is None else home).absolute()
+    where = {"table": table, "endpoint": endpoint, "region": region}
     identity = init_node(
         folder,
         name,
-        source=None if source is None else _data_source(source, table, folder, row_id, label),
-        table=table,
+        source=_data_source(source, folder, where, row_id, label),
+        **where,
         row_id=row_id,
         label=label,
         bind=listen,
@@ -137,19 +150,31 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
         out.print(f"  [bold]{escape(line.ljust(wide))}[/]  # {why}")
 
 
-def _data_source(given: str, table: str | None, folder: Path, row_id: str | None, label: str | None) -> str:
+def _data_source(
+    given: str | None, folder: Path, where: Mapping[str, str | None], row_id: str | None, label: str | None
+) -> str | None:
     """The source as node.toml names it, once it was looked at: a file is seen from the current folder, or is
-    in the new one already.
+    in the new one already. ``where`` says more of a database or a store.
     """
+    if given is None:
+        _refuse_without_data(where)
+        return None
     from gal.node.source.data import columns_of_new
 
     named = given if "://" in given else _data_file(given, folder)
-    known = columns_of_new(folder.name, named, table)
+    known = columns_of_new(folder.name, named, where)
     _check_columns(given, known, row_id, label)
     path = Path(named)
     if "://" in given or not path.is_relative_to(folder):
         return named
     return str(path.relative_to(folder))
+
+
+def _refuse_without_data(where: Mapping[str, str | None]) -> None:
+    """What would be forgotten without a word."""
+    given = next((name for name, value in where.items() if value is not None), None)
+    if given is not None:
+        raise InvalidInputError(f"--{given} says more of what --data names: give both")
 
 
 def _data_file(given: str, folder: Path) -> str:

@@ -21,6 +21,7 @@ from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedMode
 from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import RowsOf, over_blocks
+from gal.core.replies import Usable
 from gal.core.requests import Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
@@ -180,7 +181,7 @@ def advance(
     """F^t and the record of the round."""
     counts = {name: float(rate * weight) for name, weight in zip(fitted, weights, strict=True)}
     counts = {name: count for name, count in counts.items() if count != 0}
-    output = _moved(progress.output, [(counts[name], fitted[name]) for name in counts])
+    output = moved(progress.output, [(counts[name], fitted[name]) for name in counts])
     kept = (*progress.fitted, dict(fitted)) if task.keeps_fitted else ()
     coefficients: tuple[Mapping[str, float], ...] = (*progress.coefficients, ByName(counts))
     steps = {name: [(counts.get(name, 0.0), values)] for name, values in fitted.items()}
@@ -188,13 +189,14 @@ def advance(
     if refitted is not None:
         steps = _changes(kept, progress.coefficients, refitted)
         moves = [piece for pieces in steps.values() for piece in pieces]
-        output, coefficients = _moved(progress.output, moves), tuple(ByName(counts) for counts in refitted)
+        output, coefficients = moved(progress.output, moves), tuple(ByName(counts) for counts in refitted)
     losses = _loss_on(task, task.rows.search, output), _loss_on(task, task.rows.validation, output)
     before = progress.rounds[-1].train_loss if progress.rounds else progress.initial_train_loss
     if isinstance(task.loss, SquaredError) and refitted is None:
         shares = _quadratic_contributions(chosen, list(fitted), weights, rate, scale, before - losses[0])
     else:
         shares = _contributions(task, progress.output, steps, before - losses[0])
+    ends = fitted.ends if isinstance(fitted, Usable) else {}
     record = Round(
         round=len(progress.rounds) + 1,
         weights=ByName(
@@ -208,7 +210,7 @@ def advance(
         mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
         left_out=ByName(left_out),
         refit=refitted is not None,
-        spread=ByName({name: spread_of(values) for name, values in fitted.items()}),
+        spread=ByName({name: spread_of(values, ends.get(name)) for name, values in fitted.items()}),
     )
     return replace(
         progress,
@@ -373,7 +375,7 @@ def _earned(task: Task, chosen: Progress, kept: int, trust: float) -> tuple[floa
     counts = _trusted(chosen.history[kept - 1], trust)
     first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
     steps = _changes(chosen.fitted[:kept], ({},) * (kept - 1), counts)
-    output = _moved(first, [piece for pieces in steps.values() for piece in pieces])
+    output = moved(first, [piece for pieces in steps.values() for piece in pieces])
     loss = _loss_on(task, task.rows.search, output)
     return loss, _contributions(task, first, steps, chosen.initial_train_loss - loss)
 
@@ -421,15 +423,16 @@ def _changes(
     return steps
 
 
-def _moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
+def moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
+    """The output with so much of each of these fitted values added."""
     if not moves:
         return output.copy()
-    moved = np.empty_like(output)
+    found = np.empty_like(output)
     counts = np.array([count for count, _ in moves])
     buffers = threading.local()
 
     def move(block: slice) -> None:
-        part = moved[block]
+        part = found[block]
         buffer = getattr(buffers, "of_blocks", None)
         if buffer is None or buffer.shape[1] != part.size:  # one for all blocks: fresh memory is slow memory
             buffer = buffers.of_blocks = np.empty((len(moves), part.size))
@@ -438,7 +441,7 @@ def _moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
         np.add(output[block], (counts @ buffer).reshape(part.shape), out=part)
 
     over_blocks(move, *output.shape, light=True)
-    return moved
+    return found
 
 
 def _quadratic_contributions(

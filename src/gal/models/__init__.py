@@ -1,7 +1,8 @@
 """Local models: what an organization fits to the residual, and how any regressor becomes one.
 
 Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which needs the extra ``deep``;
-``ClusterTrees`` and ``ClusterLinear`` are in ``gal.models.cluster``, which needs ``dask`` or ``ray``.
+``ClusterTrees``, ``ClusterLightGBM`` and ``ClusterLinear`` are in ``gal.models.cluster``, which needs
+``dask`` or ``ray``.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -44,10 +44,12 @@ MODELS: dict[str, Callable[..., Any]] = {
     "network": _plain("gal.models.deep", "TorchModel"),
     "shared_body": _plain("gal.models.deep", "SharedBodyModel"),
     "cluster_trees": _plain("gal.models.cluster", "ClusterTrees"),
+    "cluster_lightgbm": _plain("gal.models.cluster", "ClusterLightGBM"),
     "cluster_linear": _plain("gal.models.cluster", "ClusterLinear"),
 }
 """Local models by name; ``package.module:Class`` names any other that is installed here.
-Networks need the extra ``deep``, ``cluster_trees`` and ``cluster_linear`` the extra ``dask`` or ``ray``."""
+Networks need the extra ``deep``, ``cluster_trees`` and ``cluster_linear`` the extra ``dask`` or ``ray``,
+``cluster_lightgbm`` also ``lightgbm``."""
 
 ALWAYS_MADE = frozenset({"tabular", "linear", "ridge", "svr", "knn", "random_forest"}) | {
     "gradient_boosting",

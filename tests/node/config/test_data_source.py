@@ -67,8 +67,9 @@ def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> 
         [f'source = "postgresql://me:{SECRET}@[host/db"', 'table = "t"'],
         ['driver = "x"', 'table = "t"', f'driver_options = {{uri = "mysql://me:{SECRET}@host/db"}}'],
         ['driver = "x"', 'table = "t"', f'driver_options = {{dsn = "host=db password={SECRET}"}}'],
+        ['source = "s3://bucket/rows"', f'endpoint = "https://me:{SECRET}@store:9000"'],
     ],
-    ids=["not ASCII", "a bracket", "in an option", "in words of an option"],
+    ids=["not ASCII", "a bracket", "in an option", "in words of an option", "in an endpoint"],
 )
 def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no place for secrets|cannot be read") as error:
@@ -84,6 +85,9 @@ def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_p
         (['source = "mysql://me@host/db"', 'table = "t"'], "no kind of source is called mysql://.*driver"),
         (['source = "rows.csv"', 'table = "t"'], "table is for databases"),
         (['source = "rows.csv"', 'endpoint = "http://x"'], "endpoint is for object stores"),
+        (['source = "s3://b/rows"', 'endpoint = "ftp://store"'], "endpoint is the address of a store"),
+        (['source = "s3://b/rows"', 'endpoint = "http://store/b"'], "endpoint is the address of a store"),
+        (['source = "s3://b/rows"', 'endpoint = "https://"'], "endpoint is the address of a store"),
         (['source = "rows.ods"'], "saved as .xlsx"),
         (['driver = "x"', 'table = "t"', 'driver_options = {"db.password" = "a"}'], "no place for secrets"),
     ],

@@ -20,6 +20,7 @@ from gal.errors import NoAnswerError
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
 Outside = Literal["missing", "clip", "keep"]
 """What becomes of answers outside: the mean answer stands in, they are cut at the bounds, or nothing."""
 
@@ -41,15 +42,20 @@ DRIFT = 0.15
 """Two distributions of answers further apart than that, and than chance allows, are not the same."""
 
 
-def spread_of(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
-    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest."""
-    step = -(-len(values) // SAMPLE)
-    seen = values[::step]
-    found = np.sort(seen, axis=0)[_places(len(seen))]
+def ends_of(values: NDArray[np.float32]) -> Ends:
+    """Per output: the smallest and the largest of the answers (n, K); NaN where one of them is."""
     starts = range(0, len(values), TOGETHER)
     parts = [values[start : start + TOGETHER] for start in starts]  # both of each while it is in the cache
     ends = [(part.min(axis=0), part.max(axis=0)) for part in parts]
-    found[0], found[-1] = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+    return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+
+
+def spread_of(values: NDArray[np.float32], ends: Ends | None = None) -> tuple[tuple[float, ...], ...]:
+    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest (``ends``, if known)."""
+    step = -(-len(values) // SAMPLE)
+    seen = values[::step]
+    found = np.sort(seen, axis=0)[_places(len(seen))]
+    found[0], found[-1] = ends_of(values) if ends is None else ends
     return tuple(tuple(map(float, column)) for column in found.T)
 
 

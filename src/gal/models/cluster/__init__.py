@@ -6,7 +6,8 @@ from gal.extras import require as _require
 if not (_is_installed("xgboost") and _is_installed("pyarrow")):  # both extras bring them
     _require("dask", "a local model on a cluster")
 
+from gal.models.cluster.light_trees import ClusterLightGBM
 from gal.models.cluster.linear import ClusterLinear
 from gal.models.cluster.trees import ClusterTrees
 
-__all__ = ["ClusterLinear", "ClusterTrees"]
+__all__ = ["ClusterLightGBM", "ClusterLinear", "ClusterTrees"]

@@ -1,30 +1,23 @@
-"""What a worker of the cluster computes: it holds parts, is a member of a group that fits, and predicts.
-
-A fit divides its rows into shards. Each shard is one member of XGBoost's group, with one thread of its own;
-several may live on one worker. So the model depends on the shards alone: not on how many workers there are,
-where they run, or how many threads they have.
-"""
+"""XGBoost's trees: what a member of a group computes, and what a model says of rows."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import xgboost
 from xgboost import collective
 from xgboost.tracker import RabitTracker
 
+from gal.models.cluster.groups import Group, GroupMember, own_host, own_threads
 from gal.models.parted import Floats32, Positions
 
-Group = Mapping[str, Any]
-"""Where a group meets: what its tracker says."""
 ENDING = 60
 """Seconds that the members of a group have to take leave of each other."""
 
@@ -38,6 +31,50 @@ class TreePlan:
     max_bin: int
     types: tuple[str, ...]
     """By column: "q" for numbers, "c" for categories."""
+    everywhere: ClassVar[bool] = False
+
+    def shard(self, parts: Sequence[Floats32], inside: Sequence[Positions | None]) -> Shard:
+        return Shard(parts, inside, self.max_bin, self.types)
+
+    def open(self, name: str, members: Mapping[int, Any], n_members: int, timeout: int) -> dict[str, Any]:
+        """Start what the members of a group meet at, on this machine; where it is."""
+        del members
+        tracker = RabitTracker(n_workers=n_members, host_ip=own_host(), sortby="task", timeout=timeout)
+        tracker.start()
+        _TRACKERS[name] = tracker
+        return dict(tracker.worker_args()) | {"dmlc_timeout": timeout}
+
+    def lacks_bins(self, group: Group) -> bool:
+        """Never: members make their bins together."""
+        del group
+        return False
+
+    def sample(self, members: Mapping[int, Any], n_rows: int) -> dict[int, Floats32]:
+        raise NotImplementedError("XGBoost's members make their bins together")
+
+    def close(self, name: str) -> None:
+        """Let go of it once all members have; one that broke takes its time, and nobody waits for it."""
+        tracker = _TRACKERS.pop(name, None)
+        if tracker is None:
+            return
+
+        def free() -> None:
+            with suppress(xgboost.core.XGBoostError, ValueError):
+                tracker.wait_for(timeout=ENDING)
+            with suppress(xgboost.core.XGBoostError):
+                tracker.free()
+
+        threading.Thread(target=free, name="end of a group", daemon=True).start()
+
+    def fit(self, member: GroupMember, group: Group | None) -> bytes:
+        """The model as XGBoost writes it (UBJ)."""
+        with xgboost.config_context(verbosity=0), _joined(group, member.rank):
+            if not _everybody(member.shard.matrix is not None, group):
+                member.shard.bin()
+            matrix = member.shard.matrix
+            matrix.set_info(label=member.target, weight=member.weight)
+            booster = xgboost.train(dict(self.parameters), matrix, self.n_trees)
+        return bytes(booster.save_raw("ubj"))
 
 
 class Shard:
@@ -90,67 +127,7 @@ class _Blocks(xgboost.DataIter):  # type: ignore[misc]
         self.next_part = 0
 
 
-class GroupMember(NamedTuple):
-    """One member of a group: its rank, rows, and what it fits."""
-
-    rank: int
-    shard: Shard
-    target: Floats32
-    weight: Floats32
-
-
 _TRACKERS: dict[str, Any] = {}
-
-
-def open_group(name: str, n_members: int, timeout: int) -> dict[str, Any]:
-    """Start what the members of a group meet at, on this machine; where it is."""
-    tracker = RabitTracker(n_workers=n_members, host_ip=_own_host(), sortby="task", timeout=timeout)
-    tracker.start()
-    _TRACKERS[name] = tracker
-    return dict(tracker.worker_args()) | {"dmlc_timeout": timeout}
-
-
-def close_group(name: str) -> None:
-    """Let go of it once all members have; a group that broke takes its time, and nobody waits for that."""
-    tracker = _TRACKERS.pop(name, None)
-    if tracker is None:
-        return
-
-    def free() -> None:
-        with suppress(xgboost.core.XGBoostError, ValueError):
-            tracker.wait_for(timeout=ENDING)
-        with suppress(xgboost.core.XGBoostError):
-            tracker.free()
-
-    threading.Thread(target=free, name="end of a group", daemon=True).start()
-
-
-def fit_members(
-    members: Sequence[tuple[int, Shard, Floats32, Floats32]], name: str, group: Group | None, plan: TreePlan
-) -> bytes:
-    """Fit as these members of a group, each in a thread of its own; the model, as XGBoost writes it (UBJ).
-
-    Without a group there is one member only. The group ``name`` was opened here, if it has one.
-    """
-    _leave_slot()
-    try:
-        with ThreadPoolExecutor(len(members)) as threads:
-            fits = [threads.submit(_fit_member, GroupMember(*one), group, plan) for one in members]
-        found = [one.result() for one in fits]  # of all: one that failed is heard of
-        return found[0]
-    finally:
-        if name:
-            close_group(name)
-
-
-def _fit_member(member: GroupMember, group: Group | None, plan: TreePlan) -> bytes:
-    with xgboost.config_context(verbosity=0), _joined(group, member.rank):
-        if not _everybody(member.shard.matrix is not None, group):
-            member.shard.bin()
-        matrix = member.shard.matrix
-        matrix.set_info(label=member.target, weight=member.weight)
-        booster = xgboost.train(dict(plan.parameters), matrix, plan.n_trees)
-    return bytes(booster.save_raw("ubj"))
 
 
 def _joined(group: Group | None, rank: int) -> Any:
@@ -169,7 +146,7 @@ def _everybody(yes: bool, group: Group | None) -> bool:
 
 def said_of_part(rows: Floats32, raw: bytes) -> Floats32:
     """What a model says of these rows of a part, with the threads that this worker has."""
-    with _threads():
+    with own_threads():
         return said_of(raw, rows)
 
 
@@ -193,51 +170,3 @@ def booster_of(raw: bytes) -> Any:
 
 def _n_outputs(booster: Any) -> int:
     return max(1, int(json.loads(booster.save_config())["learner"]["learner_model_param"]["num_target"]))
-
-
-def _leave_slot() -> None:
-    """Leave the worker's pool of threads: two fits that wait for each other's members would wait forever."""
-    try:
-        from distributed import get_worker, secede
-
-        get_worker()
-    except (ImportError, ValueError):  # no worker: in the organization's own process
-        return
-    secede()
-
-
-@contextmanager
-def _threads() -> Iterator[None]:
-    """As many threads as the worker has: what is predicted does not depend on them."""
-    from threadpoolctl import threadpool_limits
-
-    try:
-        from distributed import get_worker
-
-        limit = get_worker().state.nthreads
-    except (ImportError, ValueError):
-        limit = None
-    with threadpool_limits(limit, user_api="openmp"):
-        yield
-
-
-_HOST: list[str] = []
-
-
-def set_own_host(address: str) -> None:
-    """Say how other workers reach this machine, where there is no Dask to ask."""
-    _HOST[:] = [address]
-
-
-def _own_host() -> str:
-    """The address of this machine that other workers know."""
-    if _HOST:
-        return _HOST[0]
-    try:
-        from distributed import get_worker
-        from distributed.comm import get_address_host
-
-        address = str(get_worker().address)
-    except (ImportError, ValueError):
-        return "127.0.0.1"
-    return "127.0.0.1" if address.startswith("inproc") else str(get_address_host(address))

@@ -20,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import ClusterError
-from gal.models.cluster.members import Shard, TreePlan, close_group, fit_members, open_group
+from gal.models.cluster.groups import (
+    GroupPlan,
+    close_group,
+    fit_members,
+    make_shard,
+    open_group,
+    sample_rows,
+    samples_by_rank,
+)
 from gal.models.cluster.part_work import RowValues, load_part, sees, work_on_parts
 from gal.models.cluster.workers import LOOK, DaskWorkers, LostError, NoSchedulerError, Workers
 from gal.models.parted import Floats32, PartedView, PartRows, Positions
@@ -61,21 +69,31 @@ class Here:
 
     def __init__(self, shards: int) -> None:
         self.shards = shards
-        self._bins: dict[str, dict[int, Shard]] = {}
+        self._bins: dict[str, dict[int, Any]] = {}
         self._values: dict[int, Floats32] = {}
 
-    def fit_trees(self, view: PartedView, target: Floats32, weight: Floats32, plan: TreePlan) -> bytes:
-        """The model in XGBoost's bytes."""
+    def fit_trees(self, view: PartedView, target: Floats32, weight: Floats32, plan: GroupPlan) -> bytes:
+        """The model in its library's bytes."""
         members = shards_of(view, self.shards)
         shards = self._held(view, members, plan)
-        name = uuid.uuid4().hex
-        group = open_group(name, len(members), 600) if len(members) > 1 else None
+        name, group = uuid.uuid4().hex, None
+        if len(members) > 1:
+            ranks = range(len(members))
+            group = open_group(name, ranks, list(shards.values()), len(members), 600, plan)
+            if plan.lacks_bins(group):
+                group["sample"] = samples_by_rank(
+                    sample_rows(ranks, list(shards.values()), len(target), plan)
+                )
         rows = {shard: _places(parts) for shard, parts in members.items()}
         asked = [
             (rank, shards[shard], target[rows[shard]], weight[rows[shard]])
             for rank, shard in enumerate(members)
         ]
-        return fit_members(asked, name, group, plan)
+        try:
+            return fit_members(asked, name, group, plan)
+        except BaseException:
+            self._bins.pop(view.key, None)  # some may have bins, and others none
+            raise
 
     def over_parts(
         self, what: str, view: PartedView, function: RowValues, by_row: Sequence[Any] = (), *common: Any
@@ -91,7 +109,7 @@ class Here:
         values = self._values[one.number] if one.number in self._values else one.part.read()
         return values if one.inside is None else values[one.inside]
 
-    def _held(self, view: PartedView, members: Members, plan: TreePlan) -> dict[int, Shard]:
+    def _held(self, view: PartedView, members: Members, plan: GroupPlan) -> dict[int, Any]:
         for one in view.parts():
             if one.number not in self._values:
                 self._values[one.number] = one.part.read()
@@ -99,11 +117,8 @@ class Here:
             while len(self._bins) >= KEPT:
                 self._bins.pop(next(iter(self._bins)))
             self._bins[view.key] = {
-                shard: Shard(
-                    [self._values[one.number] for one in parts],
-                    [one.inside for one in parts],
-                    plan.max_bin,
-                    plan.types,
+                shard: make_shard(
+                    [self._values[one.number] for one in parts], [one.inside for one in parts], plan
                 )
                 for shard, parts in members.items()
             }
@@ -124,8 +139,8 @@ class Cluster:
         self._bins: dict[str, dict[int, Any]] = {}
         self._deadline = 0.0
 
-    def fit_trees(self, view: PartedView, target: Floats32, weight: Floats32, plan: TreePlan) -> bytes:
-        """The model in XGBoost's bytes."""
+    def fit_trees(self, view: PartedView, target: Floats32, weight: Floats32, plan: GroupPlan) -> bytes:
+        """The model in its library's bytes."""
         return self._repeated("fit", lambda: self._fit_trees(view, target, weight, plan))
 
     def over_parts(
@@ -161,33 +176,68 @@ class Cluster:
                     warnings.warn(f"{said}; it is repeated on what is there", ClusterWarning, stacklevel=3)
         raise AssertionError("attempts is at least 1")
 
-    def _fit_trees(self, view: PartedView, target: Floats32, weight: Floats32, plan: TreePlan) -> bytes:
+    def _fit_trees(self, view: PartedView, target: Floats32, weight: Floats32, plan: GroupPlan) -> bytes:
         members = shards_of(view, self.shards)
         self._settle()
         self._hold(view)
         shards = self._held_shards(view, members, plan)
         name, ranks = uuid.uuid4().hex, {shard: rank for rank, shard in enumerate(members)}
-        lead, group = self._homes[next(iter(members))], None
-        if len(members) > 1:
-            opened = self._workers.submit(lead, open_group, name, len(members), int(self._patience))
-            group = self._fetch(opened)
+        homes: dict[str, list[int]] = {}
+        for shard in members:
+            homes.setdefault(self._homes[shard], []).append(shard)
+        by_home = {
+            home: ([ranks[shard] for shard in here], [shards[shard] for shard in here])
+            for home, here in homes.items()
+        }
+        opened, group = self._open_group(name, by_home, len(target), plan)
         tasks = {}
-        for home in dict.fromkeys(self._homes[shard] for shard in members):
+        for home, here in homes.items():
             asked = []
-            for shard in (one for one in members if self._homes[one] == home):
+            for shard in here:
                 rows = _places(members[shard])
                 own = self._send([target[rows], weight[rows]], home)
                 asked.append((ranks[shard], shards[shard], *own))
-            opened_here = name if home == lead else ""
-            tasks[home] = self._workers.submit(home, fit_members, asked, opened_here, group, plan)
+            name_here = name if home in opened else ""
+            tasks[home] = self._workers.submit(home, fit_members, asked, name_here, group, plan)
         try:
             self._await(list(tasks.values()))
-            return bytes(self._fetch(tasks[lead]))
+            return bytes(self._fetch(tasks[next(iter(homes))]))
         except LostError:
             with suppress(Exception):  # the scheduler may be the one that is gone: the next look says so
                 self._workers.cancel(list(tasks.values()))
-                self._workers.submit(lead, close_group, name)
+                for home in opened:
+                    self._workers.submit(home, close_group, name, plan)
             raise
+        except BaseException:
+            self._bins.pop(view.key, None)  # some may have bins, and others none
+            raise
+
+    def _open_group(
+        self, name: str, members: dict[str, tuple[list[int], list[Any]]], n_rows: int, plan: GroupPlan
+    ) -> tuple[list[str], dict[str, Any] | None]:
+        """The workers at which a group of several members was opened, and what all have to know of it.
+
+        ``members``: ranks and shards by worker.
+        """
+        n_members = sum(len(ranks) for ranks, _ in members.values())
+        if n_members == 1:
+            return [], None
+        at = list(members) if plan.everywhere else list(members)[:1]
+        words = (n_members, int(self._patience), plan)
+        group = self._together([(home, open_group, name, *members[home], *words) for home in at])
+        if plan.lacks_bins(group):
+            asked = [(home, sample_rows, *here, n_rows, plan) for home, here in members.items()]
+            group["sample"] = samples_by_rank(self._together(asked))
+        return at, group
+
+    def _together(self, asked: Sequence[tuple[Any, ...]]) -> dict[Any, Any]:
+        """What several workers say, each a dictionary, as one."""
+        tasks = [self._workers.submit(*one) for one in asked]
+        self._await(tasks)
+        found: dict[Any, Any] = {}
+        for task in tasks:
+            found |= self._fetch(task)
+        return found
 
     def _over_parts(
         self, view: PartedView, function: RowValues, by_row: Sequence[Any], common: tuple[Any, ...]
@@ -263,7 +313,7 @@ class Cluster:
         self._await(list(loading.values()))
         self._parts.update(loading)
 
-    def _held_shards(self, view: PartedView, members: Members, plan: TreePlan) -> dict[int, Any]:
+    def _held_shards(self, view: PartedView, members: Members, plan: GroupPlan) -> dict[int, Any]:
         if view.key not in self._bins:
             while len(self._bins) >= KEPT:
                 self._bins.pop(next(iter(self._bins)))
@@ -271,7 +321,7 @@ class Cluster:
             for shard, parts in members.items():
                 home, held = self._homes[shard], [self._parts[one.number] for one in parts]
                 inside = self._send([[one.inside for one in parts]], home)
-                made[shard] = self._workers.submit(home, Shard, held, *inside, plan.max_bin, plan.types)
+                made[shard] = self._workers.submit(home, make_shard, held, *inside, plan)
             self._await(list(made.values()))
             self._bins[view.key] = made
         return self._bins[view.key]

@@ -40,10 +40,10 @@ class RayHolder:
     def __init__(self) -> None:
         import ray
 
-        from gal.models.cluster import members
+        from gal.models.cluster import groups
 
         self._kept: dict[int, Any] = {}
-        members.set_own_host(ray.util.get_node_ip_address())
+        groups.set_own_host(ray.util.get_node_ip_address())
 
     def here(self) -> bool:
         """That it has started."""

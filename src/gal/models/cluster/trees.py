@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gal.models.cluster.groups import GroupPlan
 from gal.models.cluster.held import HeldView, Place, as_codes, hold, place_of
 from gal.models.cluster.members import TreePlan, said_of, said_of_part
+from gal.models.cluster.part_work import RowValues
 from gal.models.cluster.placement import Here, values_in_order
-from gal.models.parted import PartColumn, PartedView
+from gal.models.parted import Floats32, PartColumn, PartedView
 
 
-class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class TreesOnCluster(MultiOutputMixin, RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """What trees of any library do on a cluster; which one, and with which options, subclasses say."""
+
+    takes_parts: ClassVar[bool] = True
+    scheduler: str | None
+    shards: int
+    attempts: int
+    patience: float
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    def prepare(self, view: Any) -> Any:
+        """A parted view whose parts stay where they are fitted; others are taken as they are."""
+        return HeldView(view, self._place()) if isinstance(view, PartedView) else view
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit all outputs of ``y`` (n,) or (n, K), one tree for each in every step."""
+        held, self.encoder_ = hold(X, self._place)
+        residual = np.asarray(y, dtype=np.float64)
+        if residual.shape[:1] != (held.shape[0],) or not np.isfinite(residual).all():
+            raise ValueError(f"expected finite y for {held.shape[0]} rows, got y of shape {residual.shape}")
+        weight = np.ones(len(residual)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        self.one_output_ = residual.ndim == 1
+        residual = residual.reshape(len(residual), -1)
+        self.intercept_ = np.average(residual, axis=0, weights=weight)
+        target = (residual - self.intercept_).astype(np.float32)
+        raw = held.place.fit_trees(
+            held.view, target, weight.astype(np.float32), self._plan(held.view.features)
+        )
+        self.booster_ = np.frombuffer(raw, dtype=np.uint8).copy()
+        self.n_features_in_ = held.shape[1]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Fitted values (n,) or (n, K), as ``y`` was; where the view is, or in this process."""
+        check_is_fitted(self)
+        raw = self.booster_.tobytes()
+        if isinstance(X, HeldView | PartedView):
+            held = X if isinstance(X, HeldView) else HeldView(X, Here(self.shards))
+            found = held.place.over_parts("prediction", held.view, self._said_of_part(), (), raw)
+            values = values_in_order(found, len(held), len(self.intercept_), np.float32)
+        else:
+            values = self._said_of(raw, as_codes(X, self.encoder_, self))
+        added = values.astype(np.float64) + self.intercept_
+        return added[:, 0] if self.one_output_ else added
+
+    def _place(self) -> Place:
+        return place_of(self, self.scheduler, self.shards, self.attempts, self.patience)
+
+    @abstractmethod
+    def _plan(self, columns: tuple[PartColumn, ...]) -> GroupPlan:
+        """How a group fits."""
+
+    @abstractmethod
+    def _said_of_part(self) -> RowValues:
+        """What a worker calls with the rows of a part and the model's bytes."""
+
+    @abstractmethod
+    def _said_of(self, raw: bytes, rows: Floats32) -> Floats32:
+        """What the model in these bytes says of rows, here."""
+
+
+class ClusterTrees(TreesOnCluster):
     """Boosted trees that are fitted by the workers of a Dask cluster, or in this process.
 
     ``scheduler``: its address, such as ``tcp://10.0.0.5:8786``; None fits here. The model is the same either
@@ -26,8 +96,6 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     that is lost costs a repeated fit, at most ``attempts`` of them in ``patience`` seconds. A fitted model
     predicts without a cluster.
     """
-
-    takes_parts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -52,51 +120,6 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.attempts, self.patience = attempts, patience
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        return tags
-
-    def prepare(self, view: Any) -> Any:
-        """A parted view whose parts stay where they are fitted; others are taken as they are."""
-        return HeldView(view, self._place()) if isinstance(view, PartedView) else view
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ClusterTrees:
-        """Fit all outputs of ``y`` (n,) or (n, K), one tree for each in every step."""
-        held, self.encoder_ = hold(X, self._place)
-        residual = np.asarray(y, dtype=np.float64)
-        if residual.shape[:1] != (held.shape[0],) or not np.isfinite(residual).all():
-            raise ValueError(f"expected finite y for {held.shape[0]} rows, got y of shape {residual.shape}")
-        weight = np.ones(len(residual)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        self.one_output_ = residual.ndim == 1
-        residual = residual.reshape(len(residual), -1)
-        self.intercept_ = np.average(residual, axis=0, weights=weight)
-        target = (residual - self.intercept_).astype(np.float32)
-        raw = held.place.fit_trees(
-            held.view, target, weight.astype(np.float32), self._plan(held.view.features)
-        )
-        self.booster_ = np.frombuffer(raw, dtype=np.uint8).copy()
-        self.n_features_in_ = held.shape[1]
-        return self
-
-    def predict(self, X: Any) -> Any:
-        """Fitted values (n,) or (n, K), as ``y`` was; where the view is, or in this process."""
-        check_is_fitted(self)
-        raw = self.booster_.tobytes()
-        if isinstance(X, HeldView | PartedView):
-            held = X if isinstance(X, HeldView) else HeldView(X, Here(self.shards))
-            found = held.place.over_parts("prediction", held.view, said_of_part, (), raw)
-            values = values_in_order(found, len(held), len(self.intercept_), np.float32)
-        else:
-            values = said_of(raw, as_codes(X, self.encoder_, self))
-        added = values.astype(np.float64) + self.intercept_
-        return added[:, 0] if self.one_output_ else added
-
-    def _place(self) -> Place:
-        return place_of(self, self.scheduler, self.shards, self.attempts, self.patience)
-
     def _plan(self, columns: tuple[PartColumn, ...]) -> TreePlan:
         parameters = {
             "tree_method": "hist",
@@ -117,3 +140,9 @@ class ClusterTrees(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             for one in columns
         )
         return TreePlan(parameters, self.n_estimators, self.max_bin, types)
+
+    def _said_of_part(self) -> RowValues:
+        return said_of_part
+
+    def _said_of(self, raw: bytes, rows: Floats32) -> Floats32:
+        return said_of(raw, rows)

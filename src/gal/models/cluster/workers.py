@@ -18,7 +18,9 @@ LOOK = 0.5
 CONNECT = 10.0
 """Seconds to find the scheduler."""
 BROKEN = ("allreduce", "broadcast", "collective", "connection", "socket", "tracker", "rabit", "timeout")
-"""Words of XGBoost about a group that broke; anything else is wrong with the fit itself."""
+"""Words of XGBoost and LightGBM about a group that broke; anything else is wrong with the fit itself."""
+OF_GROUPS = ("XGBoostError", "LightGBMError")
+"""Errors that they may be in."""
 
 
 class LostError(Exception):
@@ -149,7 +151,7 @@ class DaskWorkers:
 
 def explained(error: BaseException) -> BaseException:
     """Whether the cluster broke, or the fit itself is wrong."""
-    broke = any(word in str(error).lower() for word in BROKEN) and type(error).__name__ == "XGBoostError"
+    broke = any(word in str(error).lower() for word in BROKEN) and type(error).__name__ in OF_GROUPS
     of_dask = type(error).__module__.startswith("distributed") or isinstance(error, OSError)
     if broke or of_dask:
         lines = str(error).strip().splitlines()

@@ -27,6 +27,8 @@ def init_node(
     *,
     source: str | None = None,
     table: str | None = None,
+    endpoint: str | None = None,
+    region: str | None = None,
     row_id: str | None = None,
     label: str | None = None,
     bind: str | None = None,
@@ -47,7 +49,9 @@ def init_node(
         address = bind
     # What cannot be is said before there is a key that the next try would stumble over.
     text = new_configuration_text(
-        name, source=source, table=table, row_id=row_id, label=label, bind=bind, address=address
+        name,
+        **{"source": source, "table": table, "endpoint": endpoint, "region": region},
+        **{"row_id": row_id, "label": label, "bind": bind, "address": address},
     )
     identity = make_identity(name) if company is None else _of_company(name, *company)
     card_text(card_of(identity, address))

@@ -326,6 +326,8 @@ def new_configuration_text(
     *,
     source: str | None = None,
     table: str | None = None,
+    endpoint: str | None = None,
+    region: str | None = None,
     row_id: str | None = None,
     label: str | None = None,
     bind: str | None = None,
@@ -335,13 +337,29 @@ def new_configuration_text(
     else is there to be uncommented.
     """
     check_name(name, "an organization")
-    sections = (_data_text(source, table, row_id, label), MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
+    data = _data_text(source, table, _store_text(endpoint, region), row_id, label)
+    sections = (data, MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
     return f"# The node of one organization. gal doctor checks it.\nname = {_quoted(name)}\n" + "".join(
         sections
     )
 
 
-def _data_text(source: str | None, table: str | None, row_id: str | None, label: str | None) -> str:
+def _store_text(endpoint: str | None, region: str | None) -> str:
+    """The lines about an object store; commented out where they are not needed."""
+    return (
+        '# endpoint = "https://minio:9000"  # of an object store other than Amazon\'s\n'
+        if endpoint is None
+        else f"endpoint = {_quoted(endpoint)}  # of the object store\n"
+    ) + (
+        '# region = "eu-central-1"          # of an object store\n'
+        if region is None
+        else f"region = {_quoted(region)}  # of the object store\n"
+    )
+
+
+def _data_text(
+    source: str | None, table: str | None, store: str, row_id: str | None, label: str | None
+) -> str:
     """The section [data]; commented out where there is no source yet."""
     off = "# " if source is None else ""
     no_label = "# " if source is None or label is None else ""
@@ -361,9 +379,7 @@ def _data_text(source: str | None, table: str | None, row_id: str | None, label:
 # driver = "adbc_driver_postgresql" # of a database whose address does not tell: an ADBC driver
 # driver_options = {{ }}             # options of it, as text
 # timeout = 600                    # seconds that one reading of a database may take
-# endpoint = "https://minio:9000"  # of an object store other than Amazon's
-# region = "eu-central-1"          # of an object store
-{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
+{store}{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
 # row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text
 # features = ["age", "bp"]         # columns that the local model uses; default: all but row_id and label
 {no_label}label = {_quoted(label or "target")}             # the column that you want to predict, for tasks of your own

@@ -211,12 +211,27 @@ class DataSource(Section):
                     raise ValueError(
                         f"{name} is for object stores: it needs a source such as s3://bucket/folder"
                     )
+        self._check_endpoint()
         options = self.driver_options.items()
         told = [name for name, value in options if SECRET_WORDS.search(name) or _told(value) is not None]
         if told:
             raise ValueError(
                 f"driver_options has {told[0]!r}, and node.toml is no place for secrets: give it in the variable "
                 f"{PASSWORD_VARIABLE}, or in a file (password_file)"
+            )
+
+    def _check_endpoint(self) -> None:
+        if self.endpoint is None:
+            return
+        if (told := _told(self.endpoint)) is not None:
+            raise ValueError(
+                f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in "
+                "the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+        scheme, _, host = self.endpoint.rpartition("://")
+        if scheme.lower() not in ("", "http", "https") or not host.strip("/") or "/" in host.rstrip("/"):
+            raise ValueError(
+                f"endpoint is the address of a store, such as https://minio.example:9000, got {self.endpoint!r:.80}"
             )
 
     def _check_features(self) -> None:

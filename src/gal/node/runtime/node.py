@@ -121,6 +121,8 @@ class Node:
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
         self.state = State(self.home)
         stack.callback(self.state.close)
+        if self.state.upgraded_from is not None:
+            self.log.info("folder brought up to date", was_format=self.state.upgraded_from)
         drop_leftovers(self.state)
         empty_temporary_folder(self.home)
         audit = AuditLog(

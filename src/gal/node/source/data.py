@@ -215,9 +215,11 @@ def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     return reader.names()
 
 
-def columns_of_new(name: str, source: str, table: str | None = None) -> list[str]:
-    """Names of all columns of a file, folder or database that is to be the source of a new organization."""
-    given = {"source": source, "row_id": "any row id"} | ({} if table is None else {"table": table})
+def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> list[str]:
+    """Names of all columns of what is to be the source of a new organization;
+    ``where`` is what else of the section [data] says where its rows are.
+    """
+    given = {"source": source, "row_id": "any row id", **where}
     try:
         data = DataSource.model_validate(given)
     except ValidationError as error:

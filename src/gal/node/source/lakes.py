@@ -62,7 +62,7 @@ class Lake:
         options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "request_timeout": REQUEST_SECONDS}
         if self.data.endpoint is not None:
             scheme, _, host = self.data.endpoint.rpartition("://")
-            options |= {"endpoint_override": host, "scheme": scheme or "https"}
+            options |= {"endpoint_override": host, "scheme": scheme.lower() or "https"}
         if self.data.region is not None or self.data.endpoint is not None:
             options["region"] = self.data.region or "us-east-1"
         return fs.S3FileSystem(**options), str(self.data.address).split("://", 1)[1].rstrip("/")

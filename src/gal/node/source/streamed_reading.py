@@ -138,6 +138,12 @@ class StreamedReader(SourceReader):
 
     def _unusable(self, said: str) -> InvalidInputError:
         where = f"organization {self.organization!r}: {self.what}"
+        amazon = self.data.is_bucket and self.data.endpoint is None
+        hint = (
+            ". A store other than Amazon's is named by --endpoint (gal init), or by endpoint in [data]"
+            if amazon
+            else ""
+        )
         if REFUSED.search(said):
             todo = (
                 f"give the password in the variable {PASSWORD_VARIABLE}, in a file (data.password_file) "
@@ -146,15 +152,16 @@ class StreamedReader(SourceReader):
                 else "give the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
             return InvalidInputError(
-                f"{where} does not let this node in: {said}. Correct the user, and {todo}"
+                f"{where} does not let this node in: {said}. Correct the user, and {todo}{hint}"
             )
         if LOST.search(said):
             tried = f"tried {1 + len(WAITS)} times"
             return InvalidInputError(
-                f"{where} cannot be reached ({tried}): {said}. Start it, or correct data.source in node.toml"
+                f"{where} cannot be reached ({tried}): {said}. Start it, or correct data.source in "
+                f"node.toml{hint}"
             )
         return InvalidInputError(
-            f"{where} cannot be read: {said}. Correct [data] in node.toml, or the source"
+            f"{where} cannot be read: {said}. Correct [data] in node.toml, or the source{hint}"
         )
 
 

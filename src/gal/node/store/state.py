@@ -28,7 +28,7 @@ from gal.node.store.stored_versions import (
     learned_version,
     version_text,
 )
-from gal.node.store.upgrades import upgrade
+from gal.node.store.upgrades import FORMAT, upgrade
 
 Role = Literal["label holder", "organization"]
 
@@ -126,7 +126,9 @@ class State:
             self.database.close,
         )
         with self.transaction() as db:
-            upgrade(db, self.path, SCHEMA + charges.SCHEMA)
+            found = upgrade(db, self.path, SCHEMA + charges.SCHEMA)
+        self.upgraded_from = found if found not in (0, FORMAT) else None
+        """The older format that this folder had until now."""
         self.restores = Restores(self)
         """Whether this folder was brought back from a backup."""
         self.charges = charges.Charges(self)
