@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, HistGradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import LinearSVC
@@ -19,12 +19,8 @@ from gal.core.state import Progress
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.stacking import (
-    DRAWN,
-    FIRST_TREES,
-    LEAF_OF_TWO,
     TREES_OF_TWO,
     Closing,
-    KeptReplies,
     Stacking,
     _sharpness,
     closes,
@@ -33,12 +29,12 @@ from gal.engine.stacking import (
 )
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.models.adapters import set_seed
 from gal.models.answer_network import AnswerNetwork
 from gal.privacy import RandomisedResponse
 from gal.privacy.protection import protect
 from gal.storage import load_ensemble, read_archive, save_ensemble, write_archive
 from gal.warnings import InterruptedWarning
+from small_tables import crossed
 
 PARTS = {"left": [0, 1], "right": [2, 3]}
 FEW = 700
@@ -60,13 +56,6 @@ def regressor(parts: Any, **options: Any) -> GALRegressor:
 
 def classifier(parts: Any, **options: Any) -> GALClassifier:
     return GALClassifier(parts, interactions="off", **options)
-
-
-def crossed(n: int = 3000, seed: int = 0) -> tuple[Any, Any]:
-    """Labels that hang on columns of both: the sign of a product, and a plain part that each can see."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 4))
-    return X, 2 * X[:, 0] * X[:, 2] + 0.5 * (X[:, 0] + X[:, 2]) + 0.1 * rng.normal(size=n)
 
 
 def test_it_hears_what_organizations_say_together() -> None:
@@ -152,94 +141,6 @@ def test_for_two_classes_a_forest_keeps_the_trees_that_were_judged(monkeypatch: 
         assert one.tree_.threshold.tobytes() == same.tree_.threshold.tobytes()
         assert (one.tree_.n_node_samples[0], other.tree_.n_node_samples[0]) == (1890, 2100)
         assert one.random_state != other.random_state
-
-
-def heard(n_classes: int) -> tuple[Any, Any, Any]:
-    """A task, what counts, and the replies of one round: of two classes or more, that only both tell."""
-    X, y = crossed(2100)
-    edges = np.quantile(y, np.arange(1, n_classes) / n_classes)
-    labels = class_labels(np.digitize(y, edges), Options())
-    task = make_task(labels, ["left", "right"], Options(interactions="off"), label_holder="left")
-    wide = np.ones((1, labels.loss.n_outputs))
-    replies = {name: (X[:, [at]] * wide).astype(np.float32) for name, at in (("left", 0), ("right", 2))}
-    return task, [{"left": 0.1, "right": 0.1}], [replies]
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_forest_that_grew_in_two_steps_is_the_one_that_grew_at_once(
-    monkeypatch: pytest.MonkeyPatch, n_classes: int
-) -> None:
-    given = heard(n_classes)
-    in_two = Stacking()(*given, rival=0.6)
-    monkeypatch.setattr("gal.engine.stacking.FIRST_TREES", 1000)
-    at_once = Stacking()(*given)
-    assert isinstance(in_two, Closing)
-    assert isinstance(at_once, Closing)
-    assert len(in_two.model.estimators_) == len(at_once.model.estimators_) > FIRST_TREES
-    rows = features(np.zeros((2100, given[0].loss.n_outputs)), given[2])
-    loss = given[0].loss
-    np.testing.assert_array_equal(said(in_two.model, loss, rows), said(at_once.model, loss, rows))
-    assert (in_two.share, in_two.validation_loss) == (at_once.share, at_once.validation_loss)
-    assert in_two.model.get_params() == at_once.model.get_params()
-
-
-def test_what_matters_little_beside_a_rival_is_not_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    networks: list[int] = []
-    monkeypatch.setattr("gal.engine.stacking._network", lambda _, rows: networks.append(len(rows)))
-    given = heard(3)
-    free = Stacking()(*given)
-    assert isinstance(free, Closing)
-    near, far = (Stacking()(*given, rival=loss) for loss in (free.validation_loss, -999.0))
-    assert isinstance(near, Closing)
-    assert isinstance(far, Closing)
-    assert (near.share, near.validation_loss) == (free.share, free.validation_loss)
-    assert len(far.model.estimators_) == FIRST_TREES
-    assert networks == [1890, 1890]  # the third is not even tried
-
-
-def test_first_trees_without_a_share_are_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, counts, replies = heard(2)
-    noise = np.random.default_rng(1).normal(size=(2100, 1)).astype(np.float32)
-    sure = np.where(task.y > 0, 9.0, -9.0).astype(np.float32)  # the rounds know all there is
-    grown: list[int] = []
-    fit = ExtraTreesRegressor.fit
-
-    def counted(self: Any, *given: Any, **named: Any) -> Any:
-        grown.append(self.n_estimators)
-        return fit(self, *given, **named)
-
-    monkeypatch.setattr(ExtraTreesRegressor, "fit", counted)
-    assert Stacking()(task, [{"left": 1.0, "right": 0.0}], [{"left": sure, "right": noise}]) is None
-    assert grown == [FIRST_TREES]
-    Stacking()(task, counts, replies)
-    assert grown[1:] == [FIRST_TREES, TREES_OF_TWO]
-
-
-def test_the_forest_of_two_classes_is_a_classifiers() -> None:
-    """It fits 0 and 1 as numbers, because that is faster: nobody should see it."""
-    task, counts, replies = heard(2)
-    found = Stacking()(task, counts, replies)
-    assert isinstance(found, Closing)
-    rest = np.setdiff1d(np.arange(2100), task.rows.validation)
-    received = KeptReplies(task, counts, replies)
-    oracle = ExtraTreesClassifier(TREES_OF_TWO, min_samples_leaf=LEAF_OF_TWO)
-    set_seed(oracle, task.seed)
-    oracle.fit(received.table(rest), task.y[rest, 0])
-    table = received.table(task.rows.validation)
-    assert said(found.model, task.loss, table) == pytest.approx(said(oracle, task.loss, table))
-
-
-def test_trees_that_are_followed_little_see_some_of_the_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = heard(2)
-    much = Stacking()(*given)
-    assert isinstance(much, Closing)
-    monkeypatch.setattr("gal.engine.stacking.MUCH", 2.0)
-    little = Stacking()(*given)
-    assert isinstance(little, Closing)
-    for closing, rows, more in ((much, 1890, 2100), (little, int(DRAWN * 1890), int(DRAWN * 2100))):
-        grown = Stacking().whole(closing, *given).model.estimators_
-        seen = [int(tree.tree_.weighted_n_node_samples[0]) for tree in grown]
-        assert seen == [rows] * TREES_OF_TWO + [more] * TREES_OF_TWO
 
 
 def three_classes(n: int = 2100, seed: int = 0) -> tuple[Any, Any]:
