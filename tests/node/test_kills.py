@@ -147,7 +147,7 @@ def test_a_node_killed_at_every_point_in_turn_changes_nothing(
 def test_gal_learn_is_killed_and_resumed(tmp_path: Path) -> None:
     with Network(tmp_path) as network:
         network.serve(*network.organizations)
-        dooms = ["node.file:3", "node.commit-after:6", "node.send:5", "worker.fit:2"]
+        dooms = ["node.file:6", "node.commit-after:6", "node.send:5", "worker.fit:2"]
         first = network.start(HOLDER, "learn", TASK, doom=dooms[0])
         assert first.end() == -9, first.said()
         for doom in dooms[1:3]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gal.alignment.siphash import KEY_BYTES, digests_of_integers, digests_of_texts
 from gal.errors import NodeError
-from gal.node.store.files import whole_file
+from gal.node.store.files import remove_drafts, whole_file
 
 FOLDER = "sent-rows"
 """In a node's folder: a file for each column of labels, named by a digest of its name. It stays when a task
@@ -101,6 +101,7 @@ def forget_sent(home: Path, ids: Sequence[str]) -> int:
     was written is emptied: the next learning says so, and is not begun before somebody has deleted it.
     """
     n_files = 0
+    remove_drafts(home / FOLDER)
     for path in (home / FOLDER).glob("*.bin"):
         try:
             n_files += RowsSent(path).forget(ids)
