@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.protocol import FRAME, VERSIONS, Message, prepare
+from gal.protocol import FRAME, VERSIONS, Message
 from gal.protocol.frames import FIRST, MORE, SIZE
-from gal.transport import CardFolder, Stream, card_of, save_identity, send_together
+from gal.transport import CardFolder, Stream, card_of, save_identity
 from gal.transport.stream import SMALL_FRAMES, Outgoing
 from live_nodes import (
     SMALL,
@@ -521,56 +521,3 @@ def test_after_the_greeting_larger_messages_are_taken() -> None:
     stream = before_the_greeting(*frames_of(message))
     stream.agree(1, "theirs", 2 * FRAME)
     assert stream.receive().message.kind == "fit"
-
-
-class Known:
-    """Whether peers are known, and what had been handed to any of them whenever that was looked at."""
-
-    def __init__(self, *revoked: str) -> None:
-        self.revoked, self.outgoing, self.looks = revoked, list[Outgoing](), list[tuple[str, list[bool]]]()
-
-    def stream(self, peer: str) -> Stream:
-        outgoing = Outgoing()
-        self.outgoing.append(outgoing)
-
-        def is_known() -> bool:
-            self.looks.append((peer, [one.waits for one in self.outgoing]))
-            return peer not in self.revoked
-
-        said = {"why_lost": lambda: LinkLostError("gone"), "cancel": lambda: None}
-        return Stream(peer, "", incoming=iter(()), outgoing=outgoing, is_known=is_known, **said)  # type: ignore[arg-type]
-
-
-def test_what_goes_to_several_goes_to_who_is_known_and_all_are_looked_at_first() -> None:
-    known = Known("lab")
-    streams = [known.stream(name) for name in ("shop", "lab", "ward")]
-    problems = send_together(streams, prepare(residual_message(3, 1.0)))
-    assert [type(one) for one in problems] == [type(None), RefusedError, type(None)]
-    assert known.looks == [(name, [False] * 3) for name in ("shop", "lab", "ward")]
-    assert [one.waits for one in known.outgoing] == [True, False, True]
-    assert next(known.outgoing[0]) == next(known.outgoing[2]) == frames_of(residual_message(3, 1.0))[0]
-
-
-def test_what_goes_to_several_waits_for_a_message_that_is_being_sent() -> None:
-    known = Known()
-    streams = [known.stream(name) for name in ("shop", "lab")]
-    with streams[0]._sending:  # somebody sends a large message
-        sending = threading.Thread(
-            target=send_together, args=(streams, prepare(residual_message(3, 1.0))), daemon=True
-        )
-        sending.start()
-        sending.join(patient(0.3))
-        assert sending.is_alive()
-        assert not known.outgoing[0].waits
-    sending.join(LONGEST)
-    assert [one.waits for one in known.outgoing] == [True, True]
-    assert [name for name, _ in known.looks] == ["shop", "lab", "shop"]  # looked at again after it
-
-
-def test_a_large_message_goes_to_several_frame_by_frame() -> None:
-    known, message = Known(), residual_message(FRAME // 2, 1.0)
-    streams = [known.stream(name) for name in ("shop", "lab")]
-    assert send_together(streams, prepare(message)) == [None, None]
-    for outgoing in known.outgoing:
-        outgoing.finish()
-        assert b"".join(outgoing) == b"".join(frames_of(message))

@@ -134,8 +134,6 @@ def _is_text(types: Any, kind: Any) -> bool:
 def _refuse_missing(values: NDArray[Any], whose: str) -> None:
     if values.dtype.kind == "f":
         missing = np.isnan(values)
-    elif values.dtype.kind == "O" and len(values) <= FEW and {*map(type, values)} <= {int, str}:
-        missing = np.asarray(values == "")
     elif values.dtype.kind == "O":
         import pandas as pd
 

@@ -31,7 +31,7 @@ from gal.transport.identity import (
     verify,
 )
 from gal.transport.listener import Listener
-from gal.transport.stream import Received, Sent, Stream, send_together
+from gal.transport.stream import Received, Sent, Stream
 
 __all__ = [
     "Card",
@@ -56,6 +56,5 @@ __all__ = [
     "read_card",
     "replaced_by",
     "save_identity",
-    "send_together",
     "verify",
 ]

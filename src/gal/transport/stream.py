@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, NoRoomError, RefusedError
@@ -159,23 +159,10 @@ class Stream:
         data = ready.data
         with self._sending:
             for frame in split(data):
-                self.check_known()
+                self._check_known()
                 if not self.outgoing.put(frame):
                     raise self._lost()
         return Sent(ready.digest, data.size)
-
-    def send_first(self, frame: bytes) -> bool:
-        """Hands over a message of one frame, for a peer that was known a moment ago; False where another
-        message is being sent: then by `send`, after it.
-        """
-        if not self._sending.acquire(blocking=False):
-            return False
-        try:
-            if not self.outgoing.put(frame):
-                raise self._lost()
-        finally:
-            self._sending.release()
-        return True
 
     def receive(self) -> Received:
         """The next message; waits for it.
@@ -248,7 +235,7 @@ class Stream:
         except (StopIteration, grpc.RpcError):
             self._waste(0)
             raise self._lost() from None
-        self.check_known()
+        self._check_known()
         return frame
 
     def _take(self, frame: bytes) -> bytearray | SharedBytes | None:
@@ -280,8 +267,7 @@ class Stream:
         if wasted:
             self.on_waste(wasted)
 
-    def check_known(self) -> None:
-        """Ends the stream where the peer's card is not there any more."""
+    def _check_known(self) -> None:
         if self._closed or self._is_known():
             return
         sentence = f"the card of {self.peer} ({self.fingerprint}) was removed or replaced"
@@ -295,25 +281,3 @@ class Stream:
         if self._closed:
             return LinkLostError(f"the stream to {self.peer} was closed")
         return self._why_lost()
-
-
-def send_together(streams: Sequence[Stream], message: Encoded) -> list[NodeError | OSError | None]:
-    """Hands one message to several peers; by peer, what went wrong.
-
-    Whose card is still there is looked at before the first one is handed anything: a look at the disk lets
-    other threads go first, and who is last would have to wait for what they do with what was handed over.
-    """
-    problems: list[NodeError | OSError | None] = [None] * len(streams)
-    for place, stream in enumerate(streams):
-        try:
-            stream.check_known()
-        except (NodeError, OSError) as error:
-            problems[place] = error
-    frames = list(split(message.data)) if message.data.size <= FRAME else []
-    for place, stream in enumerate(streams):
-        try:
-            if problems[place] is None and not (len(frames) == 1 and stream.send_first(frames[0])):
-                stream.send(message)
-        except (NodeError, OSError) as error:
-            problems[place] = error
-    return problems

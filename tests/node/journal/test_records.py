@@ -41,12 +41,6 @@ class FakeStream:
         self.audit, self.fails = audit, fails
         self.sent: list[tuple[Encoded, int]] = []
 
-    def check_known(self) -> None:
-        pass
-
-    def send_first(self, frame: bytes) -> bool:
-        return False
-
     def send(self, encoded: Encoded) -> None:
         if self.fails:
             raise LinkLostError("gone")

@@ -15,7 +15,7 @@ from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.journal.traces import Traces
 from gal.node.store.audit import ANSWER_KINDS, NO_FAULT, UNASKED, WASTED, AuditLog
 from gal.protocol import Encoded, in_version
-from gal.transport import Received, Stream, send_together
+from gal.transport import Received, Stream
 
 SINGLY, WINDOW = 20, 60.0
 """So many refusals of one kind are written down one by one within so many seconds; the others as a number."""
@@ -110,8 +110,7 @@ class Records:
         """
         encoded = in_version(encoded, stream.version)
         self.audit.append("out", encoded.message.kind, peer=stream.peer, **_facts_of(encoded))
-        stream.send(encoded)
-        self._note_sent(stream, encoded)
+        self._hand_over(stream, encoded)
 
     def send_each(self, streams: Sequence[Stream], encoded: Encoded) -> list[NodeError | OSError | None]:
         """Send a message to several peers who speak one version of the protocol; by peer, what went wrong.
@@ -125,16 +124,20 @@ class Records:
         except (NodeError, OSError) as error:
             self.log.error("not sent", kind=kind, why=str(error))
             return [error] * len(streams)
-        problems = send_together(streams, encoded)
-        for stream, problem in zip(streams, problems, strict=True):
-            if problem is None:
-                self._note_sent(stream, encoded)
-            else:
-                self.log.info("not sent", peer=stream.peer, kind=kind, why=str(problem))
+        problems: list[NodeError | OSError | None] = []
+        for stream in streams:
+            try:
+                self._hand_over(stream, encoded)
+                problems.append(None)
+            except (NodeError, OSError) as error:
+                self.log.info("not sent", peer=stream.peer, kind=kind, why=str(error))
+                problems.append(error)
         return problems
 
-    def _note_sent(self, stream: Stream, encoded: Encoded) -> None:
+    def _hand_over(self, stream: Stream, encoded: Encoded) -> None:
+        """Send what is on record."""
         message = encoded.message
+        stream.send(encoded)
         self.metrics.message("out", stream.peer, message.kind, encoded.data.size)
         self.log.debug(
             "sent", peer=stream.peer, kind=message.kind, task=message.task, bytes=encoded.data.size

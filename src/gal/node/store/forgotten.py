@@ -74,7 +74,7 @@ def read_forgotten(home: Path) -> Forgotten:
 def forgotten_now(home: Path) -> Forgotten:
     """As `read_forgotten`, without reading the file again while it is the same: every request asks."""
     try:
-        found = os.stat(f"{home}/{FILE}")  # a path by its parts takes longer than the look
+        found = os.stat(home / FILE)
     except FileNotFoundError:
         return Forgotten(b"")
     except OSError:
