@@ -11,6 +11,7 @@ import pytest
 
 import gal
 from gal import Organization
+from gal.errors import InvalidOptionError
 from gal.extras import require
 from gal.models import iter_local_model_checks
 from gal.models.parted import PartColumn, PartedView, in_parts
@@ -141,3 +142,46 @@ def test_a_fault_of_the_fit_itself_leaves_no_bins_and_no_ports() -> None:
         model.fit(held, Y)
     assert not held.place._bins
     assert not light_members._HELD
+
+
+def test_nothing_is_said_on_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    """A command may have promised JSON there."""
+    small(shards=3).fit(parted(), Y[:, 0])
+    print("said here")
+    found = capfd.readouterr()
+    assert found.out == "said here\n"
+    assert "Listening" in found.err
+
+
+def test_a_group_that_fits_nothing_holds_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise FloatingPointError("no sample")
+
+    monkeypatch.setattr(light_members.LightPlan, "sample", fails)
+    with pytest.raises(FloatingPointError, match="no sample"):
+        small(shards=3).fit(parted(), Y[:, 0])
+    assert light_members._HELD == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_leaves": 1}, "num_leaves must be a whole number of at least 2, got 1"),
+        ({"n_estimators": 2.5}, "n_estimators must be a whole number of at least 1, got 2.5"),
+        ({"shards": "4"}, "shards must be a whole number of at least 1, got '4'"),
+        ({"max_bin": True}, "max_bin must be a whole number of at least 2, got True"),
+        ({"learning_rate": -1}, "learning_rate must be above 0, got -1"),
+        ({"subsample": 1.5}, "subsample must be above 0 and at most 1, got 1.5"),
+    ],
+)
+def test_nonsense_is_one_sentence(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        ClusterLightGBM(**options).fit(X, Y[:, 0])
+
+
+def test_weights_and_tables_that_teach_nothing_are_refused() -> None:
+    for weight in (np.zeros(len(X)), np.where(np.arange(len(X)) == 3, -1.0, 1.0)):
+        with pytest.raises(ValueError, match="weights of rows that are not negative, and not all zero"):
+            small().fit(X, Y[:, 0], weight)
+    with pytest.raises(ValueError, match="need rows and columns"):
+        small().fit(X[:, :0], Y[:, 0])

@@ -10,6 +10,7 @@ import datetime
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -99,7 +100,8 @@ def save_identity(identity: Identity, home: Path, *, replace: bool = False) -> N
     certificate = home / NEXT_CERTIFICATE
     write_file(certificate, identity.certificate, mode=0o644)  # a disk that is full has no key replaced
     write_file(home / KEY_FILE, identity.private_key, mode=0o600)
-    certificate.replace(home / CERTIFICATE_FILE)
+    with suppress(FileNotFoundError):  # somebody who read the new key has put it in its place
+        certificate.replace(home / CERTIFICATE_FILE)
     if identity.roots is not None:
         write_file(home / ROOTS_FILE, identity.roots, mode=0o644)
     elif replace:
@@ -134,8 +136,9 @@ def load_identity(home: Path, name: str) -> Identity:
 def _end_replacing(home: Path, public: str) -> None:
     """Put the certificate of this key in its place, where a new key was saved and that was not done."""
     waiting = home / NEXT_CERTIFICATE
-    if waiting.exists() and fingerprint_of(_read(waiting)) == public:
-        waiting.replace(home / CERTIFICATE_FILE)
+    with suppress(FileNotFoundError):  # whoever writes the key does the same
+        if fingerprint_of(waiting.read_bytes()) == public:
+            waiting.replace(home / CERTIFICATE_FILE)
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ import pytest
 from gal.errors import IdentityError, InvalidInputError
 from gal.node.admin.init import init_node, rotate_key
 from gal.node.config.configuration import read_configuration
-from gal.transport import CardFolder, load_identity, read_card
+from gal.transport import CardFolder, identity, load_identity, read_card
 
 
 def test_everything_is_there(tmp_path: Path) -> None:
@@ -109,3 +109,21 @@ def test_a_key_that_cannot_be_replaced_stays_with_its_card(
     assert card.fingerprint == found.fingerprint
     assert (card.replaces is None) == (n_written < 2)
     assert rotate_key(home, read_configuration(home))[1] != found.fingerprint
+
+
+def test_somebody_may_read_the_key_while_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds the new key puts its certificate in its place, before whoever rotates it does."""
+    home = tmp_path / "lab"
+    init_node(home, "lab")
+    write, seen = identity.write_file, list[str]()
+
+    def and_read(path: Path, *given: Any, **named: Any) -> None:
+        write(path, *given, **named)
+        if path.name == "key.pem":
+            seen.append(load_identity(home, "lab").fingerprint)
+
+    monkeypatch.setattr(identity, "write_file", and_read)
+    _, fingerprint = rotate_key(home, read_configuration(home))
+    assert seen == [fingerprint] == [load_identity(home, "lab").fingerprint]

@@ -77,6 +77,12 @@ def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_p
     assert SECRET not in f"{error.value!r}{error.value.__cause__!r}{error.value.__context__!r}"
 
 
+NO_ADDRESSES = (
+    *("KEY:word@store:9", "http://KEY@store:9", "http://s:9?word", "s:9#word"),
+    *("http:// ", "http://s:abc", "http://s:99999", "s:0", "http://a b:9"),
+)
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -88,6 +94,13 @@ def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_p
         (['source = "s3://b/rows"', 'endpoint = "ftp://store"'], "endpoint is the address of a store"),
         (['source = "s3://b/rows"', 'endpoint = "http://store/b"'], "endpoint is the address of a store"),
         (['source = "s3://b/rows"', 'endpoint = "https://"'], "endpoint is the address of a store"),
+        *(
+            (
+                ['source = "s3://b/rows"', f'endpoint = "{one}"'],
+                "endpoint is the address of a store and nothing",
+            )
+            for one in NO_ADDRESSES
+        ),
         (['source = "rows.ods"'], "saved as .xlsx"),
         (['driver = "x"', 'table = "t"', 'driver_options = {"db.password" = "a"}'], "no place for secrets"),
     ],
@@ -95,3 +108,11 @@ def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_p
 def test_what_is_wrong_is_said(lines: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read(tmp_path, *lines)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://store", "HTTPS://store:9000/", "127.0.0.1:9000", "http://[::1]:9"]
+)
+def test_an_endpoint_is_a_host(endpoint: str, tmp_path: Path) -> None:
+    data = read(tmp_path, 'source = "s3://bucket/rows"', f'endpoint = "{endpoint}"')
+    assert data.endpoint == endpoint

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -27,6 +29,34 @@ _LOCK = threading.Lock()
 
 SAMPLE_ROWS, SAMPLE_ENTRIES = 50_000, 8_000_000
 """Bins are made of about so many rows, and of no more numbers."""
+
+
+class _OutputElsewhere:
+    """Standard output is standard error as long as any member is in it: LightGBM says "Listening..." there,
+    which it cannot be told not to, and a command may have promised JSON.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._own = threading.Lock(), 0, -1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                with suppress(OSError):  # a process without one of them
+                    self._own = os.dup(1)
+                    os.dup2(2, 1)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._own >= 0:
+                os.dup2(self._own, 1)
+                os.close(self._own)
+                self._own = -1
+
+
+_OUTPUT = _OutputElsewhere()
 
 
 @dataclass(frozen=True)
@@ -80,18 +110,19 @@ class LightPlan:
         shard.dataset.set_field("weight", member.weight)  # set_weight would leave old ones where all are 1
         network = {} if group is None else _joins(member.rank, group)
         first, models = None, []
-        try:
-            for target in member.target.T:
-                shard.dataset.set_field("label", np.ascontiguousarray(target))
-                booster = lightgbm.Booster(self._with_network(network, first is None), shard.dataset)
-                first = booster if first is None else first
-                for _ in range(self.n_trees):
-                    if booster.update():
-                        break
-                models.append(_trees_of(booster))
-        finally:
-            if first is not None and network:
-                first.free_network()
+        with _OUTPUT if network else nullcontext():
+            try:
+                for target in member.target.T:
+                    shard.dataset.set_field("label", np.ascontiguousarray(target))
+                    booster = lightgbm.Booster(self._with_network(network, first is None), shard.dataset)
+                    first = booster if first is None else first
+                    for _ in range(self.n_trees):
+                        if booster.update():
+                            break
+                    models.append(_trees_of(booster))
+            finally:
+                if first is not None and network:
+                    first.free_network()
         return json.dumps(models).encode()
 
     def _dataset(self, shard: LightShard, sample: Floats32 | None) -> Any:

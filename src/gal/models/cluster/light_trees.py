@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from gal.extras import require
 from gal.models.cluster.trees import TreesOnCluster
@@ -15,6 +15,8 @@ class ClusterLightGBM(TreesOnCluster):
     Options are LightGBM's; ``scheduler``, ``shards``, ``attempts`` and ``patience`` are those of
     ``ClusterTrees``, and so is what they promise: the model depends on the shards alone, bit for bit.
     """
+
+    whole: ClassVar[dict[str, int]] = {**TreesOnCluster.whole, "num_leaves": 2, "min_child_samples": 0}
 
     def __init__(
         self,

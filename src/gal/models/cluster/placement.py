@@ -80,10 +80,14 @@ class Here:
         if len(members) > 1:
             ranks = range(len(members))
             group = open_group(name, ranks, list(shards.values()), len(members), 600, plan)
-            if plan.lacks_bins(group):
-                group["sample"] = samples_by_rank(
-                    sample_rows(ranks, list(shards.values()), len(target), plan)
-                )
+            try:
+                if plan.lacks_bins(group):
+                    group["sample"] = samples_by_rank(
+                        sample_rows(ranks, list(shards.values()), len(target), plan)
+                    )
+            except BaseException:
+                close_group(name, plan)
+                raise
         rows = {shard: _places(parts) for shard, parts in members.items()}
         asked = [
             (rank, shards[shard], target[rows[shard]], weight[rows[shard]])
@@ -189,46 +193,58 @@ class Cluster:
             home: ([ranks[shard] for shard in here], [shards[shard] for shard in here])
             for home, here in homes.items()
         }
-        opened, group = self._open_group(name, by_home, len(target), plan)
-        tasks = {}
-        for home, here in homes.items():
-            asked = []
-            for shard in here:
-                rows = _places(members[shard])
-                own = self._send([target[rows], weight[rows]], home)
-                asked.append((ranks[shard], shards[shard], *own))
-            name_here = name if home in opened else ""
-            tasks[home] = self._workers.submit(home, fit_members, asked, name_here, group, plan)
+        opened = self._opening(by_home, plan)
+        tasks: dict[str, Any] = {}
         try:
+            group = self._open_group(name, opened, by_home, len(target), plan)
+            for home, here in homes.items():
+                asked = []
+                for shard in here:
+                    rows = _places(members[shard])
+                    own = self._send([target[rows], weight[rows]], home)
+                    asked.append((ranks[shard], shards[shard], *own))
+                name_here = name if home in opened else ""
+                tasks[home] = self._workers.submit(home, fit_members, asked, name_here, group, plan)
             self._await(list(tasks.values()))
             return bytes(self._fetch(tasks[next(iter(homes))]))
-        except LostError:
-            with suppress(Exception):  # the scheduler may be the one that is gone: the next look says so
-                self._workers.cancel(list(tasks.values()))
-                for home in opened:
-                    self._workers.submit(home, close_group, name, plan)
+        except BaseException as error:
+            self._close_group(name, opened, list(tasks.values()), plan)
+            if not isinstance(error, LostError):
+                self._bins.pop(view.key, None)  # some may have bins, and others none
             raise
-        except BaseException:
-            self._bins.pop(view.key, None)  # some may have bins, and others none
-            raise
+
+    def _close_group(self, name: str, opened: Sequence[str], tasks: list[Any], plan: GroupPlan) -> None:
+        """Let go of a group that fits nothing any more, wherever somebody is left."""
+        with suppress(Exception):  # the scheduler may be the one that is gone: the next look says so
+            self._workers.cancel(tasks)
+        for home in opened:
+            with suppress(Exception):
+                self._await([self._workers.submit(home, close_group, name, plan)])
+
+    def _opening(self, members: dict[str, tuple[list[int], list[Any]]], plan: GroupPlan) -> list[str]:
+        """The workers at which a group of several ``members`` (ranks and shards by worker) is opened."""
+        if sum(len(ranks) for ranks, _ in members.values()) == 1:
+            return []
+        return list(members) if plan.everywhere else list(members)[:1]
 
     def _open_group(
-        self, name: str, members: dict[str, tuple[list[int], list[Any]]], n_rows: int, plan: GroupPlan
-    ) -> tuple[list[str], dict[str, Any] | None]:
-        """The workers at which a group of several members was opened, and what all have to know of it.
-
-        ``members``: ranks and shards by worker.
-        """
+        self,
+        name: str,
+        at: Sequence[str],
+        members: dict[str, tuple[list[int], list[Any]]],
+        n_rows: int,
+        plan: GroupPlan,
+    ) -> dict[str, Any] | None:
+        """What all members of a group have to know of it; it is opened at these workers."""
+        if not at:
+            return None
         n_members = sum(len(ranks) for ranks, _ in members.values())
-        if n_members == 1:
-            return [], None
-        at = list(members) if plan.everywhere else list(members)[:1]
         words = (n_members, int(self._patience), plan)
         group = self._together([(home, open_group, name, *members[home], *words) for home in at])
         if plan.lacks_bins(group):
             asked = [(home, sample_rows, *here, n_rows, plan) for home, here in members.items()]
             group["sample"] = samples_by_rank(self._together(asked))
-        return at, group
+        return group
 
     def _together(self, asked: Sequence[tuple[Any, ...]]) -> dict[Any, Any]:
         """What several workers say, each a dictionary, as one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gal.errors import InvalidOptionError
 from gal.models.cluster.groups import GroupPlan
 from gal.models.cluster.held import HeldView, Place, as_codes, hold, place_of
 from gal.models.cluster.members import TreePlan, said_of, said_of_part
@@ -22,6 +24,8 @@ class TreesOnCluster(MultiOutputMixin, RegressorMixin, BaseEstimator, ABC):  # t
     """What trees of any library do on a cluster; which one, and with which options, subclasses say."""
 
     takes_parts: ClassVar[bool] = True
+    whole: ClassVar[dict[str, int]] = {"n_estimators": 1, "shards": 1, "attempts": 1, "max_bin": 2}
+    """Options that are whole numbers, and the least of each."""
     scheduler: str | None
     shards: int
     attempts: int
@@ -40,11 +44,16 @@ class TreesOnCluster(MultiOutputMixin, RegressorMixin, BaseEstimator, ABC):  # t
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit all outputs of ``y`` (n,) or (n, K), one tree for each in every step."""
+        self._check_options()
         held, self.encoder_ = hold(X, self._place)
         residual = np.asarray(y, dtype=np.float64)
         if residual.shape[:1] != (held.shape[0],) or not np.isfinite(residual).all():
             raise ValueError(f"expected finite y for {held.shape[0]} rows, got y of shape {residual.shape}")
+        if 0 in held.shape:
+            raise ValueError(f"trees need rows and columns, got a table of shape {held.shape}")
         weight = np.ones(len(residual)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        if not (weight >= 0).all() or not weight.any():
+            raise ValueError("expected weights of rows that are not negative, and not all zero")
         self.one_output_ = residual.ndim == 1
         residual = residual.reshape(len(residual), -1)
         self.intercept_ = np.average(residual, axis=0, weights=weight)
@@ -68,6 +77,18 @@ class TreesOnCluster(MultiOutputMixin, RegressorMixin, BaseEstimator, ABC):  # t
             values = self._said_of(raw, as_codes(X, self.encoder_, self))
         added = values.astype(np.float64) + self.intercept_
         return added[:, 0] if self.one_output_ else added
+
+    def _check_options(self) -> None:
+        """One sentence for what is no option; libraries say it in their own words, with their own paths."""
+        for name, least in self.whole.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+                raise InvalidOptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        for name, most in (("learning_rate", np.inf), ("subsample", 1.0)):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) <= most:
+                upper = "" if np.isinf(most) else f" and at most {most:g}"
+                raise InvalidOptionError(f"{name} must be above 0{upper}, got {value!r}")
 
     def _place(self) -> Place:
         return place_of(self, self.scheduler, self.shards, self.attempts, self.patience)

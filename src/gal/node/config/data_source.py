@@ -80,6 +80,19 @@ def _told(address: str) -> str | None:
     return next((f"its option {name}" for name in named if SECRET_WORDS.search(name)), None)
 
 
+def _is_address(endpoint: str) -> bool:
+    """Whether this is a host, with a port and how it is spoken to where that is said, and nothing besides."""
+    scheme, between, rest = endpoint.rpartition("://")
+    try:
+        parts = urlsplit(f"//{rest}")
+        port = parts.port
+    except ValueError:
+        return False
+    said = bool(parts.username is not None or parts.query or parts.fragment or parts.path.strip("/"))
+    named = scheme.lower() in ("http", "https") if between else True
+    return named and bool(parts.hostname) and not re.search(r"\s", endpoint) and port != 0 and not said
+
+
 def _features(value: object) -> object:
     if value == "all":
         return value
@@ -228,10 +241,9 @@ class DataSource(Section):
                 f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in "
                 "the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
-        scheme, _, host = self.endpoint.rpartition("://")
-        if scheme.lower() not in ("", "http", "https") or not host.strip("/") or "/" in host.rstrip("/"):
+        if not _is_address(self.endpoint):
             raise ValueError(
-                f"endpoint is the address of a store, such as https://minio.example:9000, got {self.endpoint!r:.80}"
+                "endpoint is the address of a store and nothing else, such as https://minio.example:9000"
             )
 
     def _check_features(self) -> None:

@@ -110,6 +110,25 @@ def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_ma
         RowsSent.of_labels(tmp_path, "cost")
 
 
+@pytest.mark.parametrize("odd", ["link", "link to nothing", "folder", "file for a folder"])
+def test_what_is_no_file_of_its_own_is_an_error(tmp_path: Path, odd: str) -> None:
+    RowsSent.of_labels(tmp_path, "cost").add(np.arange(10))
+    [path] = (tmp_path / FOLDER).iterdir()
+    elsewhere = path.rename(tmp_path / "elsewhere")
+    if odd == "folder":
+        path.mkdir()
+    elif odd == "file for a folder":
+        path.parent.rmdir()
+        path.parent.write_bytes(b"")
+    else:
+        path.symlink_to(elsewhere if odd == "link" else tmp_path / "nothing")
+    with pytest.raises(NodeError, match="is not what was written"):
+        RowsSent.of_labels(tmp_path, "cost")
+    if odd == "folder":
+        with pytest.raises(NodeError, match="cannot be written"):
+            forget_sent(tmp_path, ["3"])
+
+
 def test_what_cannot_be_written_is_an_error_and_leaves_what_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
