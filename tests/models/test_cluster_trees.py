@@ -128,6 +128,14 @@ def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPa
         small(scheduler=NOBODY).fit(X, Y)
 
 
+def test_no_client_looks_for_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take 20 seconds to end."""
+    monkeypatch.setattr(workers, "CONNECT", 0.2)
+    monkeypatch.setattr("distributed.Client", lambda *_, **__: pytest.fail("a client"))
+    with pytest.raises(ClusterError, match=r"cannot be reached: .*refused"):
+        small(scheduler=NOBODY).fit(X, Y)
+
+
 @pytest.mark.parametrize("options", [{"shards": 0}, {"attempts": 0}, {"patience": 0.0}], ids=repr)
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptionError, match="at least 1"):

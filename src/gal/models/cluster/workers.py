@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -140,6 +142,7 @@ class DaskWorkers:
             from distributed import Client
 
             try:
+                _reach(self.scheduler)
                 self._client = Client(
                     self.scheduler, timeout=CONNECT, set_as_default=False, name="gal", direct_to_workers=False
                 )
@@ -147,6 +150,23 @@ class DaskWorkers:
                 raise NoSchedulerError(str(error) or type(error).__name__) from error
             weakref.finalize(self, _close_later, self._client).atexit = False
         return self._client
+
+
+def _reach(scheduler: str) -> None:
+    """Waits for somebody to be there; OSError where nobody came: a client of Dask that found nobody takes 20
+    seconds to end, and says so on the way out.
+    """
+    from distributed.comm import get_address_host_port
+
+    until = time.monotonic() + CONNECT
+    while scheduler.startswith(("tcp://", "tls://")):
+        try:
+            socket.create_connection(get_address_host_port(scheduler), CONNECT).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(min(LOOK, CONNECT))
 
 
 def explained(error: BaseException) -> BaseException:
