@@ -48,8 +48,6 @@ from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
 from gal.node.holder.doing import AWAY, CONNECTED, FITTING, GREETING, NOT_JOINED, Doing, member_states
 from gal.node.runtime.control import starting_process
-from gal.node.source import streamed_reading
-from gal.node.source.lakes import Lake
 
 LONG = "sha256:" + "0123456789abcdef" * 4
 
@@ -200,24 +198,6 @@ def test_what_cannot_be_is_said_before_there_is_a_folder(here: Path, words: list
     (here / "rows.xls").write_bytes(b"PK")
     with pytest.raises(InvalidInputError, match=said):
         gal("init", "lab", *words)
-    assert not (here / "lab").exists()
-
-
-@pytest.mark.parametrize("why", ["curlCode: 6, Couldn't resolve host", "ACCESS_DENIED", "of another kind"])
-def test_a_bucket_that_amazon_does_not_have_asks_for_the_endpoint(
-    here: Path, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    def fail(lake: Lake) -> None:
-        raise OSError(why)
-
-    monkeypatch.setattr(streamed_reading, "WAITS", ())
-    monkeypatch.setattr(Lake, "_files", fail)
-    words = ("init", "lab", "--data", "s3://lake/rows", "--row-id", "id")
-    with pytest.raises(InvalidInputError, match="A store other than Amazon's is named by --endpoint"):
-        gal(*words)
-    with pytest.raises(InvalidInputError) as error:
-        gal(*words, "--endpoint", "http://store:9000")
-    assert "Amazon" not in str(error.value)
     assert not (here / "lab").exists()
 
 
