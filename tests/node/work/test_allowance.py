@@ -109,6 +109,7 @@ COMMAND: dict[str, Any] = {
     "answer": "a",
     "model": "m",
     "peer": "clinic",
+    "message": None,
     "rows": "rows.csv",
     "n_outputs": 1,
     "organization": "lab",
@@ -160,7 +161,8 @@ def test_fits_and_predictions_for_others_have_the_same_limits(
             work.granted.pop()
 
     monkeypatch.setattr(worker_process, "ALLOWANCE", FakeAllowance())
-    monkeypatch.setattr(worker_process, "decode", lambda _: SimpleNamespace(fields={"method": "plain"}))
+    plain = SimpleNamespace(fields={"method": "plain"})
+    monkeypatch.setattr(worker_process, "unpack_request", lambda *_: plain)
     getattr(commands, do)(COMMAND | {"own": False}, b"")
     assert work.during[do] == [(7.0, 8)]
     getattr(commands, do)(COMMAND | {"own": True}, b"")

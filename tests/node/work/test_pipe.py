@@ -12,8 +12,18 @@ from multiprocessing.connection import Pipe
 import numpy as np
 import pytest
 
-from gal.node.work.pipe import TOGETHER, PredictedRows, pack, receive_piece, send_piece, unpack
-from gal.protocol import SharedBytes, shared
+from gal.node.work.pipe import (
+    SMALL,
+    TOGETHER,
+    PredictedRows,
+    pack,
+    pack_request,
+    receive_piece,
+    send_piece,
+    unpack,
+    unpack_request,
+)
+from gal.protocol import Message, SharedBytes, decode, encode, shared
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
 
@@ -41,6 +51,33 @@ def test_other_bytes_than_the_facts_say_are_refused(change: object) -> None:
     facts, data = pack(PredictedRows(VALUES, np.ones(2, dtype=np.uint8), "sha256:1", b"keys"))
     with pytest.raises(ValueError, match=r"bytes came for values of shape \(3, 2, 2\) and 2 rows"):
         unpack(facts, change(data))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"integers": np.array([7, -1, 2**62])},
+        {"texts": np.array(["a", "\u00fc\u2603", ""], dtype=object)},
+        {"hashes": np.arange(48, dtype=np.uint8).reshape(3, 16)},
+        {"integers": np.zeros(0, dtype=np.int64)},
+        {"integers": np.arange(1000)},
+    ],
+)
+def test_a_request_arrives_as_it_was_read(ids: dict[str, np.ndarray]) -> None:
+    kind = "text" if "texts" in ids else "integer"
+    fields = {"rounds": [1, 2], "track": "assisted", "method": "plain", "kind": kind, "secret": ""}
+    data = encode(Message("predict", "0" * 32, 3, "predict 1", fields, ids))
+    asked = decode(data)
+    here, there = Pipe()
+    said, packed = pack_request(asked, data)
+    assert (said is None) == (data.size >= SMALL)
+    send_piece(here, {"message": said}, packed)
+    facts, came = receive_piece(there)
+    found = unpack_request(facts["message"], came)
+    assert list(found.arrays) == list(ids)
+    for name in ids:
+        np.testing.assert_array_equal(found.arrays[name], asked.arrays[name], strict=True)
+    assert vars(found) | {"arrays": 0} == vars(asked) | {"arrays": 0}
 
 
 LARGE = bytes(range(256)) * 8192

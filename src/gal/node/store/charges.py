@@ -26,8 +26,9 @@ CREATE TABLE IF NOT EXISTS charged (
 _ANSWER = """
 SELECT answer FROM charged WHERE peer = ? AND request = ? AND day = ? AND again < ? AND
 (SELECT count(*) FROM (SELECT 1 FROM charged AS newer
-    WHERE newer.peer = charged.peer AND newer.rowid > charged.rowid LIMIT ?)) < ?
+    WHERE +newer.peer = charged.peer AND newer.rowid > charged.rowid LIMIT ?)) < ?
 """
+"""By the number of the row (the plus tells SQLite so), of which few are newer, not by the peer's all."""
 _DROP = """
 DELETE FROM charged WHERE peer = ? AND rowid <=
 (SELECT rowid FROM charged WHERE peer = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)

@@ -252,7 +252,7 @@ class LocalWork:
 
     def predict(
         self,
-        data: Data,
+        message: Message,
         folder: Path,
         models: Sequence[tuple[str, str]],
         *,
@@ -262,15 +262,14 @@ class LocalWork:
         organization: str,
         kinds: Mapping[str, Any],
         noise: Mapping[str, Any] | None = None,
-        message: Message | None = None,
         own_rows: OwnTable | None = None,
     ) -> PredictedRows:
         """Values of all rounds asked for; ``rows`` is a file of own columns that stand in for the source.
 
-        ``organization`` is what the label holder calls this one, ``message`` what ``data`` says if it was
-        decoded before, ``own_rows`` what `OwnRows.known_rows` found for it.
+        ``organization`` is what the label holder calls this one, ``own_rows`` what `OwnRows.known_rows` found
+        for the message.
         """
-        message, keys, changes = message or decode(data), b"", Changes()
+        keys, changes = b"", Changes()
         if rows is None:
             table, positions, asked = own_rows or self.rows.known_rows(message, peer, kinds)
             known, changes = positions >= 0, self._changes(table, folder)

@@ -2,8 +2,9 @@
 
 Large ones are not sent but handed over: memory that neither side can change any more.
 
-Predicted values go as they are: the node makes them the message that it sends, which it would have to read
-once more if it came made.
+A request to predict a few rows is handed on as what it says: the node has read it, and reading it a second
+time would take the other side as long as finding the row. Predicted values go as they are: the node makes
+them the message that it sends, which it would have to read once more if it came made.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.protocol import SharedBytes, shared
+from gal.protocol import Message, SharedBytes, decode, shared
 
 TOGETHER = 1 << 16
 """Bytes that are copied, so that both sides are woken up once."""
+SMALL = 2000
+"""Bytes of a request to predict a few rows."""
 _LENGTH = struct.Struct(">IB")
 _TOGETHER, _APART, _HANDED = range(3)
 """Where the bytes are: behind the facts, in a piece of their own, or in memory that is handed over."""
@@ -77,6 +80,32 @@ def _socket_of(connection: Connection) -> Iterator[socket.socket]:
         yield one
     finally:
         one.detach()
+
+
+def pack_request(message: Message, data: Any) -> tuple[dict[str, Any] | None, Any]:
+    """What a small message says, and the bytes of its numbers; of a larger one None, and the bytes in which
+    it came.
+    """
+    if memoryview(data).nbytes >= SMALL:
+        return None, data
+    arrays = message.arrays.items()
+    texts = {name: one.tolist() for name, one in arrays if one.dtype.kind == "O"}
+    numbers = {name: one for name, one in arrays if name not in texts}
+    shapes = {name: (one.dtype.str, one.shape) for name, one in numbers.items()}
+    said = vars(message) | {"arrays": {"texts": texts, "shapes": shapes}}
+    return said, b"".join([one.tobytes() for one in numbers.values()])
+
+
+def unpack_request(said: Mapping[str, Any] | None, data: Any) -> Message:
+    """The message that was packed so."""
+    if said is None:
+        return decode(data)
+    arrays = {name: np.array(texts, dtype=object) for name, texts in said["arrays"]["texts"].items()}
+    place = 0
+    for name, (kind, shape) in said["arrays"]["shapes"].items():
+        arrays[name] = np.ndarray(shape, kind, data, place)
+        place += arrays[name].nbytes
+    return Message(**(dict(said) | {"arrays": arrays}))
 
 
 class PredictedRows(NamedTuple):

@@ -27,8 +27,8 @@ from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.exchanged_rows import ExchangedRows
 from gal.node.work.local_work import LocalWork
-from gal.node.work.pipe import pack, receive_piece, send_piece
-from gal.protocol import SharedBytes, decode
+from gal.node.work.pipe import SMALL, pack, receive_piece, send_piece, unpack_request
+from gal.protocol import SharedBytes
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
@@ -95,15 +95,15 @@ class Commands:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
-        message, own_rows, spoken = decode(data), None, None
+        message, own_rows, spoken = unpack_request(command["message"], data), None, None
         if message.fields["method"] == "hashed" and not command["own"]:
             spoken = partial(self.exchanged.spoken_of, Path(command["folder"]))
         if command["rows"] is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
                 own_rows = self.work.rows.known_rows(message, command["peer"], command["kinds"], spoken)
-        how |= {"message": message, "own_rows": own_rows}
+        how |= {"own_rows": own_rows}
         with self._limited(command):
-            return pack(self.work.predict(data, Path(command["folder"]), models, **how))
+            return pack(self.work.predict(message, Path(command["folder"]), models, **how))
 
     def revisit(self, command: dict[str, Any], data: Data) -> Result:
         models = [(file, expected) for file, expected in command["models"]]
@@ -129,9 +129,6 @@ class Commands:
                 return {"refused": str(error)}, b""
             return done.facts(), b""
 
-
-SMALL = 2000
-"""Bytes of a request to predict a few rows."""
 
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
 READ_DATA = frozenset({"rows", "begin", "predict", "intersect", "erase"})
