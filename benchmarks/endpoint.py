@@ -9,7 +9,7 @@ Four organizations on this machine over mutual TLS, all of them real processes: 
 label holder runs ``gal predict TASK --listen``. This process only asks, over plain sockets, so that what it
 takes of a core is small and is printed with the rest. First one client asks for one row after another, then
 many clients do at the same time. Beside seconds there is CPU time, by role of the process: of a busy machine
-that is the better figure.
+that is the better figure. At the end, what each node holds, without the process that computes for it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import numpy as np
 
 import gal
 from gal.node.web.token import FILE as TOKEN_FILE
+from node_parts.memory import held
 from node_parts.network import OTHERS, OWN, TASK, Network, Scene, serving
 from nodes import table
 
@@ -203,6 +204,12 @@ class Serving:
         """See `measured`."""
         return measured(self.port, self.token, n_rows, clients, each, self.processes)
 
+    def memory(self) -> dict[str, float]:
+        """MB that the label holder's node holds, and the largest of the organizations'."""
+        nodes = {name: held([pid], "Rss:") / 1e6 for name, pid in self.processes.items()}
+        own = nodes.pop(OWN)
+        return {"MB of the label holder's node": own, "MB of an organization's node": max(nodes.values())}
+
 
 def report(scene: Scene, clients: int, single: int, each: int, folder: Path | None) -> dict[str, Any]:
     """Learn, start the endpoint, and ask it: alone, and in a crowd."""
@@ -214,6 +221,7 @@ def report(scene: Scene, clients: int, single: int, each: int, folder: Path | No
             {"model": scene.model["use"], "rows": scene.rows, "load of the machine": load}
             | nodes.measured(scene.rows, 1, single)
             | nodes.measured(scene.rows, clients, each)
+            | nodes.memory()
         )
 
 
@@ -233,9 +241,11 @@ def compare(scene: Scene, clients: int, single: int, each: int, beside: Path, tu
                 crowd = nodes[name].measured(scene.rows, clients, max(1, each // turns))
                 found[name].append(alone | crowd)
         load = os.getloadavg()[0]
+        for name, one in nodes.items():
+            found[name][-1] |= one.memory()
     return {"model": scene.model["use"], "rows": scene.rows, "load of the machine": load} | {
-        f"{name}, {what}": float(np.median([one[what] for one in found[name]]))
-        for what in found["this"][0]
+        f"{name}, {what}": float(np.median([one[what] for one in found[name] if what in one]))
+        for what in found["this"][-1]
         for name in found
     }
 

@@ -9,18 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import gal
-from gal import Organization
 from gal.errors import InvalidOptionError
 from gal.extras import require
 from gal.models import iter_local_model_checks
 from gal.models.parted import PartColumn, PartedView, in_parts
-from gal.storage import load_organization, save_organization
 
 require("dask", "these tests")
 require("lightgbm", "these tests")
 
 from gal.models.cluster import ClusterLightGBM, light_members  # noqa: E402
+from stored_on_cluster import check_stored  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3)).astype(np.float32)
@@ -122,17 +120,7 @@ def test_categories_are_known_by_what_they_say() -> None:
 
 
 def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None:
-    one = Organization("lab", X, small())
-    ensemble = gal.learn(Y[:, 0], [one], rounds=2, closing=False)
-    expected = gal.predict(ensemble, [one]).output
-    for models in one.models.values():  # as fitted on a cluster that is no more
-        for model in models:
-            fitted: Any = model
-            fitted.estimator_.set_params(scheduler="tcp://127.0.0.1:9")
-    save_organization(one, tmp_path / "lab.gal")
-    light_members.boosters_of.cache_clear()
-    again = load_organization(tmp_path / "lab.gal", X)
-    np.testing.assert_array_equal(gal.predict(ensemble, [again]).output, expected)
+    check_stored(small(), X, Y[:, 0], tmp_path / "lab.gal", light_members.boosters_of.cache_clear)
 
 
 def test_a_fault_of_the_fit_itself_leaves_no_bins_and_no_ports() -> None:

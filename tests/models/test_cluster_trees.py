@@ -19,19 +19,16 @@ from gal.errors import ClusterError, InvalidOptionError
 from gal.extras import require
 from gal.models import iter_local_model_checks
 from gal.models.parted import PartColumn, PartedView, in_parts
-from gal.storage import load_organization, save_organization
 
 require("dask", "these tests")
 
 from gal.models.cluster import ClusterTrees, placement, workers  # noqa: E402
+from stored_on_cluster import NOBODY, check_stored  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3)).astype(np.float32)
 X[::11, 1] = np.nan
 Y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 2] * X[:, 0]])
-
-
-NOBODY = "tcp://127.0.0.1:9"
 
 
 def parted(part_rows: int = 100, values: Any = X) -> PartedView:
@@ -101,16 +98,7 @@ def test_categories_are_known_by_what_they_say() -> None:
 
 
 def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None:
-    one = Organization("lab", X, small())
-    ensemble = gal.learn(Y[:, 0], [one], rounds=2, closing=False)
-    expected = gal.predict(ensemble, [one]).output
-    for models in one.models.values():  # as fitted on a cluster that is no more
-        for model in models:
-            fitted: Any = model
-            fitted.estimator_.set_params(scheduler=NOBODY)
-    save_organization(one, tmp_path / "lab.gal")
-    again = load_organization(tmp_path / "lab.gal", X)
-    np.testing.assert_array_equal(gal.predict(ensemble, [again]).output, expected)
+    check_stored(small(), X, Y[:, 0], tmp_path / "lab.gal")
     with zipfile.ZipFile(tmp_path / "lab.gal") as archive:
         inner = zipfile.ZipFile(io.BytesIO(archive.read("models.skops")))
     assert {Path(name).suffix for name in inner.namelist()} <= {".json", ".npy"}

@@ -234,7 +234,7 @@ print("pandas" in sys.modules)
 
 
 def test_reading_a_message_imports_no_pandas(tmp_path: Path) -> None:
-    """It would take every node 40 MB, and its first answer half a second."""
+    """It would take every node 40 MB."""
     task, empty = "0" * 32, {"answers": "sha256:" + "0" * 64}
     ids = {"integers": np.array([3, 4]), "texts": np.array(["a", "b"], dtype=object)}
     fields = {"rounds": [1], "track": "assisted", "method": "plain", "secret": ""}

@@ -256,6 +256,7 @@ class Service:
         self._checks.fitted(asked, task, len(models))
         self._predictions.predicted_rows(asked, task, n_rows)
         said, data = pack_request(asked.message, asked.data)
+        how = {"peer": asked.peer, "own": asked.own, "rows": asked.rows, "noise": self.guard.noise_on(asked)}
         try:
             result, content = self.worker(
                 "predict",
@@ -263,13 +264,10 @@ class Service:
                 message=said,
                 folder=self.state.folder(task.id, asked.message.version),
                 models=models,
-                peer=asked.peer,
-                rows=asked.rows,
                 n_outputs=version.n_outputs,
                 organization=version.organization,
                 kinds=version.kinds,
-                own=asked.own,
-                noise=self.guard.noise_on(asked),
+                **how,
             )
         except WorkFailedError:
             self._predictions.failed(asked)
