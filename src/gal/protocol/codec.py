@@ -238,7 +238,7 @@ def _array(
 def _flat(values: pa.Array, kind: str) -> NDArray[Any]:
     """What an array holds, not to be written to; of numbers over the same memory.
 
-    pyarrow's own way would import pandas, which a node does not need: 40 MB, and a fifth of a second at the first message.
+    pyarrow's own way would import pandas, which a node does not need: 40 MB.
     """
     found: NDArray[Any]
     if kind == "str":
