@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import socket
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import GALError, MissingDataError
 from gal.extras import is_installed
-from gal_bench.peers import comparing, tables
+from gal_bench.peers import comparing, fed_tree, tables
 from gal_bench.peers.comparing import PEERS, PeerResult, compare_peers, lines_of, measured, read_peers
 from gal_bench.peers.counting import CountingRelay
 from gal_bench.peers.peers_page import peers_page, share_of_way
@@ -35,7 +37,7 @@ def small_table(n: int = 400, classes: int = 2) -> PeerTable:
     return PeerTable("Small", "by name", parts, frame[:half], y[:half], frame[half:], y[half:])
 
 
-PACKAGES = {"XGBoost": "xgboost", "LightGBM": "lightgbm", "SplitNN": "torch"}
+PACKAGES = {"XGBoost": "xgboost", "LightGBM": "lightgbm", "SplitNN": "torch", "FedTree": "fedtree"}
 
 
 def runs_here(name: str) -> bool:
@@ -60,6 +62,44 @@ def test_several_classes_are_judged_by_accuracy() -> None:
     found = measured("GAL", PEERS["GAL"], small_table(classes=3), 0)
     assert found.auc is None
     assert found.score == found.accuracy > 0.4
+
+
+class FakeTrees:
+    """As FedTree is called; the more trees predict, the surer it is, up to 60 rightly."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def fit(self, rows: Any, y: Any) -> None:
+        self.fitted = len(rows), len(y)
+
+    def predict_proba(self, rows: Any) -> Any:
+        sure = {20: 0.6, 40: 0.7, 60: 0.8, 80: 0.9, 100: 0.99}[self.n_trees]  # type: ignore[attr-defined]
+        found = np.full((len(rows), 2), [1 - sure, sure])
+        setattr(self, "predict_proba", found)  # noqa: B010  as FedTree does: it can be called once
+        return found
+
+
+def said_by_fedtree(monkeypatch: pytest.MonkeyPatch, package: Any) -> Any:
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    monkeypatch.setitem(sys.modules, "fedtree", package)
+    here, there = multiprocessing.Pipe(duplex=False)
+    y = np.tile([1, 1, 1, 1, 0], 20)
+    rows, few = np.ones((100, 2)), np.ones((4, 2))
+    fed_tree._work((3, 7), (rows, y, rows, y, few), there)
+    return here.recv()
+
+
+def test_fedtree_predicts_with_as_many_trees_as_rows_to_stop_on_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = said_by_fedtree(monkeypatch, SimpleNamespace(FLClassifier=FakeTrees))
+    np.testing.assert_allclose(said, np.tile([0.2, 0.8], (4, 1)))
+
+
+def test_without_fedtree_or_its_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = said_by_fedtree(monkeypatch, None)
+    assert "pip install fedtree, apt-get install libntl44" in said
+    with pytest.raises(GALError, match="several classes"):
+        fed_tree.fedtree_vertical(small_table(classes=3), 0)
 
 
 def perfect(table: PeerTable, seed: int) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from gal.errors import GALError, MissingDataError
 from gal.evaluate.metrics import accuracy, auc, log_loss
 from gal_bench.peers import methods
+from gal_bench.peers.fed_tree import fedtree_vertical
 from gal_bench.peers.methods import Said
 from gal_bench.peers.split_network import splitnn
 from gal_bench.peers.tables import PeerTable, peer_tables
@@ -30,6 +31,7 @@ PEERS: Mapping[str, Peer] = {
     "GAL, not crossed": methods.gal_not_crossed,
     "GAL": methods.gal_default,
     "XGBoost vertical": xgboost_vertical,
+    "FedTree vertical": fedtree_vertical,
     "SplitNN": splitnn,
     "XGBoost pooled": methods.xgboost_pooled,
     "LightGBM pooled": methods.lightgbm_pooled,
