@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
+from gal.engine.interactions import CrossedForest
+from gal.engine.stacking import Closing
 from gal.errors import StoredModelError, TaskError
 from gal.node.store.files import read_whole, sync_file
 from gal.node.store.state import State
@@ -92,7 +94,7 @@ def _read(path: Path, version: int) -> Ensemble:
     try:
         stored = load_ensemble(path)
         for one in (stored.closing, stored.crossing):
-            if hasattr(one, "model"):
+            if isinstance(one, Closing | CrossedForest):
                 check_forest(one.model)
     except StoredModelError as error:
         raise TaskError(f"the closing model of version {version} cannot be used: {error}") from error
