@@ -132,6 +132,26 @@ def test_small_groups_are_not_probed(link: Peer, task: Asker, net: Network) -> N
     assert link.ask(task.fit(version=2)).kind == "fitted"
 
 
+@pytest.mark.parametrize(
+    ("task", "role", "further"),
+    [({"folds": 2}, "folds", 0), ({"signs": 4, "rounds": 1}, "crossing", 4)],
+    indirect=["task"],
+)
+def test_small_groups_are_not_probed_in_one_of_the_folds(
+    link: Peer, task: Asker, role: str, further: int
+) -> None:
+    """Each model is fitted without a fold: it must not rest on one row because the fold has all the others."""
+    folds = np.arange(N, dtype=np.int32) % 2
+    assert link.ask(task.begin(arrays={role: folds}, further=further)).kind == "begun"
+    beyond = {"target": "crossed", "round": task.terms.rounds + 1} if further else {"round": 1}
+    heavy, sole = np.ones(N), np.ones((N, 1))
+    heavy[folds == 1], sole[folds == 1] = 2e-6, 1e-3
+    heavy[1] = sole[1] = 1.0
+    assert link.refused(task.fit(weight=heavy, **beyond)) == "too-few-rows"
+    assert link.refused(task.fit(residual=sole, **beyond)) == "too-few-rows"
+    assert link.ask(task.fit(**beyond)).kind == "fitted"
+
+
 def test_versions_and_rows_have_limits(link: Peer, task: Asker, net: Network) -> None:
     assert link.refused(task.begin(version=5)) == "too-many-versions"
     assert link.refused(task.begin(version=1_000_000)) == "too-many-versions"

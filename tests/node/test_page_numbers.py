@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.core.guards import plausible
+from gal.node.agreement import effective_rows
 from gal.node.assistant import links, prediction_checks, request_checks
 from gal.node.config.operating import WorkerSection
 from gal.node.journal import records
@@ -65,7 +66,7 @@ def page() -> str:
         # Who is a customer of whom
         f"At most {prediction_checks.EXCHANGES} exchanges a day are for beginnings",
         f"and {prediction_checks.UNFINISHED} may be begun and not gone on with",
-        f"is below {SHARES[request_checks.SHARE_BY_RESIDUAL]} of it",
+        f"is below {SHARES[effective_rows.SHARE_BY_RESIDUAL]} of it",
         # Answers that are not believed
         f"smallest, largest and {IN_WORDS[len(plausible.SHARES) - 2]} quantiles",
         f"further outside than {SHARES[plausible.MARGIN]} the width of the range",

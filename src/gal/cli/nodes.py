@@ -91,7 +91,7 @@ def init(
     identity = init_node(
         folder,
         name,
-        source=_data_source(source, folder, where, row_id, label),
+        source=_data_source(name, source, folder, where, row_id, label),
         **where,
         row_id=row_id,
         label=label,
@@ -151,7 +151,12 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
 
 
 def _data_source(
-    given: str | None, folder: Path, where: Mapping[str, str | None], row_id: str | None, label: str | None
+    name: str,
+    given: str | None,
+    folder: Path,
+    where: Mapping[str, str | None],
+    row_id: str | None,
+    label: str | None,
 ) -> str | None:
     """The source as node.toml names it, once it was looked at: a file is seen from the current folder, or is
     in the new one already. ``where`` says more of a database or a store.
@@ -162,7 +167,7 @@ def _data_source(
     from gal.node.source.data import columns_of_new
 
     named = given if "://" in given else _data_file(given, folder)
-    known = columns_of_new(folder.name, named, where)
+    known = columns_of_new(name, named, where)
     _check_columns(given, known, row_id, label)
     path = Path(named)
     if "://" in given or not path.is_relative_to(folder):
@@ -232,6 +237,7 @@ def serve(
     ] = "127.0.0.1:8470",
 ) -> None:
     """Run the node: answer label holders whose tasks were joined, and listen where node.toml says so."""
+    from gal.cli.cards import mended_card
     from gal.node.config.configuration import home_of
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import serving
@@ -243,6 +249,8 @@ def serve(
     folder = home_of(home)
     beside = _page_beside(page_at) if page else None
     opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
+    if mended_card(folder):
+        opened.warning("own card put right: a rotation of the key had ended early")
     with ended_by_signals() as stopping, serving(folder, opened, beside, scheduled=True):
         stopping.wait()
 

@@ -86,6 +86,8 @@ def refused(backup: Path, home: Path) -> str:
         member("outside", tarfile.LNKTYPE, "../../x"),
         member("outside", tarfile.CHRTYPE),
         member("outside", tarfile.FIFOTYPE),
+        member(".restoring/x"),
+        member("node.lock"),
     ],
     ids=lambda one: f"{one.name} {one.type!r}",
 )
@@ -94,6 +96,19 @@ def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, part: tarfile.
     refused(backup, tmp_path / "new" / "home")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["new", "x.backup"]
     assert [one.name for one in (tmp_path / "new").iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("name", ["node.toml", "backup.json"])
+def test_a_file_of_gaps_is_not_read(tmp_path: Path, name: str) -> None:
+    """A terabyte in 512 bytes."""
+    gaps = member("x")
+    gaps.pax_headers = {
+        **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+        **{"GNU.sparse.name": name, "GNU.sparse.realsize": str(10**12)},
+    }
+    rest = [(one, data) for one, data in whole() if one.name != name]
+    backup = written(tmp_path / "x.backup", [(gaps, b"1\n0\n0\n".ljust(512, b"\0")), *rest])
+    assert "no file of a node" in refused(backup, tmp_path / "home")
 
 
 def test_nor_at_a_place_that_it_names(tmp_path: Path) -> None:

@@ -7,11 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gal.cli.app import app
 from gal.errors import IdentityError, InvalidInputError
-from gal.node.admin.init import init_node, rotate_key
+from gal.node.admin import init
+from gal.node.admin.init import init_node, mend_card, rotate_key
 from gal.node.config.configuration import read_configuration
-from gal.transport import CardFolder, identity, load_identity, read_card
+from gal.node.runtime import commands
+from gal.transport import (
+    CardFolder,
+    card_of,
+    card_text,
+    identity,
+    load_identity,
+    make_identity,
+    read_card,
+    replaced_by,
+)
 
 
 def test_everything_is_there(tmp_path: Path) -> None:
@@ -95,7 +108,7 @@ def test_a_key_that_cannot_be_replaced_stays_with_its_card(
     written = iter(range(n_written))
 
     def full(path: Path, to: Path, replace: Any = Path.replace) -> Any:
-        if next(written, None) is None and to.name in {"key.pem", "certificate.pem", "certificate.pem.next"}:
+        if to.name in {"key.pem", "certificate.pem", "certificate.pem.next"} and next(written, None) is None:
             raise error(28, "No space left on device")
         return replace(path, to)
 
@@ -103,6 +116,7 @@ def test_a_key_that_cannot_be_replaced_stays_with_its_card(
         patch.setattr(Path, "replace", full)
         with pytest.raises(error):
             rotate_key(home, read_configuration(home))
+    mend_card(home, read_configuration(home))  # as the next command does
     found = load_identity(home, "lab")
     assert (found.fingerprint == old.fingerprint) == (n_written < 2)
     card = read_card(home / "lab.card")
@@ -127,3 +141,62 @@ def test_somebody_may_read_the_key_while_it_is_replaced(
     monkeypatch.setattr(identity, "write_file", and_read)
     _, fingerprint = rotate_key(home, read_configuration(home))
     assert seen == [fingerprint] == [load_identity(home, "lab").fingerprint]
+
+
+@pytest.mark.parametrize("command", [("cards", "list"), ("cards", "add", "other.card"), ("serve",)])
+@pytest.mark.parametrize("n_done", range(5))
+def test_after_a_kill_the_next_command_puts_the_card_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int, command: tuple[str, ...]
+) -> None:
+    """Killed at each point of a rotation: the card is of the key that is there, and who knew the old one
+    takes it.
+    """
+    old, home = init_node(tmp_path / "lab", "lab", bind="127.0.0.1:7443"), tmp_path / "lab"
+    partner = CardFolder(tmp_path / "cards")
+    partner.add(read_card(home / "lab.card"))
+    (tmp_path / "other.card").write_text(card_text(card_of(make_identity("other"))))
+    left = iter(range(n_done))
+
+    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return replace(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(init, "mend_card", lambda home, configuration: False)  # who is killed mends nothing
+        if n_done < 4:
+            with pytest.raises(KeyboardInterrupt):
+                rotate_key(home, read_configuration(home))
+        else:
+            rotate_key(home, read_configuration(home))
+
+    def ended(*given: Any, **named: Any) -> None:
+        raise InvalidInputError("far enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "serving", ended)
+    CliRunner().invoke(app, [*command, "--home", str(home)])
+    present, card = load_identity(home, "lab"), read_card(home / "lab.card")
+    assert (present.fingerprint == old.fingerprint) == (n_done < 3)
+    assert (card.fingerprint, card.address) == (present.fingerprint, "127.0.0.1:7443")
+    assert partner.add(card) == "lab"
+    assert rotate_key(home, read_configuration(home))[1] == read_card(home / "lab.card").fingerprint
+
+
+def test_a_card_for_a_key_that_never_came_is_made_anew_and_others_are_left(tmp_path: Path) -> None:
+    """As releases before left it; a card of any other key is for its operator to look at."""
+    old, home = init_node(tmp_path / "lab", "lab"), tmp_path / "lab"
+    never, path = make_identity("lab"), home / "lab.card"
+    right = path.read_bytes()
+    for text, mended in (
+        (card_text(card_of(never, None, replaced_by(old, never))), True),
+        (card_text(card_of(never)), False),
+        ("no card", False),
+        (right.decode(), False),
+    ):
+        path.write_text(text)
+        assert mend_card(home, read_configuration(home)) == mended
+        assert path.read_bytes() == (right if mended else text.encode())
+    path.unlink()
+    assert not mend_card(home, read_configuration(home))

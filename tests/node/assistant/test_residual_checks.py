@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gal.node.assistant import request_checks
-from gal.node.assistant.request_checks import _narrowest, effective_rows, is_finite
+from gal.node.agreement import effective_rows as module
+from gal.node.agreement.effective_rows import effective_rows, is_finite, narrowest
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_checks, "BLOCK", 7)
+    monkeypatch.setattr(module, "BLOCK", 7)
 
 
 def rests_on(squares: NDArray[np.float64]) -> float:
@@ -25,31 +25,31 @@ def test_it_is_the_narrowest_output_that_counts(n: int) -> None:
     residual = rng.standard_normal((n, 3)).astype(np.float32)
     residual[:, 1] **= 3
     every = [rests_on(column.astype(np.float64) ** 2) for column in residual.T]
-    assert _narrowest(residual, None) == pytest.approx(min(every), rel=1e-12)
+    assert narrowest(residual, None) == pytest.approx(min(every), rel=1e-12)
     weight = rng.random(n) + 1e-3
     weighed = [rests_on(weight * column.astype(np.float64) ** 2) for column in residual.T]
-    assert _narrowest(residual, weight) == pytest.approx(min(weighed), rel=1e-12)
+    assert narrowest(residual, weight) == pytest.approx(min(weighed), rel=1e-12)
     assert effective_rows(weight) == pytest.approx(rests_on(weight), rel=1e-12)
 
 
 def test_a_few_rows_cannot_hide_in_the_last_block() -> None:
     residual = np.full((50, 1), 1e-6, dtype=np.float32)
     residual[-1] = -3.0
-    assert _narrowest(residual, None) == pytest.approx(1.0)
+    assert narrowest(residual, None) == pytest.approx(1.0)
     weight = np.full(50, 1e-9)
     weight[-2:] = 5.0
-    assert _narrowest(np.ones((50, 1), np.float32), weight) == pytest.approx(2.0)
+    assert narrowest(np.ones((50, 1), np.float32), weight) == pytest.approx(2.0)
 
 
 def test_large_and_small_numbers_do_not_matter_and_zeros_tell_nothing() -> None:
     for size in (1e-38, 1e38):
-        assert _narrowest(np.full((20, 1), size, np.float32), None) == pytest.approx(20.0)
-    assert _narrowest(np.zeros((20, 2), np.float32), None) == np.inf
-    assert _narrowest(np.ones((20, 1), np.float32), np.zeros(20)) == np.inf
+        assert narrowest(np.full((20, 1), size, np.float32), None) == pytest.approx(20.0)
+    assert narrowest(np.zeros((20, 2), np.float32), None) == np.inf
+    assert narrowest(np.ones((20, 1), np.float32), np.zeros(20)) == np.inf
     assert effective_rows(np.zeros(3)) == effective_rows(np.zeros(0)) == 0.0
     # Weights of which the heavy ones belong to rows of no residual: what is left is tiny, and counts.
     residual = np.array([[0.0]] * 5 + [[1.0]] * 5, dtype=np.float32)
-    assert _narrowest(residual, np.array([1e300] * 5 + [1e-5] * 5)) == pytest.approx(5.0)
+    assert narrowest(residual, np.array([1e300] * 5 + [1e-5] * 5)) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])

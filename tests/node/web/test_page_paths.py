@@ -356,6 +356,11 @@ def test_arrow_in_and_out_is_the_same_as_json(network: Network, site: Site) -> N
         (table_bytes(pa.table({"id": [1], "x": pa.nulls(1, pa.string_view())})), "'x' is of the type"),
         (table_bytes(pa.table({"id": [1], "x": pa.nulls(1, pa.list_(pa.null()))})), "'x' is of the type"),
         (table_bytes(pa.table({"id": [1]}))[:-40], "no Arrow"),
+        (table_bytes(pa.table({"id": pa.array([1 << 62], pa.timestamp("s"))})), "cannot be read"),
+        (table_bytes(pa.table({"id": pa.array([1 << 62], pa.duration("s"))})), "cannot be read"),
+        (table_bytes(pa.table({"id": pa.array([(1 << 31) - 1], pa.date32())})), "cannot be read"),
+        (table_bytes(pa.table({"id": pa.array([1], pa.timestamp("s", "No/Zone"))})), "cannot be read"),
+        (table_bytes(pa.table({"id": [1], "x": pa.array([1 << 62], pa.timestamp("s"))})), "cannot be read"),
     ],
     ids=lambda one: one if isinstance(one, str) else f"{len(one)} bytes",
 )

@@ -190,3 +190,16 @@ def test_a_host_is_a_host_and_the_path_the_one_that_is_routed(
         for name, expected in ((host, b"421"), ("localhost", b"401")):
             said = f"POST /secret HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
             assert expected in ended(slow(port, said.encode())).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("token", ["", f"Authorization: Bearer {'t' * 20}\r\n"])
+def test_who_says_in_two_ways_where_a_request_ends_is_heard_once(tmp_path: Path, token: str) -> None:
+    """A proxy that believes the other way would take what follows for a request of its own, or another's."""
+    lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"
+    said = f"POST /secret HTTP/1.1\r\nHost: localhost\r\n{token}{lengths}\r\n0\r\n\r\n"
+    with serving(tmp_path) as port:
+        came = ended(slow(port, said.encode() + b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+        assert came.startswith(b"HTTP/1.1 400")
+        assert b"not both" in came
+        assert came.count(b"HTTP/1.1") == 1
+        assert answer(port) == 200

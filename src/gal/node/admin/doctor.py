@@ -412,7 +412,8 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
     card = read_card(path)
     address = None if configuration.listen is None else configuration.listen.address
     if card.fingerprint != identity.fingerprint:
-        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", ANEW)
+        fix = f"gal cards list puts it right after a rotation that was killed; else {ANEW}"
+        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", fix)
     elif card.address != address:
         said = f"{path.name} says the address {card.address or 'none'}, {FILE} says {address or 'none'}"
         fix = f'write address = "{address}" into it' if address else "delete its line address"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from gal.errors import InvalidInputError
+from gal.errors import IdentityError, InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, new_configuration_text
 from gal.node.web.token import ensure_token
 from gal.protocol import check_name
 from gal.transport import (
+    Card,
     Identity,
-    Replaces,
     card_of,
     card_text,
     fingerprint_of,
     load_identity,
     make_identity,
+    read_card,
     replaced_by,
     save_identity,
 )
+from gal.transport.identity import write_file
 
 
 def init_node(
@@ -59,7 +62,7 @@ def init_node(
     home.chmod(0o700)
     (home / "cards").mkdir(exist_ok=True, mode=0o700)
     save_identity(identity, home)
-    write_card(home, identity, address)
+    write_file(home / f"{name}.card", card_text(card_of(identity, address)).encode(), mode=0o644)
     (home / "node.toml").write_text(text, encoding="utf-8")
     ensure_token(home)
     return identity
@@ -75,29 +78,60 @@ def _of_company(name: str, key: Path, certificate: Path, roots: Path) -> Identit
     return identity
 
 
-def write_card(home: Path, identity: Identity, address: str | None, replaces: Replaces | None = None) -> Path:
-    """Write this organization's own card, to be handed to others."""
-    path = home / f"{identity.name}.card"
-    path.write_text(card_text(card_of(identity, address, replaces)), encoding="utf-8")
-    return path
-
-
 def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]:
-    """A new key and certificate, and a card that the old key has signed; its path and the new fingerprint."""
+    """A new key and certificate, and a card that the old key has signed; its path and the new fingerprint.
+
+    The card waits beside the old one until its key is there: wherever this ends, `mend_card` finds which of
+    the two is right.
+    """
     old = load_identity(home, configuration.name)
     if old.roots is not None:
         raise InvalidInputError(
             "this key is certified by a company CA: have a new one issued there, and gal init anew"
         )
     new = make_identity(configuration.name)
-    address = None if configuration.listen is None else configuration.listen.address
-    path = home / f"{configuration.name}.card"
-    before = path.read_bytes() if path.exists() else None
+    text = card_text(card_of(new, _address(configuration), replaced_by(old, new)))
+    write_file(_waiting(home, configuration.name), text.encode(), mode=0o644)  # only the old key can sign it
     try:
-        write_card(home, new, address, replaced_by(old, new))  # first: only the old key can sign it
         save_identity(new, home, replace=True)
-    except BaseException:  # nobody may be handed the card of a key that is not there
-        if load_identity(home, configuration.name).fingerprint == old.fingerprint and before is not None:
-            path.write_bytes(before)
-        raise
-    return path, new.fingerprint
+    finally:
+        mend_card(home, configuration)
+    return home / f"{configuration.name}.card", new.fingerprint
+
+
+def mend_card(home: Path, configuration: NodeConfiguration) -> bool:
+    """Whether the own card was put right after a rotation that was killed: nobody may be handed the card of
+    a key that is not there.
+
+    The card that waits is taken if its key is here. One that says it replaces the key that is here was
+    written, by releases before, for a key that never came: another is made.
+    """
+    name = configuration.name
+    path, waiting = home / f"{name}.card", _waiting(home, name)
+    present = load_identity(home, name)
+    next_one, card = _card_in(waiting), _card_in(path)
+    if next_one is not None and next_one.fingerprint == present.fingerprint:
+        with suppress(FileNotFoundError):  # somebody else has done it
+            waiting.replace(path)
+        return True
+    if card is None or card.replaces is None or card.replaces.fingerprint != present.fingerprint:
+        return False
+    write_file(path, card_text(card_of(present, _address(configuration))).encode(), mode=0o644)
+    return True
+
+
+def _card_in(path: Path) -> Card | None:
+    """None where there is none, or something else: that is for ``gal doctor`` to say."""
+    try:
+        return read_card(path)
+    except IdentityError:
+        return None
+
+
+def _waiting(home: Path, name: str) -> Path:
+    """The card of a key that is about to be there."""
+    return home / f"{name}.card.next"
+
+
+def _address(configuration: NodeConfiguration) -> str | None:
+    return None if configuration.listen is None else configuration.listen.address

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from gal.core.interactions.crossed_answers import SEEDS
 from gal.core.rows import CROSSING_FOLDS
 from gal.errors import RefusedError
+from gal.node.agreement.effective_rows import check_effective, is_finite
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.prediction_checks import exchanged_rows, n_named, not_exchanged
 from gal.node.config.configuration import NodeConfiguration
@@ -30,13 +30,6 @@ from gal.protocol import Message
 
 LOOK_AT_DISK = 5.0
 """Seconds for which bytes on the disk are not counted again."""
-
-BLOCK = 1 << 14
-"""Rows of a residual that are looked at together."""
-
-SHARE_BY_RESIDUAL = 0.1
-"""Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
-residuals a third counts, and those of a rare class, or of the last rounds, are large in few rows."""
 
 
 class RequestChecks:
@@ -182,11 +175,11 @@ class RequestChecks:
         if not asked.own:
             self.disk(asked)
             # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
-            weight = arrays.get("sample_weight")
-            counted = n_fit if weight is None else int(effective_rows(weight) + 1e-6)
-            folded = version.fewest_crossed if beyond else version.fewest
-            self._limits.check_fit(min(counted, folded) if part is None else counted, round)
-            self._limits.check_residual(_narrowest(arrays["residual"], weight) / SHARE_BY_RESIDUAL, round)
+            # Where there are folds, the process that knows them looks at each model's rows by themselves.
+            if part is None:
+                folded = version.fewest_crossed if beyond else version.fewest
+                self._limits.check_fit(folded, round)
+            check_effective(self._limits, arrays["residual"], arrays.get("sample_weight"), round)
             # A part of a cross-validation is a fit to a residual of its own: it tells as much as a round.
             limit = self._policy.rounds_per_label_holder
             before = self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
@@ -227,65 +220,6 @@ def _check_arrays(
         )
     if not is_finite(residual):
         raise RefusedError("not-finite", f"{where}: the residual for {name} has NaN or infinite values")
-
-
-def is_finite(values: NDArray[Any]) -> bool:
-    """Whether all are finite numbers: mostly their squares add up to one, and nothing more is looked at."""
-    flat = values.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
-
-
-def effective_rows(mass: NDArray[Any]) -> float:
-    """How many rows of equal mass would be as many: (sum m)^2 / sum m^2; 0 where there is no mass.
-
-    >>> effective_rows(np.ones(8)), round(effective_rows(np.array([1.0, 1e-6, 1e-6])), 3)
-    (8.0, 1.0)
-    """
-    return _effective(len(mass), lambda some: mass[some].astype(np.float64))
-
-
-def _effective(n_rows: int, mass: Callable[[slice], NDArray[np.float64]], largest: float = 0.0) -> float:
-    """The same of masses that are made block by block: in the cache, and never all at once. ``largest`` is
-    the largest one, if it is known.
-    """
-    some = [slice(start, min(start + BLOCK, n_rows)) for start in range(0, n_rows, BLOCK)]
-    largest = largest or max((float(mass(block).max()) for block in some), default=0.0)
-    if largest <= 0:
-        return 0.0
-    total = squares = 0.0
-    for block in some:
-        shares = mass(block)
-        shares /= largest
-        total += float(shares.sum())
-        squares += float(shares @ shares)
-    return total**2 / squares
-
-
-def _narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """On how many rows the squares of a residual rest, in the output where that is
-    fewest; one of zeros tells nothing.
-    """
-    heaviest = 1.0 if weight is None else max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
-    found = [np.inf]
-    for column in residual.T:
-        largest = max(float(column.max(initial=0.0)), -float(column.min(initial=0.0)))
-        if largest > 0:
-            squares = partial(_squares, column, largest, weight, heaviest)
-            found.append(_effective(len(column), squares, 1.0 if weight is None else 0.0) or np.inf)
-    return min(found)
-
-
-def _squares(
-    column: NDArray[Any], largest: float, weight: NDArray[Any] | None, heaviest: float, block: slice
-) -> NDArray[np.float64]:
-    """Squares of some rows of a residual, times their weights; the largest of each is 1."""
-    found = column[block].astype(np.float64)
-    found /= largest
-    found *= found
-    if weight is not None:
-        found *= weight[block] / heaviest
-    return found
 
 
 def agreed_version(

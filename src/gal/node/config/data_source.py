@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 
 PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
 """Of the environment: the password of a database."""
@@ -135,6 +143,20 @@ class DataSource(Section):
     features: Annotated[tuple[str, ...] | Literal["all"], BeforeValidator(_features)] = "all"
     label: Filled | None = None
     secret_file: FilePath | None = None
+    _of_new_node: bool = PrivateAttr(default=False)
+
+    def of_new_node(self) -> Self:
+        """The same, named by the options of ``gal init``: there is no node.toml yet."""
+        made = self.model_copy()
+        made._of_new_node = True
+        return made
+
+    def to_correct(self, note: str = "") -> str:
+        """What to correct where rows are not found, for sentences; ``note`` says how it is read there."""
+        said = "--data" if self._of_new_node else "data.source in node.toml"
+        if self.endpoint is not None:
+            said += ", or --endpoint" if self._of_new_node else ", or data.endpoint there"
+        return f"{said} ({note})" if note and not self._of_new_node else said
 
     @property
     def path(self) -> Path | None:

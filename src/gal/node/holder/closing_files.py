@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
-from gal.errors import TaskError
+from gal.engine.interactions import CrossedForest
+from gal.engine.stacking import Closing
+from gal.errors import StoredModelError, TaskError
 from gal.node.store.files import read_whole, sync_file
 from gal.node.store.state import State
 from gal.node.store.stored_versions import OWN_CLOSING, LearningOutcome, StoredClosing
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
+from gal.storage.sound_forests import check_forest
 
 FILE, OWN_FILE = "closing.gal", "own-closing.gal"
 """In the folder of a version, beside those of its roles: they stay when these are emptied."""
@@ -53,7 +56,7 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
             "from a backup, "
             "or learn a new version"
         )
-    stored = load_ensemble(path)
+    stored = _read(path, version)
     return replace(ensemble, closing=stored.closing, crossing=stored.crossing)
 
 
@@ -81,7 +84,21 @@ def read_refit(state: State, task: str, version: int, facts: Mapping[str, Any]) 
             f"the closing model of your own model in version {version} ({path}) is missing or damaged: bring "
             "the file back from a backup, or learn a new version"
         )
-    return refit.with_closing(load_ensemble(path).closing)
+    return refit.with_closing(_read(path, version).closing)
+
+
+def _read(path: Path, version: int) -> Ensemble:
+    """What is in a file of this node. Its forests predict in this process, and not in the one that is shut
+    in: one that somebody made up, such as for a backup, would end the node.
+    """
+    try:
+        stored = load_ensemble(path)
+        for one in (stored.closing, stored.crossing):
+            if isinstance(one, Closing | CrossedForest):
+                check_forest(one.model)
+    except StoredModelError as error:
+        raise TaskError(f"the closing model of version {version} cannot be used: {error}") from error
+    return stored
 
 
 def _path(state: State, task: str, version: int, file: str = FILE) -> Path:

@@ -221,7 +221,7 @@ def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> l
     """
     given = {"source": source, "row_id": "any row id", **where}
     try:
-        data = DataSource.model_validate(given)
+        data = DataSource.model_validate(given).of_new_node()
     except ValidationError as error:
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
         shown = "this source" if "://" in source else repr(source)  # an address may have a password in it

@@ -120,7 +120,7 @@ class AdbcSource:
             if not path.is_file():
                 raise InvalidInputError(
                     f"organization {self.organization!r}: there is no file {str(path)!r}; correct "
-                    "data.source in node.toml (sqlite:///absolute/path, or sqlite://path from its folder)"
+                    f"{self.data.to_correct('sqlite:///absolute/path, or sqlite://path from its folder')}"
                 )
             return f"file:{quote(str(path))}?mode=ro"
         if not self.is_postgresql:

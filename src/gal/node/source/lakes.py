@@ -37,19 +37,19 @@ class Lake:
         except FileNotFoundError:
             what = "bucket or folder" if self.data.is_bucket else "folder"
             raise InvalidInputError(
-                f"{whose}: there is no {what} {str(self.data.source)!r}; correct data.source "
-                "in node.toml (a path is relative to its folder)"
+                f"{whose}: there is no {what} {str(self.data.source)!r}; correct "
+                f"{self.data.to_correct('a path is relative to its folder')}"
             ) from None
         except NotADirectoryError:
             raise InvalidInputError(
                 f"{whose}: {str(self.data.source)!r} is no folder and does not end in .csv, .parquet or "
-                ".xlsx; correct data.source in node.toml"
+                f".xlsx; correct {self.data.to_correct()}"
             ) from None
         files = sorted((one for one in found if _is_part(one, base)), key=lambda one: str(one.path))
         if not files:
             raise InvalidInputError(
                 f"{whose}: there is no .parquet file in {str(self.data.source)!r}; put data into it, or "
-                "correct data.source in node.toml"
+                f"correct {self.data.to_correct()}"
             )
         return system, base, files
 

@@ -157,11 +157,11 @@ class StreamedReader(SourceReader):
         if LOST.search(said):
             tried = f"tried {1 + len(WAITS)} times"
             return InvalidInputError(
-                f"{where} cannot be reached ({tried}): {said}. Start it, or correct data.source in "
-                f"node.toml{hint}"
+                f"{where} cannot be reached ({tried}): {said}. Start it, or correct "
+                f"{self.data.to_correct()}{hint}"
             )
         return InvalidInputError(
-            f"{where} cannot be read: {said}. Correct [data] in node.toml, or the source{hint}"
+            f"{where} cannot be read: {said}. Correct {self.data.to_correct()}, or the source{hint}"
         )
 
 

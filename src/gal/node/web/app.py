@@ -96,7 +96,9 @@ class Guard:
             await send(message)
 
         request = Request(scope, receive)
-        answer: ASGIApp | None = _refused(request, self._token, self._hosts, self._open)
+        answer: ASGIApp | None = _two_lengths(request) or _refused(
+            request, self._token, self._hosts, self._open
+        )
         if answer is None and scope["method"] == "POST" and not scope["query_string"]:
             direct = self._direct.get(scope["path"])
             answer = None if direct is None else await direct(request)
@@ -123,6 +125,17 @@ def known_paths(app: FastAPI) -> str:
 def shows_token(request: Request) -> bool:
     """Whether a request that needs no token shows it all the same, and so may see more."""
     return shows(request.headers.get("authorization"), request.app.state.token)
+
+
+def _two_lengths(request: Request) -> JSONResponse | None:
+    """A request that says in two ways where its body ends: a proxy may see the end elsewhere, and what comes
+    after it as another request. It is the last one on its connection (RFC 9112, 6.1).
+    """
+    if "transfer-encoding" not in request.headers or "content-length" not in request.headers:
+        return None
+    answer = said_error(400, "send Content-Length or Transfer-Encoding, not both")
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 def _refused(

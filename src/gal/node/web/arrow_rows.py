@@ -36,11 +36,19 @@ def asked_in_arrow(body: bytes, row_id: str) -> dict[str, Any]:
         raise InvalidInputError(
             f"the table needs one column {row_id!r} (or 'id') with the ids; it has {', '.join(names[:30])}"
         )
-    ids = table.column(column).to_pylist()
+    ids = _read(table.column(column))
     if len(names) == 1:
         return {"ids": ids}
-    own = table.drop_columns([column]).to_pylist()
+    own = _read(table.drop_columns([column]))
     return {"rows": [row | {"id": one} for one, row in zip(ids, own, strict=True)]}
+
+
+def _read(values: pa.Table | pa.ChunkedArray) -> list[Any]:
+    """Rows or values as Python has them; not a time that it has no day for, or of a zone unknown here."""
+    try:
+        return list(values.to_pylist())
+    except (pa.ArrowException, ValueError, OverflowError, KeyError, OSError) as error:
+        raise InvalidInputError(f"the table has a value that cannot be read: {error!s:.200}") from error
 
 
 def _table(body: bytes) -> pa.Table:

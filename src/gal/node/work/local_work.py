@@ -23,6 +23,7 @@ from gal.engine.organization import Organization, predict_locally
 from gal.models.adapters import is_moving
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model
+from gal.node.agreement.effective_rows import check_folds
 from gal.node.agreement.request_arrays import (
     asked_tokens,
     check_roles,
@@ -191,14 +192,19 @@ class LocalWork:
         previous: tuple[str, str] | None,
         noise: Mapping[str, Any] | None = None,
         known: str | None = None,
+        *,
+        own: bool = True,
     ) -> FittedFile:
         """Fit the residual of a request; leaves the answer and the model in files, each unless it is None.
 
-        ``known`` is the digest of the request, if it was taken.
+        ``known`` is the digest of the request, if it was taken; ``own``: of this node itself.
         """
         message = decode(data)
         organization, terms = self.version(folder)
         request = fit_request(message, organization.name)
+        if not own:
+            looked_at = request.residual, request.sample_weight, request.round
+            check_folds(self.limits, terms.rows_for(request), *looked_at)
         self._go_on_from(organization, request, folder, previous)
         started = time.perf_counter()
         values = organization.fit(request, terms)

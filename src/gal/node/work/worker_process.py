@@ -88,6 +88,7 @@ class Commands:
                 None if previous is None else (previous[0], previous[1]),
                 command["noise"],
                 command.get("digest"),
+                own=command["own"],
             )
         return left._asdict(), b""
 

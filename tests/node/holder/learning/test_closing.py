@@ -18,8 +18,10 @@ from gal.alignment import row_ids
 from gal.core.state import Ensemble, plain
 from gal.engine.stacking import Closing
 from gal.errors import InvalidOptionError, LocalModelError, TaskError
-from gal.node.holder.closing_files import FILE
+from gal.node.holder.closing_files import FILE, read_learned
 from gal.node.store.state import TaskRecord
+from gal.protocol import digest
+from gal.storage import load_ensemble, save_ensemble
 from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
@@ -115,6 +117,29 @@ def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> 
     try:
         with pytest.raises(TaskError, match="closing model of version 1"):
             outputs(network, record)
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_forest_that_was_made_up_does_not_end_the_node(network: Network, learned: Any) -> None:
+    """As in a backup of somebody else's making, where the digest is right."""
+    record, _ = learned
+    state = network.nodes["clinic"].state
+    path = network.root / "clinic" / "tasks" / record.id / "1" / FILE
+    whole, ensemble = path.read_bytes(), load_ensemble(path)
+    tree = ensemble.closing.model.estimators_[0].tree_  # type: ignore[union-attr]
+    nodes = tree.__getstate__()["nodes"].copy()
+    nodes["left_child"][0] = 10**9
+    tree.__setstate__(tree.__getstate__() | {"nodes": nodes})
+    found = state.learned_version(record.id, 1)
+    assert found is not None
+    assert found.outcome is not None
+    assert found.outcome.closing is not None
+    try:
+        save_ensemble(ensemble, path)
+        altered = replace(found.outcome.closing, digest=digest(path.read_bytes()))
+        with pytest.raises(TaskError, match="leads outside of itself"):
+            read_learned(state, record.id, 1, replace(found.outcome, closing=altered))
     finally:
         path.write_bytes(whole)
 

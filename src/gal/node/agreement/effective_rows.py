@@ -1,0 +1,97 @@
+"""On how many rows a fit really rests: weights and residuals of almost zero leave rows out without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.rows import Rows
+from gal.node.config.policy import PolicyLimits
+
+BLOCK = 1 << 14
+"""Rows of a residual that are looked at together."""
+
+SHARE_BY_RESIDUAL = 0.1
+"""Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
+residuals a third counts, and those of a rare class, or of the last rounds, are large in few rows."""
+
+
+def check_effective(
+    limits: PolicyLimits, residual: NDArray[Any], weight: NDArray[Any] | None, round: int
+) -> None:
+    """RefusedError where a fit of this residual with these weights would rest on too few rows."""
+    counted = len(residual) if weight is None else int(effective_rows(weight) + 1e-6)
+    limits.check_fit(counted, round)
+    limits.check_residual(narrowest(residual, weight) / SHARE_BY_RESIDUAL, round)
+
+
+def check_folds(
+    limits: PolicyLimits, rows: Rows, residual: NDArray[Any], weight: NDArray[Any] | None, round: int
+) -> None:
+    """The same of each model where there are folds: what all rows rest on may lie in one of them."""
+    for fold in range(rows.n_folds) if rows.folds is not None else ():
+        taken = rows.folds != fold
+        check_effective(limits, residual[taken], None if weight is None else weight[taken], round)
+
+
+def is_finite(values: NDArray[Any]) -> bool:
+    """Whether all are finite numbers: mostly their squares add up to one, and nothing more is looked at."""
+    flat = values.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
+
+
+def effective_rows(mass: NDArray[Any]) -> float:
+    """How many rows of equal mass would be as many: (sum m)^2 / sum m^2; 0 where there is no mass.
+
+    >>> effective_rows(np.ones(8)), round(effective_rows(np.array([1.0, 1e-6, 1e-6])), 3)
+    (8.0, 1.0)
+    """
+    return _effective(len(mass), lambda some: mass[some].astype(np.float64))
+
+
+def _effective(n_rows: int, mass: Callable[[slice], NDArray[np.float64]], largest: float = 0.0) -> float:
+    """The same of masses that are made block by block: in the cache, and never all at once. ``largest`` is
+    the largest one, if it is known.
+    """
+    some = [slice(start, min(start + BLOCK, n_rows)) for start in range(0, n_rows, BLOCK)]
+    largest = largest or max((float(mass(block).max()) for block in some), default=0.0)
+    if largest <= 0:
+        return 0.0
+    total = squares = 0.0
+    for block in some:
+        shares = mass(block)
+        shares /= largest
+        total += float(shares.sum())
+        squares += float(shares @ shares)
+    return total**2 / squares
+
+
+def narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
+    """On how many rows the squares of a residual rest, in the output where that is
+    fewest; one of zeros tells nothing.
+    """
+    heaviest = 1.0 if weight is None else max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
+    found = [np.inf]
+    for column in residual.T:
+        largest = max(float(column.max(initial=0.0)), -float(column.min(initial=0.0)))
+        if largest > 0:
+            squares = partial(_squares, column, largest, weight, heaviest)
+            found.append(_effective(len(column), squares, 1.0 if weight is None else 0.0) or np.inf)
+    return min(found)
+
+
+def _squares(
+    column: NDArray[Any], largest: float, weight: NDArray[Any] | None, heaviest: float, block: slice
+) -> NDArray[np.float64]:
+    """Squares of some rows of a residual, times their weights; the largest of each is 1."""
+    found = column[block].astype(np.float64)
+    found /= largest
+    found *= found
+    if weight is not None:
+        found *= weight[block] / heaviest
+    return found
