@@ -5,7 +5,7 @@
 Labels hang on columns of two organizations together, or of three. Every organization has four columns, of
 which one or two matter. Two tables: the area under the ROC curve on as many rows as were learned from, of the
 best there is (the true probabilities), of GAL without and with its closing model, of boosting on pooled
-columns, and with residuals crossed with so many signs (auto: 12, with three organizations up to 20), with
+columns, and with residuals crossed with so many signs (auto: 12, with three organizations up to 16), with
 the megabytes that an assistant received and sent, and CPU seconds. Then, for the number of signs and for
 signs of which a share is turned round: what an assistant can read of the label holder's columns from what it
 received.
@@ -34,7 +34,7 @@ from gal.engine.task_making import make_task
 from gal.privacy.leakage import Transcript, measure_signs
 
 Floats = NDArray[np.float64]
-NAMES = ("alice", "bob", "carol")
+NAMES = ("alice", "bob", "carol", "dave")
 WIDTH = 4
 TASKS: dict[str, tuple[int, Callable[..., Floats]]] = {
     "xor": (2, lambda a, b: 4 * np.sign(a[:, 0] * b[:, 0])),
@@ -47,6 +47,7 @@ TASKS: dict[str, tuple[int, Callable[..., Floats]]] = {
     "product of assistants": (3, lambda _, b, c: 3 * b[:, 0] * c[:, 0]),
     "two xors": (3, lambda a, b, c: 2 * np.sign(a[:, 0] * b[:, 0]) + 2 * np.sign(b[:, 1] * c[:, 0])),
     "parity of three": (3, lambda a, b, c: 4 * np.sign(a[:, 0] * b[:, 0] * c[:, 0])),
+    "parity of three assistants": (4, lambda _, b, c, d: 4 * np.sign(b[:, 0] * c[:, 0] * d[:, 0])),
     "main effects only": (2, lambda a, b: a[:, 0] + b[:, 0]),
 }
 

@@ -398,10 +398,12 @@ class TestTrees:
     @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in a pipeline"])
     @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 2)])
     def test_beyond_the_rounds_there_are_more(self, outputs: int, trees: int, *, wrapped: bool) -> None:
-        """A random target and a crossed residual are fitted once: nobody hears what was missed."""
+        """A crossed residual is fitted once: nobody hears what was missed. A random target asks for a coarse
+        function.
+        """
         view, residual = np.random.default_rng(0).normal(size=(2, 1200, outputs)).astype(np.float32)
         terms = Terms(with_crossing(all_rows(1200), np.random.default_rng(0)), outputs, 3, 0)
-        targets: dict[Target, int] = {"residual": 2 if outputs > 2 else 5, "random": trees, "crossed": trees}
+        targets: dict[Target, int] = {"residual": 2 if outputs > 2 else 5, "random": 1, "crossed": trees}
         for target, expected in targets.items():
             for given in (TabularModel(), TabularModel(max_iter=4), TabularModel(learning_rate=0.3)):
                 model = make_pipeline(given) if wrapped else given
@@ -414,7 +416,14 @@ class TestTrees:
                     one: Any = local
                     fitted = one.estimator_[-1] if wrapped else one.estimator_
                     assert fitted.n_iter_ == 1 + (own if told else expected)
+                    coarse = target == "random" and not told
+                    assert coarse == (fitted.max_leaf_nodes == 8)
             assert len(models) == (2 if target == "crossed" else 1)
+
+    def test_a_coarse_target_does_not_make_larger_trees(self) -> None:
+        model = TabularModel(max_leaf_nodes=4)
+        model.goes_beyond(1, random=True)
+        assert (model.max_iter, model.max_leaf_nodes) == (1, 4)
 
     def test_none_on_request(self) -> None:
         X, y = mixed_table(50)

@@ -4,6 +4,7 @@ is nothing, nothing is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sklearn.metrics import r2_score, roc_auc_score
 import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.core.interactions.crossed_answers import Crossings, Sign, Vector
-from gal.core.interactions.crossed_rounds import _Heard
+from gal.core.interactions.crossed_rounds import _echoed_products, _Heard, _needed, _products, _some_rows
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.engine.drivers import InProcess, drive_learning
@@ -100,7 +101,7 @@ def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pyt
     options, seen = Options(rounds=1), Transcript()
     task = make_task(class_labels(y[:N], options), list(members), options, label_holder="a", seed=0)
     assert task.crossing is not None
-    assert (task.crossing.signs, task.crossing.pairs) == (12, 4)
+    assert (task.crossing.signs, task.crossing.pairs) == (8, 4)
     ensemble = drive_learning(task, members, InProcess(), on_message=seen)
     assert ensemble.crossing is not None
     vectors = ensemble.crossing.crossings.vectors
@@ -109,7 +110,7 @@ def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pyt
         for one in vectors
         if one.times is not None
     )
-    assert max(map(len, seen.crossed.values())) <= 12
+    assert max(map(len, seen.crossed.values())) <= 8
     unseen = {name: X[N:, at : at + 2] for name, at in zip("abc", (0, 2, 4), strict=True)}
     said = gal.predict(ensemble, list(members.values()), unseen).output
     assert roc_auc_score(y[N:], said[:, 0]) > 0.95
@@ -146,6 +147,86 @@ def test_an_answer_that_is_the_same_for_all_rows_tells_nothing() -> None:
     same = (1 + 1e-3 * rng.normal(size=(FEW, 1))).astype(np.float32)
     assert abs(heard.score(same, target)) < 3
     assert heard.score(same + 1e-3 * target, target) > 10
+
+
+def signed(heard: _Heard, name: str, columns: Any) -> None:
+    """What an organization answered to random targets, one after the other."""
+    for round, column in enumerate(columns.T, start=2):
+        heard.answers[round, name] = column[:, None].astype(np.float32)
+    heard.signs[name] = [heard.sign(name, round) for round in range(2, 2 + columns.shape[1])]
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_products_that_tell_most_of_the_residual_come_first(weighed: bool) -> None:
+    """Of two others, beside what the third has said; rows that count nothing say nothing."""
+    task, _, _ = xor_task(interactions=4, validation_fraction=0.1)
+    rng = np.random.default_rng(3)
+    heard = _Heard(task, {})
+    said = {name: rng.normal(size=(FEW, 4)) for name in "abcd"}
+    for name, columns in said.items():
+        signed(heard, name, columns)
+    chance = rng.normal(size=(FEW, 1))
+    residual = np.sign(said["a"][:, [1]] * said["b"][:, [3]] * said["d"][:, [0]]) + chance
+    if weighed:
+        counts = rng.random(FEW) < 0.5
+        other = np.sign(said["a"][:, [0]] * said["b"][:, [1]] * said["c"][:, [2]])
+        residual = np.where(counts[:, None], residual, 9 * other)
+        heard = replace(heard, task=replace(task, sample_weight=counts.astype(np.float64)))
+    offered = list(_products(heard, residual.astype(np.float32), "a"))
+    (left, _), (right, _) = offered[0]
+    assert {(left.organization, left.round), (right.organization, right.round)} == {("b", 5), ("d", 2)}
+    assert len(offered) == 3 * 4 * 4  # each pair of signs of each pair of others, once
+
+
+def test_products_are_looked_through_on_some_rows_and_of_some_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, _, _ = xor_task(interactions=4, validation_fraction=0.1)
+    monkeypatch.setattr("gal.core.interactions.crossed_rounds.LOOKED_THROUGH", 300)
+    rows = _some_rows(task)
+    assert len(rows) == 300
+    assert np.isin(rows, task.rows.fit).all()
+    assert np.abs(np.diff(rows)).max() < 10
+    heard = _Heard(task, {})
+    for name in "abcdefghij":
+        signed(heard, name, np.random.default_rng(ord(name)).normal(size=(FEW, 1)))
+    others = [{one.organization for one, _ in two} for two in _products(heard, np.ones((FEW, 1), "f4"), "i")]
+    assert len(others) == 15
+    assert set.union(*others) == set("jabcde")
+
+
+def test_what_was_heard_is_followed_before_what_was_hardly_heard() -> None:
+    """Beside a good answer the sign that it was crossed with is worth more than a chance answer."""
+    task, _, _ = xor_task(interactions=4, validation_fraction=0.1)
+    heard, rng = _Heard(task, {}), np.random.default_rng(4)
+    for name in "abc":
+        signed(heard, name, rng.normal(size=(FEW, 2)))
+        heard.answers[9, name] = rng.normal(size=(FEW, 1)).astype(np.float32)
+    (a, b, c) = (heard.signs[name][0][0] for name in "abc")
+    heard.vectors += [Vector(9, "b", c, 6.0, a), Vector(9, "c", a, 1.2, b), Vector(9, "a", b, 0.5, c)]
+    first, *_, last = _echoed_products(heard, "a")
+    assert [(sign.organization, sign.round) for sign, _ in first] == [("b", 9), ("c", 2)]
+    assert [(sign.organization, sign.round) for sign, _ in last] == [("c", 9), ("b", 2)]
+    heard.vectors.append(Vector(9, "c", a, 2.6, b))
+    assert [sign.round for sign, _ in next(_echoed_products(heard, "a"))] == [9, 9]
+
+
+def test_what_three_know_must_tell_more_with_every_pass() -> None:
+    """A hint at first, in the end as much as it takes to be kept, which is more where rows are many."""
+    assert [_needed(1000, turn) for turn in range(4)] == [1.0, 2.5, 2.5, 2.5]
+    many = [_needed(30_000, turn) for turn in range(4)]
+    np.testing.assert_allclose(many, [1.0, 90**0.5 / 2, 90**0.5, 90**0.5])
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_where_three_know_nothing_together_it_ends_soon() -> None:
+    options, seen = Options(rounds=1), Transcript()
+    members = {name: Organization(name, view) for name, view in zip("abc", views(3, FEW), strict=True)}
+    y = classes(np.zeros(FEW), seed=1)
+    task = make_task(class_labels(y, options), list(members), options, label_holder="a", seed=0)
+    assert task.crossing is not None
+    assert task.crossing.signs == 10
+    drive_learning(task, members, InProcess(), on_message=seen)
+    counts = {name: len(vectors) for name, vectors in seen.crossed.items()}
+    assert max(counts.values()) == 4 + 2 + 1  # for pairs, first products, and one that follows them
 
 
 def test_three_classes_are_heard() -> None:

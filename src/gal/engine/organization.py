@@ -166,7 +166,7 @@ def fit_locally(
     template = as_local_model(model, terms.n_outputs, name)
     set_seed(template, local_seed(terms.seed, name, request.round))
     if request.target != "residual":
-        go_beyond(template, terms.n_outputs)
+        go_beyond(template, terms.n_outputs, random=request.target == "random")
     try:
         view = prepared(template, view)
         models = _fit_folds(template, view, rows, request, previous)
@@ -271,7 +271,7 @@ def _own_values(models: Models, view: Any, rows: Rows, rounds: Sequence[int], n_
     for fold, model in enumerate(models):
         left_out = rows.fit[rows.folds == fold]
         values[:, left_out] = _said(model, _rows(view, left_out, rows.n), rounds)
-    others = np.setdiff1d(np.arange(rows.n), rows.fit)
+    others = np.flatnonzero(~rows.is_fit)
     if len(others):
         values[:, others] = _average(models, _rows(view, others, rows.n), rounds)
     return values

@@ -46,7 +46,7 @@ PARTS = 4
 CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
 
-SIGNS, SIGNS_FOR_THREE = 12, 8
+SIGNS, SIGNS_FOR_THREE = 12, 4
 """With how many signs a residual is crossed for each organization, unless somebody says it; and with how many
 more where there are three organizations, if no two know anything together.
 """

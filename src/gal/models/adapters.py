@@ -202,17 +202,18 @@ def set_seed(model: Any, seed: int) -> None:
         model.set_params(**{name: _derived_seed(seed, index) for index, name in enumerate(unset)})
 
 
-def go_beyond(model: Any, n_outputs: int) -> None:
-    """Tell a model that has a ``goes_beyond`` that it is fitted beyond the rounds, to so many outputs.
+def go_beyond(model: Any, n_outputs: int, *, random: bool) -> None:
+    """Tell a model that has a ``goes_beyond`` that it is fitted beyond the rounds, to so many outputs, and
+    whether these are random numbers.
 
     Changes ``model``, like ``set_seed``; of a pipeline the last step.
     """
     if isinstance(model, PerOutput | AllOutputs):
-        go_beyond(model.estimator, n_outputs)
+        go_beyond(model.estimator, n_outputs, random=random)
     elif isinstance(model, Pipeline):
-        go_beyond(model.steps[-1][1], n_outputs)
+        go_beyond(model.steps[-1][1], n_outputs, random=random)
     elif hasattr(model, "goes_beyond"):
-        model.goes_beyond(n_outputs)
+        model.goes_beyond(n_outputs, random=random)
 
 
 def supports_sample_weight(model: Any) -> bool:

@@ -65,6 +65,11 @@ each is followed. Five at .15 go about as far as ten at .1, two at .25 as five a
 ``benchmarks/choices.py``, and docs/results-peers.md for what it said. Beyond the rounds there is one fit for
 each crossed residual: what it misses no later one hears."""
 
+TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
+"""Of random targets one small tree: what is wanted is a coarse function of the columns, whose sign goes along
+with many others; a fine one goes along with none.
+"""
+
 SEVERAL = 3
 """Outputs from which on fewer trees do."""
 
@@ -101,9 +106,14 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.min_rows = min_rows
         self.random_state = random_state
 
-    def goes_beyond(self, n_outputs: int) -> None:
-        """What comes is no residual of a round: a random target, or a crossed residual, fitted once."""
-        if self.max_iter is None and self.learning_rate is None and n_outputs < SEVERAL:
+    def goes_beyond(self, n_outputs: int, *, random: bool) -> None:
+        """What comes is no residual of a round: random numbers, or a crossed residual, fitted once."""
+        if self.max_iter is not None or self.learning_rate is not None:
+            return
+        if random:
+            self.max_iter, self.learning_rate = TREES_OF_RANDOM, RATE_OF_RANDOM
+            self.max_leaf_nodes = min(self.max_leaf_nodes, LEAVES_OF_RANDOM)
+        elif n_outputs < SEVERAL:
             self.max_iter, self.learning_rate = TREES_BEYOND, RATE_BEYOND
 
     def prepare(self, view: Any) -> Any:

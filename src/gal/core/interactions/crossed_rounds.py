@@ -10,7 +10,8 @@ E[r s | x_m] is not. After the rounds the label holder therefore asks for fits o
 3. Answers that tell something of what they were fitted to are crossed in turn, towards the others: each
    pass finds the pair of functions better, as powers of a matrix find its largest singular vectors.
 4. Where no two hear anything, signs of two are multiplied for a third, and answers to that are crossed in
-   turn: the same for three.
+   turn: the same for three. Which signs to begin with, the label holder finds out at home, without asking:
+   those whose product tells most of the residual beside what the third has said so far.
 
 It ends where nothing is heard. All requests are fit requests of further rounds; the label holder's own model
 (``gal.engine.interactions``) makes of the answers what validation rows believe.
@@ -60,6 +61,17 @@ REMEMBERED = 3.0
 answer is as good there, since it is out of fold; one that gives back what it was sent is not.
 """
 
+STARTS = 2
+"""Products of two signs that an organization is sent first. More of them begin better, and cost as much as
+they do where three know nothing together.
+"""
+
+NEIGHBOURS = 6
+"""Of how many others products are looked through for an organization; each has others."""
+
+LOOKED_THROUGH = 20_000
+"""Rows, at most, on which they are."""
+
 ALIKE = 0.9
 """Signs that agree or disagree on more of the rows than that are not both sent to one organization:
 |mean of their product|.
@@ -95,8 +107,7 @@ class _Heard:
         """
         rows = self.task.rows
         found, n_rows = self._correlation(values, target, rows.fit)
-        unseen = np.setdiff1d(np.arange(rows.n), rows.fit)
-        elsewhere, n_unseen = self._correlation(values, target, unseen)
+        elsewhere, n_unseen = self._correlation(values, target, np.flatnonzero(~rows.is_fit))
         if n_unseen and elsewhere < found - REMEMBERED / np.sqrt(n_unseen):
             return 0.0
         return float(found * np.sqrt(n_rows))
@@ -147,19 +158,30 @@ def _widths(signs: int) -> list[int]:
 
 
 def _three(heard: _Heard, residual: Floats32, first: int, left: int) -> Pass:
-    """Where no two hear anything together: signs of two are multiplied for a third, half of those that are
-    left at first; then answers to such products are multiplied in turn, as long as a pass hears something.
+    """Where no two hear anything together: signs of two are multiplied for a third, the most promising first;
+    then answers to such products are multiplied in turn, as long as a pass hears something.
     """
-    starts = (left + 1) // 2
+    starts = min(STARTS, left)
     for turn, width in enumerate([starts, *[1] * (left - starts)] if left > 0 else []):
-        offered = {name: (_echoed_products if turn else _products)(heard, name) for name in heard.signs}
+        offered = {
+            name: _echoed_products(heard, name) if turn else _products(heard, residual, name)
+            for name in heard.signs
+        }
         chosen = {name: list(islice(_unlike(heard, name, found), width)) for name, found in offered.items()}
         if not any(chosen.values()):
             break
         yield from _cross(heard, residual, chosen, first)
-        if not _heard_since(heard, first, HINTED if turn < 2 else HEARD):
+        if not _heard_since(heard, first, _needed(len(heard.task.rows.fit), turn)):
             break
         first += width
+
+
+def _needed(n_fit: int, turn: int) -> float:
+    """What a pass for three must hear to be followed: at first a hint, then half of what it takes to tell
+    enough, then all. Where it is there it doubles with every pass.
+    """
+    enough = float(np.sqrt(LEAST * n_fit))
+    return (HINTED, max(HEARD, enough / 2), max(HEARD, enough))[min(turn, 2)]
 
 
 def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
@@ -234,33 +256,48 @@ def _echoes(heard: _Heard, to: str, least: float) -> Iterator[Factors]:
         yield (heard.sign(one.organization, one.round),)
 
 
-def _products(heard: _Heard, to: str) -> Iterator[Factors]:
-    """Signs of two other organizations, each sign once before any comes twice."""
-    pairs = list(combinations(_others(heard, to), 2))
-    most = max(map(len, heard.signs.values()))
-    for shift, place, (one, other) in product(range(most), range(most), pairs):
-        left, right = heard.signs[one], heard.signs[other]
-        if place < len(left) and (place + shift) % most < len(right):
-            yield left[place], right[(place + shift) % most]
+def _products(heard: _Heard, residual: Floats32, to: str) -> Iterator[Factors]:
+    """Signs of two other organizations; first those whose product tells most of the residual beside the signs
+    of what this one has said so far.
+    """
+    rows, weight = _some_rows(heard.task), heard.task.sample_weight
+    target = residual[rows] if weight is None else (residual[rows] * weight[rows, None]).astype(np.float32)
+    answered = [one.round for one in heard.vectors if one.organization == to]
+    said = [*heard.signs[to], *(heard.sign(to, round) for round in answered)]
+    own = np.stack([values[rows] for _, values in said])
+    found: list[tuple[float, Factors]] = []
+    for one, other in combinations(_others(heard, to)[:NEIGHBOURS], 2):
+        for left, right in product(heard.signs[one], heard.signs[other]):
+            told = own @ (target * (left[1][rows] * right[1][rows])[:, None])
+            found.append((float((told**2).sum()), (left, right)))
+    return (factors for _, factors in sorted(found, key=lambda one: -one[0]))
+
+
+def _some_rows(task: Task) -> NDArray[np.intp]:
+    """Fit rows, evenly spread where there are many."""
+    fit = task.rows.fit
+    step = max(1.0, len(fit) / LOOKED_THROUGH)
+    return fit[np.arange(0, len(fit), step).astype(np.intp)]
 
 
 def _echoed_products(heard: _Heard, to: str) -> Iterator[Factors]:
     """Signs of the best answers of two others to products; then of one of them, and what it was crossed with
-    beside a sign of this one.
+    beside a sign of this one. What was hardly heard comes after all that was.
     """
     best: dict[str, Vector] = {}
     for one in heard.vectors:
         known = best.get(one.organization)
         if one.times and one.organization != to and (known is None or one.score > known.score):
             best[one.organization] = one
-    found = sorted((one for one in best.values() if one.score >= HINTED), key=lambda one: -one.score)
-    signs = {one.organization: heard.sign(one.organization, one.round) for one in found}
-    for one, other in combinations(found, 2):
-        yield signs[one.organization], signs[other.organization]
-    for one in found:
-        for sign in one.signs:
-            if sign.organization != to:
-                yield signs[one.organization], heard.sign(sign.organization, sign.round)
+    signs = {name: heard.sign(name, one.round) for name, one in best.items()}
+    for least in (HEARD, HINTED):
+        found = sorted((one for one in best.values() if one.score >= least), key=lambda one: -one.score)
+        for one, other in combinations(found, 2):
+            yield signs[one.organization], signs[other.organization]
+        for one in found:
+            for sign in one.signs:
+                if sign.organization != to:
+                    yield signs[one.organization], heard.sign(sign.organization, sign.round)
 
 
 def _cross(heard: _Heard, residual: Floats32, chosen: Mapping[str, Sequence[Factors]], first: int) -> Pass:

@@ -128,7 +128,7 @@ def test_the_terms_say_it_and_a_policy_refuses_it(tmp_path_factory: pytest.TempP
     with running(Network(root, together(), models=MODELS, more=more)) as network:
         record = network.invite("together", rounds=1)
         network.wait_until_joined(record)
-        assert record.terms.signs == 20
+        assert record.terms.signs == 16
         assert any("one bit of another's answer" in said for said in record.terms.sentences())
         facts = network.learn("together")
         assert facts["missed"] == {}
@@ -153,7 +153,7 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
     checks = network.nodes["lab"].service._checks
     version = network.nodes["lab"].state.version(record.id, 1)
     assert version is not None
-    assert (version.rounds, version.further) == (ROUNDS, 24)
+    assert (version.rounds, version.further) == (ROUNDS, 20)
     n_fit = version.n_fit
     assert version.fewest_crossed < n_fit
 
@@ -165,7 +165,7 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
             content = {"round": round, "part": None, **fields}
             self.message = type("M", (), {"fields": content, "arrays": {"residual": residual}})
 
-    checks.fit(Asked(ROUNDS + 24, target="crossed"), version)  # type: ignore[arg-type]
-    for wrong in (Asked(ROUNDS + 25, target="crossed"), Asked(ROUNDS + 1)):
+    checks.fit(Asked(ROUNDS + 20, target="crossed"), version)  # type: ignore[arg-type]
+    for wrong in (Asked(ROUNDS + 21, target="crossed"), Asked(ROUNDS + 1)):
         with pytest.raises(RefusedError, match="agreed to 2 rounds"):
             checks.fit(wrong, version)  # type: ignore[arg-type]
