@@ -26,6 +26,7 @@ from gal.core.losses import (
     Poisson,
     SquaredError,
 )
+from gal.core.rows import all_rows
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import InProcess, drive_learning, drive_prediction
 from gal.engine.labels import Labels
@@ -153,15 +154,19 @@ def test_rows_that_were_never_sent_tell_who_only_remembers(loss: Loss) -> None:
 
 
 def test_which_rows_were_never_sent() -> None:
-    y, seen = np.arange(300.0)[:, None] % 7, Options(fitted="held-out", validation_fraction=0.2)
-    task = make_task(Labels(y, SquaredError()), ["a", "b"], seen, label_holder="a", private=True)
+    y, kept = np.arange(2000.0)[:, None] % 7, Options(fitted="held-out", validation_fraction=0.2)
+    how: dict[str, Any] = {"label_holder": "a", "private": True}
+    task = make_task(Labels(y, SquaredError()), ["a", "b"], kept, **how)
     rows = never_sent(task)
     assert rows is not None
-    assert set(rows) == set(range(300)) - set(task.rows.fit)
-    assert never_sent(replace(task, rows=replace(task.rows, fit=np.arange(251), folds=None))) is None
-    few = make_task(Labels(y, SquaredError()), ["a", "b"], OPTIONS, label_holder="a", private=True)
-    assert never_sent(few) is None
-    assert never_sent(SimpleNamespace(rows=task.rows, release="noise on residuals")) is None  # type: ignore[arg-type]
+    assert len(rows) == 600
+    assert set(rows) == set(range(2000)) - set(task.rows.fit)
+    for fewer in (replace(task.rows, fit=np.arange(1501)), all_rows(2000)):
+        assert never_sent(replace(task, rows=fewer)) is None
+    facts = {"rows": task.rows, "release": None, "moving": ()}
+    assert never_sent(SimpleNamespace(**facts)) is not None  # type: ignore[arg-type]
+    for other in ({"release": "noise on residuals"}, {"moving": ("b",)}):
+        assert never_sent(SimpleNamespace(**facts | other)) is None  # type: ignore[arg-type]
 
 
 @every_loss

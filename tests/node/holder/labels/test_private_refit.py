@@ -87,6 +87,7 @@ def test_with_validation_rows_the_refit_is_on_rows_that_were_never_sent(
 ) -> None:
     """Over nodes as in one process: what was sent can be remembered, and looks right in these rows alone."""
     seen = list[tuple[str, int]]()
+    monkeypatch.setattr("gal.privacy.refit.ENOUGH", 50)
     for where in ("gal.estimators", "gal.node.holder.labels.label_guard"):
 
         def spied(*given: Any, where: str = where, **named: Any) -> Any:
