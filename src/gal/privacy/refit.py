@@ -56,7 +56,7 @@ FITTED_ENTRIES = 2**24
 
 ENOUGH = 500
 """Rows that were never sent on which alone a refit is done. With fewer, half a point of accuracy was lost on
-three small tables, and hardly anything gained where somebody remembers.
+two small tables, and hardly anything gained where somebody remembers.
 """
 
 JUDGED_ENTRIES = 2**21
