@@ -54,7 +54,7 @@ from gal.privacy.protection import (
     protect,
     true_labels,
 )
-from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.refit import PrivateRefit, never_sent, refit_privately
 from gal.privacy.stack import stack_privately
 from gal.privacy.statements import statement
 from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model
@@ -364,7 +364,8 @@ def _private_refit(
     fitted, counts = further.added(ensemble, fitted_now(task, ensemble, reached, members))
     if summed:
         fitted, counts = added_fitted(fitted, counts)
-    return refit_privately(labels.y, labels.loss, fitted, counts, task.first_output, seed=task.seed)
+    first, among = task.first_output, never_sent(task)
+    return refit_privately(labels.y, labels.loss, fitted, counts, first, among=among, seed=task.seed)
 
 
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from gal.core.losses import (
     Poisson,
     SquaredError,
 )
+from gal.core.rows import all_rows
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import InProcess, drive_learning, drive_prediction
 from gal.engine.labels import Labels
@@ -32,7 +34,7 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
-from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.refit import PrivateRefit, never_sent, refit_privately
 from gal.storage.archive import read_archive, write_archive
 
 Floats = NDArray[np.float64]
@@ -54,9 +56,11 @@ class Problem:
     fresh: Answers
     first: Floats
 
-    def refit(self, **changes: Any) -> PrivateRefit | None:
+    def refit(self, among: Any = None, **changes: Any) -> PrivateRefit | None:
         given = replace(self, **changes)
-        return refit_privately(given.y, given.loss, given.fitted, given.coefficients, given.first)
+        return refit_privately(
+            given.y, given.loss, given.fitted, given.coefficients, given.first, among=among
+        )
 
     def public(self, answers: Answers) -> Floats:
         """F^T of these answers."""
@@ -122,6 +126,47 @@ def test_it_repairs_what_the_noise_cost(loss: Loss) -> None:
     constant = mean(loss, given.fresh_y, np.tile(loss.initial(given.y), (2000, 1)))
     private = mean(loss, given.fresh_y, output)
     assert private < 0.7 * min(public, constant)
+
+
+@pytest.mark.parametrize("loss", [BinaryLogLoss(), SquaredError()], ids=["two classes", "a number"])
+def test_rows_that_were_never_sent_tell_who_only_remembers(loss: Loss) -> None:
+    """Perfect on all rows that it was sent, and of another row's making on the others and on new ones."""
+    given, rng = problem(loss, n=600), np.random.default_rng(5)
+    never = np.arange(0, 600, 5)
+    remembered = given.y[rng.permutation(600)]
+    remembered[np.arange(600) % 5 > 0] = given.y[np.arange(600) % 5 > 0]
+    elsewhere = given.y[rng.integers(600, size=len(given.fresh_y))]
+
+    def lost(values: NDArray[Any], fresh: NDArray[Any], among: Any = None) -> float:
+        """Of new rows, with the bank's values, and these beside them."""
+        fitted, answers = (
+            [{"bank": one["bank"], "lab": beside.astype(np.float32)} for one in every]
+            for every, beside in ((given.fitted, values), (given.fresh, fresh))
+        )
+        refit = given.refit(among, fitted=fitted, coefficients=[{"bank": 1 / 3, "lab": 0.0}] * 3)
+        assert refit is not None
+        return mean(loss, given.fresh_y, refit.output(answers))
+
+    nothing, new = np.zeros_like(given.y), np.zeros_like(given.fresh_y)
+    without = lost(nothing, new, never)
+    assert lost(remembered, elsewhere) > 1.3 * without
+    assert lost(remembered, elsewhere, never) < 1.1 * without
+
+
+def test_which_rows_were_never_sent() -> None:
+    y, kept = np.arange(2000.0)[:, None] % 7, Options(fitted="held-out", validation_fraction=0.2)
+    how: dict[str, Any] = {"label_holder": "a", "private": True}
+    task = make_task(Labels(y, SquaredError()), ["a", "b"], kept, **how)
+    rows = never_sent(task)
+    assert rows is not None
+    assert len(rows) == 600
+    assert set(rows) == set(range(2000)) - set(task.rows.fit)
+    for fewer in (replace(task.rows, fit=np.arange(1501)), all_rows(2000)):
+        assert never_sent(replace(task, rows=fewer)) is None
+    facts = {"rows": task.rows, "release": None, "moving": ()}
+    assert never_sent(SimpleNamespace(**facts)) is not None  # type: ignore[arg-type]
+    for other in ({"release": "noise on residuals"}, {"moving": ("b",)}):
+        assert never_sent(SimpleNamespace(**facts | other)) is None  # type: ignore[arg-type]
 
 
 @every_loss

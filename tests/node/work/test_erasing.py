@@ -322,6 +322,15 @@ def test_the_next_start_deletes_them_as_well(network: Network, monkeypatch: pyte
     assert predicted(network, [GONE, NEXT], network.root / "ask.csv")["unknown"] == {}
 
 
+def test_the_next_start_deletes_half_written_lists_of_sent_rows(network: Network) -> None:
+    learned(network)
+    network.stop("clinic")
+    [written] = (network.root / "clinic" / "sent-rows").iterdir()
+    written.with_name(f"{written.name}.1.part").write_bytes(written.read_bytes())
+    network.start("clinic")
+    assert list(written.parent.iterdir()) == [written]
+
+
 def test_an_erasing_that_was_killed_has_named_the_versions(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:

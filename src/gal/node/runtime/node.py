@@ -27,11 +27,13 @@ from gal.node.journal.metrics import start_metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
+from gal.node.journal.sent_rows import FOLDER as SENT_ROWS
 from gal.node.journal.traces import open_traces
 from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog
+from gal.node.store.files import remove_drafts
 from gal.node.store.state import State
 from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import drop_leftovers
@@ -124,6 +126,7 @@ class Node:
         if self.state.upgraded_from is not None:
             self.log.info("folder brought up to date", was_format=self.state.upgraded_from)
         drop_leftovers(self.state)
+        remove_drafts(self.home / SENT_ROWS)
         empty_temporary_folder(self.home)
         audit = AuditLog(
             self.state.path,

@@ -27,6 +27,7 @@ from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
+from gal.privacy.refit import refit_privately
 from noisy_labels import (
     EPSILON,
     RESPONSE,
@@ -46,11 +47,11 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         yield network
 
 
-def same_as_in_one_process(network: Network, lab_model: Any) -> dict[str, Any]:
+def same_as_in_one_process(network: Network, lab_model: Any, **options: Any) -> dict[str, Any]:
     """With the same noisy labels, learning and predicting over nodes is what the
     estimator does, to the last bit.
     """
-    record = network.invite("same", rounds=3, seed=4, privacy=RESPONSE)
+    record = network.invite("same", rounds=3, seed=4, privacy=RESPONSE, **options)
     facts = network.learn("same")
     table = network.tables["clinic"].merge(network.tables["lab"], on=ROW_ID)
     parts = {"clinic": ["clinic_a", "clinic_b"], "lab": ["lab_a", "lab_b"]}
@@ -58,7 +59,7 @@ def same_as_in_one_process(network: Network, lab_model: Any) -> dict[str, Any]:
     places = {"clinic": [0, 1], "lab": [2, 3]}
     models = {"clinic": LinearModel(), "lab": lab_model}
     mechanism = RandomisedResponse(EPSILON, ["no", "yes"], FixedNoise())
-    model = GALClassifier(places, rounds=3, privacy=mechanism, local_models=models, random_state=1)
+    model = GALClassifier(places, rounds=3, privacy=mechanism, local_models=models, random_state=1, **options)
     with (
         pytest.MonkeyPatch.context() as patch
     ):  # a task's seed is a number, not what an estimator draws from one
@@ -79,6 +80,27 @@ def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None
     facts = same_as_in_one_process(net, LinearModel())
     assert facts["refitted"]
     assert facts["private_true_loss"] < facts["public_true_loss"]
+
+
+def test_with_validation_rows_the_refit_is_on_rows_that_were_never_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over nodes as in one process: what was sent can be remembered, and looks right in these rows alone."""
+    seen = list[tuple[str, int]]()
+    monkeypatch.setattr("gal.privacy.refit.ENOUGH", 50)
+    for where in ("gal.estimators", "gal.node.holder.labels.label_guard"):
+
+        def spied(*given: Any, where: str = where, **named: Any) -> Any:
+            seen.append((where, len(named["among"])))
+            return refit_privately(*given, **named)
+
+        monkeypatch.setattr(f"{where}.refit_privately", spied)
+    with running(Network(tmp_path, in_turns(200))) as network:
+        network.holder.guard.noise = FixedNoise
+        n, asked = len(network.tables["clinic"]), {"validation_fraction": 0.3, "held_out_fraction": 0.3}
+        same_as_in_one_process(network, LinearModel(), fitted="held-out", **asked)
+    n_kept = 2 * round(0.3 * n)
+    assert seen == [("gal.node.holder.labels.label_guard", n_kept), ("gal.estimators", n_kept)]
 
 
 def in_turns(n: int = 2000) -> dict[str, pd.DataFrame]:

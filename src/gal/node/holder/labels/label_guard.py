@@ -45,7 +45,7 @@ from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.own_model import OwnModel
 from gal.privacy.protection import Protected, parts_at_most, protect
-from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.refit import PrivateRefit, never_sent, refit_privately
 from gal.privacy.stack import stack_privately
 from gal.secrecy.terms import from_sums
 
@@ -241,7 +241,8 @@ def _refit(
         if from_sums(ensemble):
             reached, judged = added_progress(reached), added_judgement(judged)
         return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
-    return refit_privately(labels.y, labels.loss, fitted, counts, task.first_output, seed=task.seed)
+    first, among = task.first_output, never_sent(task)
+    return refit_privately(labels.y, labels.loss, fitted, counts, first, among=among, seed=task.seed)
 
 
 def _mean_loss(labels: Labels, output: Floats) -> float:
