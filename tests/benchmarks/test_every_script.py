@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import parallel_config
 
@@ -25,6 +26,7 @@ from patience import LONGEST
 
 SMALLEST = {
     "answer_times": "--asks 3 --sources folder",
+    "averaged_parts": "Iris --splits 2 --models Ridge",
     "camera_views": "",
     "cluster": "--rows 3000 --columns 4 --rounds 1",
     "choices": "Adult --seeds 2 --rows 300 --choices today for_two_classes,_ten_trees_at_0.1",
@@ -101,6 +103,7 @@ def test_every_script_is_here() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("averaged_parts", r"\| Ridge \| Iris \| 2 \| \d+\.\d\d \| [+-]\d"),
         ("contributions", r"60 rows, sum +noise earns"),
         ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
         ("default_model", r"Wine +accuracy no trees"),
@@ -180,6 +183,21 @@ def test_stages_are_told_apart() -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"CreditDefault, by name: GAL \d.* CPU s", done.stdout)
     assert re.search(r"%  closing forest, judged", done.stdout)
+
+
+def test_what_crossing_costs_is_told(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gal.engine.task_making.LARGE", 200)
+    script = start("stages", "Made --crossing 1")
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(300, 2)), columns=["one", "two"])
+    y = rng.integers(2, size=300)
+    table = script.PeerTable("Made", "by name", {"a": ["one"], "b": ["two"]}, X, y, X, y)
+    monkeypatch.setattr(script, "peer_tables", lambda *_: iter([table]))
+    script.main()
+    said = r"Made, by name: \d.* MB without crossing; with it \+\d.* CPU s, \+\d.* MB, not followed"
+    assert re.search(said, capsys.readouterr().out)
 
 
 def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
