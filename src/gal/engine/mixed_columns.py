@@ -2,7 +2,8 @@
 
 A forest of her own fits what F^T leaves over to the mixtures. F^T and the answers of the rounds are not among
 its columns: they know the labels of the rows that were fitted, and a model that sees them there learns to
-undo what they say. It is followed as far as the validation rows say: ``closed + share * forest``.
+undo what they say. It is fitted to the rows that organizations fitted, and followed as far as all others
+say, those that rates were searched on and those that validate: ``closed + share * forest``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from gal.core.curved import bends, curved_residual
 from gal.core.interactions.crossed_answers import Answered, CrossedModel, Crossings
 from gal.core.line_search import ExactSearch, Line
+from gal.core.steps import at
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
@@ -27,12 +29,16 @@ TREES = 25
 LOOKED_AT = 0.5
 """What share of the mixtures a split looks at."""
 
-LEAVES = (50, 10)
+LEAF, FINE_LEAF = 50, 10
 """Fewest rows in a leaf: many, and few where a forest with many is followed all the way."""
 
 CERTAIN = 0.5
-"""Standard errors by which the loss on validation rows must fall. With one, half of what helped on credit
-default was left out: what is gained there is as small as what 1,000 rows can tell."""
+"""Standard errors by which the loss of F^T on rows that were not fitted must fall. With one, half of what
+helped on credit default was left out: what is gained there is as small as what 2,000 rows can tell."""
+
+CERTAIN_OF_FINE = 2.0
+"""Standard errors by which it must fall once more with fine leaves: where labels are noisy they are worse,
+and seem better now and then."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +77,35 @@ def learn_mixed(
     answers: Mapping[Answered, Floats32],
     n_jobs: int | None,
 ) -> MixedForest | None:
-    """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
+    """Fit it on the fit rows; all others decide its share. None where it has none."""
     if not crossings.mixtures:
         return None
-    table, judges, weight = crossings.mixed(answers), task.rows.validation, task.sample_weight
-    rest = np.setdiff1d(np.arange(task.rows.n), judges)
+    table, fit, weight = crossings.mixed(answers), task.rows.fit, task.sample_weight
+    judges = np.setdiff1d(np.arange(task.rows.n), fit)
     left_over, counts = _left_over(task, output)
-    heard, found = None if weight is None else weight[judges], None
-    for leaf in LEAVES:
+    heard = None if weight is None else weight[judges]
+
+    def fitted(leaf: int) -> tuple[Any, Line, float]:
         model = ExtraTreesRegressor(
             TREES, max_features=LOOKED_AT, min_samples_leaf=leaf, n_jobs=n_jobs, random_state=task.seed
         )
-        model.fit(table[rest], left_over[rest], None if counts is None else counts[rest])
+        model.fit(table[fit], left_over[fit], None if counts is None else counts[fit])
         model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
-        line = Line(task.loss, task.y[judges], closed[judges], _said(model, table[judges]), heard)
-        share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-        better = found is None or line.value(share) < found.validation_loss
-        if better and gains(line, share, CERTAIN):
-            found = MixedForest(model, replace(crossings, vectors=()), share, line.value(share))
-        if share < 1:
-            break
-    return found
+        line = Line(task.loss, task.y[judges], output[judges], _said(model, table[judges]), heard)
+        return model, line, float(np.clip(ExactSearch()(line), 0.0, 1.0))
+
+    model, line, share = fitted(LEAF)
+    if share == 1:
+        fine, finer, fine_share = fitted(FINE_LEAF)
+        beyond = fine_share * finer.direction - line.direction
+        onward = replace(line, output=line.output + line.direction, toward=beyond)
+        if gains(onward, 1.0, CERTAIN_OF_FINE):
+            model, line, share = fine, finer, fine_share
+    if not gains(line, share, CERTAIN):
+        return None
+    rows = task.rows.validation
+    moved = Line(task.loss, task.y[rows], closed[rows], _said(model, table[rows]), at(rows, weight))
+    return MixedForest(model, replace(crossings, vectors=()), share, moved.value(share))
 
 
 def gains(line: Line, share: float, certain: float) -> bool:
