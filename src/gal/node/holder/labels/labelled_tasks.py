@@ -242,9 +242,9 @@ def check_terms(
     configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
 ) -> Rows:
     """Whether the rows of today can be learned under the terms that everybody agreed to; their roles."""
-    names = sorted({record.label_holder, *moving})
-    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     terms = record.terms
+    names = sorted({record.label_holder, *moving, *(one.name for one in terms.organizations)})
+    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     needed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
         "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
