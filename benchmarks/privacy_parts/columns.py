@@ -61,7 +61,7 @@ def columns(
     read = columns_from_residuals(residual, own, targets, known, rng, by="lab", part_residual=further)
     others = {name: view for name, view in views.items() if name != "clinic"}
     hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
-    answered = columns_from_answers(sent.answers, others, hers, known, rng, part_answers=sent.part_answers)
+    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=[sent.part_answers])
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 

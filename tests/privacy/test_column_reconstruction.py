@@ -137,9 +137,7 @@ class TestTheLabelHolderReadsAnswers:
         sent, views, known = learned(TWO, privacy=privacy, rounds=2)
         given = {"lab": views["lab"]}, numbers_of(views["clinic"]), known
         task = columns_from_answers(sent.answers, *given, np.random.default_rng(0))
-        every = columns_from_answers(
-            sent.answers, *given, np.random.default_rng(0), part_answers=sent.part_answers
-        )
+        every = columns_from_answers(sent.answers, *given, np.random.default_rng(0), more=[sent.part_answers])
         assert sent.part_answers["lab"].shape == (len(y), 4 * 2, 1)
         assert min(values(every, "lab")) > 0.99
         assert min(values(task, "lab")) < 0.9

@@ -101,7 +101,10 @@ class RequestChecks:
         folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
         crossing = int(arrays["crossing"].max(initial=-1)) + 1 if "crossing" in arrays else 0
         further = fields.get("further", 0)
-        allowed, most = (SEEDS + terms.signs, max(CROSSING_FOLDS, terms.folds)) if terms.signs else (0, 0)
+        allowed, most = 0, 0
+        if terms.signs:
+            allowed = SEEDS + terms.signs + terms.mixtures
+            most = max(CROSSING_FOLDS, terms.folds)
         beyond = {
             "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
             "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),

@@ -312,11 +312,11 @@ def _reconstructions(
     if int(told.sum()) > MOST_TAUGHT:  # a kernel between all of more rows takes gigabytes
         rows = np.setdiff1d(rows, rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
-    answers, further = (
+    answers, *more = (
         {name: values[rows] for name, values in _of_each(said, here, sum_name).items()}
-        for said in (sent.answers, sent.part_answers)
+        for said in (sent.answers, sent.part_answers, sent.further_answers)
     )
-    return columns_from_answers(answers, here, own[rows], told[rows], rng, part_answers=further)
+    return columns_from_answers(answers, here, own[rows], told[rows], rng, more=more)
 
 
 def _of_each(said: Mapping[str, Floats], names: Iterable[str], sum_name: str | None) -> Mapping[str, Floats]:

@@ -83,20 +83,22 @@ def columns_from_answers(
     rng: np.random.Generator,
     *,
     by: str = "the label holder",
-    part_answers: Mapping[str, Floats] | None = None,
+    more: Sequence[Mapping[str, Floats]] = (),
 ) -> list[Reconstruction]:
     """How well the label holder, or who is called ``by`` here, finds each column of ``views`` in the
     ``answers`` (n, T, K) of who has it.
 
     ``own`` (n, d) is what she has anyway: her columns and labels as numbers. ``known`` rows (n,), whose
-    columns she knows, teach it. ``part_answers`` (n, P * T, K) came in a cross-validation: other models
-    answered, with the same columns, so that few rounds tell what many would.
+    columns she knows, teach it. ``more`` are answers beside these, (n, any number, K): in a cross-validation
+    other models answered, with the same columns, so that few rounds tell what many would; and others after
+    the rounds.
     """
-    found, parts = [], part_answers or {}
+    found = []
     for name, view in views.items():
         if name in answers:
             said = np.nan_to_num(answers[name].reshape(len(own), -1))
-            further = [np.nan_to_num(parts[name].reshape(len(own), -1))] if name in parts else []
+            there = [one[name] for one in more if name in one and one[name].shape[1]]
+            further = [np.nan_to_num(one.reshape(len(own), -1)) for one in there]
             readings = [said, *(np.hstack([said, one]) for one in further)]
             found += _reconstructed(readings, own, {name: view}, known, rng, by)
     return found

@@ -59,6 +59,10 @@ class SentRows:
     """(n,), where it was shared."""
     part_answers: Mapping[str, Floats] = field(default_factory=dict)
     """As ``answers``, in its cross-validation, one learning after another: (n, P * T, K); none without."""
+    further_answers: Mapping[str, Floats] = field(default_factory=dict)
+    """As ``answers``, after the rounds: to random targets, crossed residuals and for mixtures of columns,
+    (n, all of them, K); none without.
+    """
 
     @property
     def n_messages(self) -> int:
@@ -74,6 +78,7 @@ class SentRows:
             residual=self.residual[places],
             answers={name: values[places] for name, values in self.answers.items()},
             part_answers={name: values[places] for name, values in self.part_answers.items()},
+            further_answers={name: values[places] for name, values in self.further_answers.items()},
             before=None if self.before is None else self.before[places],
             sample_weight=None if self.sample_weight is None else self.sample_weight[places],
         )
@@ -108,20 +113,23 @@ class Transcript:
         self.scales: list[float] = []
         self.crossed: dict[str, list[Floats32]] = {}
         """By organization: residuals times signs, of the fit rows, as it got them after the rounds."""
+        self.further_answers: dict[int, dict[str, Floats32]] = {}
+        """By further round: to random targets and crossed residuals."""
 
     def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
         """Note one round trip: what was asked of organizations, and what came back."""
         for request, answers in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
                 continue  # nothing about the labels is in it, or nobody else is asked
+            usable = {name: one for name, one in answers.items() if self._usable(one, request)}
+            said = {name: self._rows_of(one) for name, one in usable.items()}
             if request.target != "residual":
                 self._note_crossed(request)
+                self.further_answers.setdefault(request.round, {}).update(said)
                 continue
             if request.round == 1 and request.part is None:
                 self._begin()
             self._keep(request)
-            usable = {name: one for name, one in answers.items() if self._usable(one, request)}
-            said = {name: self._rows_of(one) for name, one in usable.items()}
             if request.part is None:
                 self.answers[request.round] = said
             else:
@@ -221,6 +229,7 @@ def _side_by_side(
         residual=everything[heard_of],
         answers=_answers(transcript.answers, (len(kept), rounds, outputs), heard_of, label_holder),
         part_answers=_part_answers(transcript, (len(kept), rounds, outputs), heard_of, label_holder),
+        further_answers=_further_answers(transcript, (len(kept), outputs), heard_of, label_holder),
         before=np.stack([output[heard_of] for output in before], axis=1) if noted else None,
         scales=np.array(transcript.scales[:rounds]) if noted else None,
         sample_weight=None if weight is None else weight[heard_of],
@@ -235,6 +244,15 @@ def _part_answers(
     parts = 1 + max((part for part, _ in transcript.part_answers), default=-1)
     by_place = {part * rounds + t: said for (part, t), said in transcript.part_answers.items() if t <= rounds}
     return _answers(by_place, (n, parts * rounds, outputs), places, label_holder)
+
+
+def _further_answers(
+    transcript: Transcript, shape: tuple[int, int], places: Positions, label_holder: str | None
+) -> dict[str, Floats]:
+    """By organization, one further round after another; of the rows that nothing was said of there NaN."""
+    rounds = sorted(transcript.further_answers)
+    by_place = {at + 1: transcript.further_answers[round] for at, round in enumerate(rounds)}
+    return _answers(by_place, (shape[0], len(rounds), shape[1]), places, label_holder)
 
 
 def _answers(

@@ -154,6 +154,7 @@ def _asked_of_all(task: Task) -> dict[str, Any]:
         "folds": roles.n_folds,
         "parts": roles.n_parts,
         "signs": 0 if task.crossing is None else task.crossing.signs,
+        "mixtures": 0 if task.crossing is None else task.crossing.mixtures,
     }
 
 
@@ -241,9 +242,9 @@ def check_terms(
     configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
 ) -> Rows:
     """Whether the rows of today can be learned under the terms that everybody agreed to; their roles."""
-    names = sorted({record.label_holder, *moving})
-    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     terms = record.terms
+    names = sorted({record.label_holder, *moving, *(one.name for one in terms.organizations)})
+    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     needed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
         "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
@@ -251,6 +252,8 @@ def check_terms(
     }
     signs = 0 if task.crossing is None else task.crossing.signs
     needed["signs of crossed residuals"] = (signs, terms.signs, signs > terms.signs)
+    mixtures = 0 if task.crossing is None else task.crossing.mixtures
+    needed["mixtures of columns"] = (mixtures, terms.mixtures, mixtures > terms.mixtures)
     for what, (now, agreed, beyond) in needed.items():
         if beyond:
             raise TaskError(
