@@ -220,7 +220,8 @@ class TaskTerms(BaseModel):
             f"You would also answer with {_counted(self.mixtures, 'mixture')} of your columns for every row: "
             "fits of random targets in which rows count almost nothing, so that a linear model gives little "
             "but your columns, weighed at random. Who knows your columns of some rows can find most of what "
-            "they are of the others in them. policy.interactions = false refuses these, too."
+            "they are of the others in them. Your node refuses that, and takes part in all else, unless "
+            "policy.mixtures = true is in its node.toml."
         ]
 
     def _secrecy(self) -> str:

@@ -22,8 +22,9 @@ from small_network import LABEL, ROW_ID, Network, exact, running
 pytestmark = pytest.mark.usefixtures("small_forests")
 
 N = 2100
-ASKED = {"rounds": 1, "mixtures": 3, "interactions": 1}
+ASKED: dict[str, Any] = {"rounds": 1, "mixtures": 3, "interactions": 1}
 NAMES = ("clinic", "lab")
+ALLOWED = {"lab": "[policy]\nmixtures = true\n"}
 
 
 def near_limits(n: int = N) -> dict[str, pd.DataFrame]:
@@ -42,7 +43,9 @@ def near_limits(n: int = N) -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     models = dict.fromkeys(NAMES, 'use = "tabular"')
-    with running(Network(tmp_path_factory.mktemp("mixtures"), near_limits(), models=models)) as net:
+    with running(
+        Network(tmp_path_factory.mktemp("mixtures"), near_limits(), models=models, more=ALLOWED)
+    ) as net:
         yield net
 
 
@@ -117,13 +120,16 @@ def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None
         node.service._checks.begin(Asked(SEEDS + 1 + 3 + 1), task)  # type: ignore[arg-type]
 
 
-def test_a_policy_refuses_it(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An organization that forbids it joins, takes part in the rounds, and its columns are in no mixture."""
-    root, more = tmp_path_factory.mktemp("refused"), {"lab": "[policy]\ninteractions = false\n"}
-    with running(Network(root, near_limits(), more=more)) as network:
+def test_without_leave_of_its_policy_an_organization_is_in_no_mixture(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """It joins, takes part in the rounds, and says why it does not answer with its columns."""
+    with running(Network(tmp_path_factory.mktemp("refused"), near_limits())) as network:
         record = network.invite("mixed", **ASKED)
         network.wait_until_joined(record)
         network.learn("mixed")
         ensemble = network.ensemble(record)
         asked = () if ensemble.crossing is None else ensemble.crossing.crossings.mixtures
         assert all(name == "clinic" for _, name in asked)
+        refused = [one.note for one in network.nodes["lab"].records.audit.entries() if one.kind == "refused"]
+        assert any("no-mixtures" in note and "'mixtures' in [policy]" in note for note in refused)
