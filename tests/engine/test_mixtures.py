@@ -183,7 +183,8 @@ def test_crossed_residuals_go_on_from_there() -> None:
 def test_what_cannot_be_is_said() -> None:
     X, signal = limits_and_bills(N)
     y = classes(signal)
-    for wrong in (-1, 17, 1.5, True, "auto", None):
+    wrongs: list[Any] = [-1, 17, 1.5, True, "auto", None]
+    for wrong in wrongs:
         with pytest.raises(InvalidOptionError, match="mixtures must be"):
             GALClassifier(COLUMNS, mixtures=wrong).fit(X, y)
     noisy: Any = RandomisedResponse(epsilon=1.0, classes=(0, 1))

@@ -22,7 +22,7 @@ from small_network import LABEL, ROW_ID, Network, exact, running
 pytestmark = pytest.mark.usefixtures("small_forests")
 
 N = 2100
-ASKED = {"rounds": 1, "mixtures": 3, "interactions": 1}
+ASKED: dict[str, Any] = {"rounds": 1, "mixtures": 3, "interactions": 1}
 NAMES = ("clinic", "lab")
 
 
