@@ -132,7 +132,7 @@ class FakeWork:
     def _note(self, what: str) -> None:
         self.during[what] = list(self.granted)
 
-    def fit(self, *_: object) -> Any:
+    def fit(self, *_: object, **__: object) -> Any:
         self._note("fit")
         return SimpleNamespace(_asdict=dict)
 
