@@ -151,10 +151,13 @@ class DataSource(Section):
         made._of_new_node = True
         return made
 
-    def to_correct(self, note: str = "") -> str:
-        """What to correct where rows are not found, for sentences; ``note`` says how it is read there."""
-        said = "--data" if self._of_new_node else "data.source in node.toml"
-        if self.endpoint is not None:
+    def to_correct(self, note: str = "", *, all_of_it: bool = False) -> str:
+        """What to correct where rows are not found, for sentences; ``note`` says how it is read there.
+
+        ``all_of_it``: other keys may be wrong as well.
+        """
+        said = "--data" if self._of_new_node else f"{'[data]' if all_of_it else 'data.source'} in node.toml"
+        if self.endpoint is not None and (self._of_new_node or not all_of_it):
             said += ", or --endpoint" if self._of_new_node else ", or data.endpoint there"
         return f"{said} ({note})" if note and not self._of_new_node else said
 

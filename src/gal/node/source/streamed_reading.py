@@ -160,9 +160,8 @@ class StreamedReader(SourceReader):
                 f"{where} cannot be reached ({tried}): {said}. Start it, or correct "
                 f"{self.data.to_correct()}{hint}"
             )
-        return InvalidInputError(
-            f"{where} cannot be read: {said}. Correct {self.data.to_correct()}, or the source{hint}"
-        )
+        wrong = self.data.to_correct(all_of_it=True)
+        return InvalidInputError(f"{where} cannot be read: {said}. Correct {wrong}, or the source{hint}")
 
 
 def reader_of(
