@@ -287,5 +287,5 @@ def test_broken_files_and_columns(tmp_path: Path) -> None:
     (home / "lake" / "year=2000" / "part.parquet").write_bytes(
         b"no Parquet at all, but long enough to look at"
     )
-    with pytest.raises(InvalidInputError, match=r"cannot be read: .*Parquet.*Correct data\.source"):
+    with pytest.raises(InvalidInputError, match=r"cannot be read: .*Parquet.*Correct \[data\]"):
         LocalWork(read_configuration(home)).rows.facts()
