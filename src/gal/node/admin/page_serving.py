@@ -64,7 +64,7 @@ def _rollback(node: Node) -> Action:
         task, version = text_argument(arguments, "task"), arguments.get("version")
         record = node.state.find_task(task, "label holder")
         statuses = node.state.statuses(record.id, "label holder")
-        if not isinstance(version, int) or statuses.get(version) != "finished":
+        if type(version) is not int or statuses.get(version) != "finished":
             raise TaskError(f"{task!r} has no finished version {version!r}")
         if version == record.active:
             raise TaskError(f"{record.name} predicts with version {version} already: nothing changes")

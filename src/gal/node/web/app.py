@@ -32,6 +32,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Nothing from elsewhere, nothing inside another page, nothing kept."""
+LONGEST_SENTENCE = 5000
+"""Characters of an error."""
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 Answering = Callable[[Request], Awaitable[Response]]
@@ -197,5 +199,6 @@ async def _body(request: Request) -> bytes | None:
 
 
 def said_error(status: int, sentence: str) -> JSONResponse:
-    """An error in one sentence."""
-    return JSONResponse({"error": sentence}, status)
+    """An error in one sentence, without the end of what a client has sent to be named in it."""
+    short = sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[:LONGEST_SENTENCE]} ..."
+    return JSONResponse({"error": short}, status)
