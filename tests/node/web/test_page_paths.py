@@ -559,6 +559,12 @@ def test_what_is_not_understood_is_said_in_one_sentence(site: Site) -> None:
         status, content, _ = site.raw(path, body)
         assert status == 422
         assert said in json.loads(content)["error"]
+    long, no_number = {"task": "x" * 100_000}, {"task": "risk", "version": True}
+    for asked, said in ((long, "xxx ..."), (no_number, "no finished version True")):
+        status, content, _ = site.raw("/v1/actions/rollback", json.dumps(asked).encode())
+        assert status == 400
+        assert said in json.loads(content)["error"]
+        assert len(content) < 6000
 
 
 def test_leaving_and_joining(network: Network, sites: dict[str, Site], tmp_path: Path) -> None:
