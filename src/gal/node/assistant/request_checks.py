@@ -183,9 +183,9 @@ class RequestChecks:
                 folded = version.fewest_crossed if beyond else version.fewest
                 self._limits.check_fit(folded, round)
             weight = arrays.get("sample_weight")
+            check_effective(self._limits, arrays["residual"], weight, round)
             if weight is not None:
                 self._limits.check_weight(float(weight.sum(dtype=np.float64)), round)
-            check_effective(self._limits, arrays["residual"], weight, round)
             # A part of a cross-validation is a fit to a residual of its own: it tells as much as a round.
             limit = self._policy.rounds_per_label_holder
             before = self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)
