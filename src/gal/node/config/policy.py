@@ -211,8 +211,9 @@ class PolicyLimits:
             raise RefusedError(
                 "no-mixtures",
                 f"{self.organization}, round {round}: all rows together count {total:.2g}, less than "
-                f"{LEAST_WEIGHT:g}, which makes the answer a mixture of columns, and it gives none: go on "
-                "without it there, or ask its operator to set 'mixtures' in [policy] of its node.toml.",
+                f"{LEAST_WEIGHT:g}, which makes the answer a mixture of columns, and it gives none: let rows "
+                "count more, go on without it there, or ask its operator to set 'mixtures' in [policy] of "
+                "its node.toml.",
             )
 
     def check_residual(self, n_rows: float, round: int) -> None:
