@@ -101,7 +101,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         fully_corrective: bool = False,
         closing: Any = "auto",
         interactions: str | int = "auto",
-        mixtures: int = 0,
         curvature: str | bool = "auto",
         scale_residual: str | bool = "auto",
         min_rate: float | None = 1e-6,
@@ -118,13 +117,17 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.organizations, self.label_holder, self.local_models = organizations, label_holder, local_models
         self.rounds, self.loss, self.class_weight = rounds, loss, class_weight
-        self.local_losses, self.weights, self.line_search = local_losses, weights, line_search
-        self.initial, self.fitted, self.validation_fraction = initial, fitted, validation_fraction
-        self.cross_validation, self.held_out_fraction = cross_validation, held_out_fraction
-        self.n_folds, self.fully_corrective, self.closing = n_folds, fully_corrective, closing
-        self.interactions, self.mixtures, self.curvature = interactions, mixtures, curvature
-        self.scale_residual, self.min_rate = scale_residual, min_rate
-        self.patience, self.plateau = patience, plateau
+        self.local_losses = local_losses
+        self.weights, self.line_search, self.initial = weights, line_search, initial
+        self.fitted, self.validation_fraction = fitted, validation_fraction
+        self.cross_validation, self.held_out_fraction, self.n_folds = (
+            cross_validation,
+            held_out_fraction,
+            n_folds,
+        )
+        self.fully_corrective, self.closing = fully_corrective, closing
+        self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
+        self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
         self.preset, self.privacy, self.secrecy = preset, privacy, secrecy
         self.n_jobs, self.random_state = n_jobs, random_state
         self.on_round, self.on_message, self.verbose = on_round, on_message, verbose

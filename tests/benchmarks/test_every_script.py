@@ -42,7 +42,6 @@ SMALLEST = {
     "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
     "lightgbm_dask": "--workers 2 --rows 600 --fits 1",
     "many_splits": "Wine --splits 2 --models Ridge",
-    "mixtures": "CreditDefault --seeds 1 --rows 2100 --mixtures 1",
     "mutants": "",
     "nodes": "bytes --rows 300",
     "privacy": "canaries --seeds 1 --sets Wine",
@@ -172,16 +171,6 @@ def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) ->
         pytest.skip("GAL_DATA names no folder with Adult")
     start("choices").main()
     assert re.search(r"Adult, by name: today 0\.\d+, log loss 0\.\d+", capsys.readouterr().out)
-
-
-@pytest.mark.usefixtures("small_forests")
-def test_mixtures_are_judged_and_read(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    if "GAL_DATA" not in os.environ:
-        pytest.skip("GAL_DATA names no folder with CreditDefault")
-    start("mixtures").main()
-    said = capsys.readouterr().out
-    assert re.search(r"1 mixtures: 0\.\d+, log loss 0\.\d+, of the way ", said)
-    assert re.search(r"R2 of the columns of billing: -?\d\.\d+, ", said)
 
 
 def as_a_process(name: str, *words: str) -> subprocess.CompletedProcess[str]:

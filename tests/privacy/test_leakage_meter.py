@@ -435,13 +435,13 @@ def test_messages_of_a_cross_validation_tell_of_columns_too() -> None:
 
 @pytest.mark.usefixtures("small_forests")
 def test_answers_after_the_rounds_tell_of_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One round says one number of three columns; three mixtures of them say the rest."""
+    """One round says one number of three columns; answers to random targets say the rest."""
     monkeypatch.setattr("gal.engine.task_making.LARGE", 500)
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(600, 4)), columns=list("abcd"))
     y = X.to_numpy() @ rng.normal(size=4) + rng.normal(size=600)
     parts, transcript = {"clinic": ["a"], "lab": list("bcd")}, Transcript()
-    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 1, "interactions": 1, "mixtures": 3}
+    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 1, "interactions": 1}
     given |= {"validation_fraction": 0.1, "random_state": 0, "on_message": transcript}
     model = GALRegressor(parts, **given).fit(X, y)
     about = {"roles": model.task_rows_, "label_holder": "clinic", "own_view": X[["a"]], "known": 0.2}

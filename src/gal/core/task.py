@@ -191,8 +191,8 @@ class Task:
 
     @property
     def further(self) -> int:
-        """How many rounds beyond its own there can be: of random targets, crossed residuals and mixtures."""
-        return 0 if self.crossing is None else SEEDS + self.crossing.signs + self.crossing.mixtures
+        """How many rounds beyond its own there can be: of random targets, and of crossed residuals."""
+        return 0 if self.crossing is None else SEEDS + self.crossing.signs
 
     @property
     def terms(self) -> Terms:

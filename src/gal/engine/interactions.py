@@ -8,7 +8,7 @@ more than chance: the output is ``closed + share * (model - closed)`` in link sp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from gal.core.losses import Loss, SquaredError
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.mixed_columns import MixedForest, gains, learn_mixed
 from gal.engine.stacking import said
 
 Floats = NDArray[np.float64]
@@ -127,8 +126,6 @@ class Interactions:
     """Cores that the forest is fitted with. What is learned does not depend on them."""
     flipped: float = 0.0
     """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
-    mixtures: int = 0
-    """Mixtures of its columns that each organization is asked for."""
     private: bool = False
     """Labels are a noisy copy: what is heard is asked for in prediction, and the private refit uses it."""
 
@@ -145,26 +142,10 @@ class Interactions:
         output: Floats,
         parts: Mapping[str, Floats],
         answers: Mapping[Answered, Floats32],
-    ) -> CrossedForest | MixedForest | PublicCrossing | None:
-        """Of mixtures first, then of crossed answers; None where neither has a share."""
+    ) -> CrossedForest | PublicCrossing | None:
+        """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
         if self.private:
             return PublicCrossing(crossings)
-        mixed = learn_mixed(task, crossings, closed, output, answers, self.n_jobs)
-        moved = closed if mixed is None else mixed.output(closed, output, parts, answers)
-        heard = replace(crossings, mixtures=())
-        crossed = self._crossed(task, heard, moved, output, parts, answers) if heard.vectors else None
-        return crossed if mixed is None else mixed.followed_by(crossed, crossings)
-
-    def _crossed(
-        self,
-        task: Task,
-        crossings: Crossings,
-        closed: Floats,
-        output: Floats,
-        parts: Mapping[str, Floats],
-        answers: Mapping[Answered, Floats32],
-    ) -> CrossedForest | None:
-        """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
         table = crossings.features(output, parts, answers)
         judges, weight = task.rows.validation, task.sample_weight
         heard = None if weight is None else weight[judges]
@@ -175,7 +156,7 @@ class Interactions:
             line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
             share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
             better = found is None or line.value(share) < found.validation_loss
-            if better and gains(line, share, CERTAIN):
+            if better and _gains(line, share):
                 found = CrossedForest(model, crossings, share, line.value(share), task.loss)
         return found
 
@@ -193,3 +174,15 @@ class Interactions:
         )
         model.fit(table[rest], target[rest], None if weight is None else weight[rest])
         return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
+
+
+def _gains(line: Line, share: float) -> bool:
+    """Whether the loss of these rows falls by more than chance where they are moved so far."""
+    if share <= 0:
+        return False
+    before = line.loss.value(line.y, line.output)
+    gains = before - line.loss.value(line.y, line.output + share * line.direction)
+    counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
+    gain = float(gains @ counts / counts.sum())
+    error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
+    return gain > CERTAIN * error

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gal.core.interactions.crossed_answers import MOST_MIXTURES, MOST_SIGNS
+from gal.core.interactions.crossed_answers import MOST_SIGNS
 from gal.core.line_search import LineSearch
 from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights
@@ -42,7 +42,6 @@ class Options:
     fully_corrective: bool = False
     closing: Any = "auto"
     interactions: str | int = "auto"
-    mixtures: int = 0
     curvature: str | bool = "auto"
     scale_residual: str | bool = "auto"
     min_rate: float | None = 1e-6
@@ -58,21 +57,16 @@ class Options:
         if not (own or isinstance(self.closing, bool) or is_auto(self.closing)):
             raise InvalidOptionError(f"closing must be 'auto', True, False or a model, got {self.closing!r}")
         signs = self.interactions
-        number = _is_whole(signs)
+        number = isinstance(signs, int | np.integer) and not isinstance(signs, bool)
         if not (signs in ("auto", "off") if isinstance(signs, str) else number and 1 <= signs <= MOST_SIGNS):
             raise InvalidOptionError(
                 f"interactions must be 'auto', 'off' or how many signs residuals are crossed with, 1 to "
                 f"{MOST_SIGNS}, got {signs!r}"
             )
 
-        if not _is_whole(self.mixtures) or not 0 <= self.mixtures <= MOST_MIXTURES:
-            raise InvalidOptionError(
-                f"mixtures must be how many mixtures of its columns each organization is asked for, 0 to "
-                f"{MOST_MIXTURES}, got {self.mixtures!r}"
-            )
-
     def _check_rounds(self) -> None:
-        if not (is_auto(self.rounds) or (_is_whole(self.rounds) and int(self.rounds) >= 1)):
+        number = isinstance(self.rounds, int | np.integer) and not isinstance(self.rounds, bool)
+        if not (is_auto(self.rounds) or (number and int(self.rounds) >= 1)):
             raise InvalidOptionError(
                 f"rounds must be 'auto' or a whole number of at least 1, got {self.rounds!r}"
             )
@@ -105,10 +99,6 @@ def option_by_name(option: str, given: Any, names: Sequence[str], otherwise: Any
             f"{option} names {', '.join(map(repr, unknown))}, but the organizations are {', '.join(names)}"
         )
     return {name: given.get(name, otherwise) for name in names}
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_auto(value: Any) -> bool:

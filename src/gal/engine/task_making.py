@@ -115,7 +115,7 @@ def make_task(
         release=release,
         closing=None if private else closing,
         own_closing=closing if private else None,
-        crossing=_mixing(options, labels, crossing),
+        crossing=crossing,
         seed=seed,
     )
 
@@ -188,19 +188,6 @@ def _crossing(
     tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
     possible = judged and tables and not private and len(members) > 1
     return Interactions(signs, SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
-
-
-def _mixing(options: Options, labels: Labels, crossing: Interactions | None) -> Interactions | None:
-    """The same with mixtures of columns, where these are asked for: an error where they cannot be."""
-    if not options.mixtures:
-        return crossing
-    if crossing is None or crossing.private or labels.loss.n_outputs > 1:
-        raise InvalidOptionError(
-            "mixtures of columns are asked for where residuals are crossed: with tables of "
-            f"{LARGE} rows or more (or interactions=12 and validation_fraction=0.1), two classes or one "
-            "number, at least two organizations, no privacy and no sums. Pass mixtures=0"
-        )
-    return replace(crossing, mixtures=int(options.mixtures))
 
 
 def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:

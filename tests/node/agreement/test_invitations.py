@@ -66,7 +66,6 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
         "folds": 5,
         "parts": 4,
         "signs": 12,
-        "mixtures": 4,
         "alignment": "psi",
         "made": "today",
         "label_holder": "bank2",

@@ -104,7 +104,6 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
         "unknown_ids_per_day": 100_000,
         "refused_begins_per_day": 20,
         "interactions": True,
-        "mixtures": False,
         "decimals": None,
         "largest_message": 1_000_000_000,
         "messages_per_minute": 60_000,

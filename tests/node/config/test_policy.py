@@ -103,8 +103,6 @@ def test_what_is_within_the_limits_passes() -> None:
     LIMITS.check_begin(1000, 3)
     LIMITS.check_begin(20, 1)
     LIMITS.check_fit(20, 5)
-    LIMITS.check_weight(0.01, 1)
-    PolicyLimits("hospital", Policy(mixtures=True)).check_weight(0.0005, 30)
     LIMITS.check_predict(100, 0)
     LIMITS.check_predict(0, 100)
 
@@ -120,7 +118,6 @@ def test_what_is_within_the_limits_passes() -> None:
         ("check_begin", (100, 4), "too-many-versions", "3 versions"),
         ("check_fit", (19, 1), "too-few-rows", "20 rows"),
         ("check_fit", (100, 6), "too-many-rounds", "5 rounds"),
-        ("check_weight", (0.0099, 6), "no-mixtures", "less than 0.01"),
         ("check_predict", (101, 0), "budget-spent", "100 rows a day"),
         ("check_predict", (1, 100), "budget-spent", "0 are left"),
         ("check_predict", (1, 150), "budget-spent", "0 are left"),

@@ -27,9 +27,6 @@ SEEDS = 4
 MOST_SIGNS = 100
 """With more signs than this nobody crosses a residual."""
 
-MOST_MIXTURES = 16
-"""Nobody is asked for more mixtures of its columns than this."""
-
 
 @dataclass(frozen=True)
 class Sign:
@@ -77,14 +74,12 @@ class Crossings:
     """By "round organization": mean answer per output; it stands in for one that is missing."""
     spreads: Mapping[str, tuple[tuple[float, ...], ...]]
     """By "round organization", see ``plausible.py``."""
-    mixtures: tuple[Answered, ...] = ()
-    """Mixtures of columns that are needed (see ``mixtures.py``)."""
 
     @property
     def answered(self) -> list[Answered]:
         """Every answer that is needed, in order."""
         signs = [sign for one in self.vectors for sign in one.signs]
-        needed = {(one.round, one.organization) for one in self.vectors} | set(self.mixtures)
+        needed = {(one.round, one.organization) for one in self.vectors}
         needed |= {(sign.round, sign.organization) for sign in signs if sign.round is not None}
         return sorted(needed)
 
@@ -120,10 +115,6 @@ class Crossings:
         return np.concatenate([np.clip(column, -largest, largest) for column in columns], axis=1).astype(
             np.float32
         )
-
-    def mixed(self, answers: Mapping[Answered, Floats32]) -> Floats32:
-        """The mixtures of each row's columns, shape (n, all)."""
-        return np.concatenate([answers[key] for key in self.mixtures], axis=1)
 
     def products(
         self, parts: Mapping[str, Floats], answers: Mapping[Answered, Floats32]
@@ -194,10 +185,6 @@ class LearnsCrossed(Protocol):
         """How many of them are for what two organizations know together; where these hear nothing, all that
         are left are for three.
         """
-
-    @property
-    def mixtures(self) -> int:
-        """For how many mixtures of its columns each organization is asked."""
 
     @property
     def private(self) -> bool:

@@ -27,16 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.guards.plausible import spread_of
-from gal.core.interactions.crossed_answers import (
-    SEEDS,
-    Answered,
-    Crossed,
-    Crossings,
-    LearnsCrossed,
-    Sign,
-    Vector,
-)
-from gal.core.interactions.mixtures import mix, with_mixtures
+from gal.core.interactions.crossed_answers import SEEDS, Answered, Crossed, Crossings, Sign, Vector
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.steps import BestRounds, at, residual_and_size
@@ -134,21 +125,11 @@ class _Heard:
 
 
 def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
-    """Ask for crossed fits after the rounds, and before them for mixtures of columns where these are wanted;
-    None where nobody answers or nothing is heard.
-    """
+    """Ask for crossed fits after the rounds; None where nobody answers or nothing is heard."""
+    plan = task.crossing
     members = tuple(name for name in task.organizations if name not in task.moving)
-    if task.crossing is None or len(members) < 2:
+    if plan is None or len(members) < 2:
         return None
-    try:
-        mixed = yield from mix(task, members)
-    except EndLearning:
-        return None
-    return with_mixtures(task, (yield from _crossed(task, candidate, members, task.crossing)), mixed)
-
-
-def _crossed(task: Task, candidate: BestRounds, members: Sequence[str], plan: LearnsCrossed) -> AskingCrossed:
-    """What two know together, then three; None where nobody answers or nothing is heard."""
     output, parts = candidate.added_up(task)
     residual, _, _ = residual_and_size(task, output)
     heard = _Heard(task, parts)

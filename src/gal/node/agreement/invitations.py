@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gal.core.interactions.crossed_answers import MOST_MIXTURES, MOST_SIGNS, SEEDS
+from gal.core.interactions.crossed_answers import MOST_SIGNS, SEEDS
 from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError
 from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.secrecy import Sums
@@ -120,8 +120,6 @@ class TaskTerms(BaseModel):
     """Parts of a cross-validation: so many more fits a round."""
     signs: Annotated[int, Field(ge=0, le=MOST_SIGNS)] = 0
     """With how many signs residuals are crossed after the rounds; 0: they are not."""
-    mixtures: Annotated[int, Field(ge=0, le=MOST_MIXTURES)] = 0
-    """How many mixtures of its columns each organization is asked for after the rounds."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"
     """What protects the label holder's labels in the residuals; "none": they are sent as they are."""
@@ -157,13 +155,12 @@ class TaskTerms(BaseModel):
         return _canonical(self._facts())
 
     def _facts(self, exclude: set[str] | None = None) -> dict[str, Any]:
-        """All of them; terms without crossed residuals, mixtures or sums read as before there were any."""
+        """All of them; terms without crossed residuals or sums read as they did before there were any."""
         facts = self.model_dump(mode="json", exclude=exclude)
         if self.privacy != "none":
             facts["privacy"] = self.privacy.facts()
-        for name in ("signs", "mixtures"):
-            if not facts[name]:
-                del facts[name]
+        if not self.signs:
+            del facts["signs"]
         if self.secrecy == "none":
             del facts["secrecy"], facts["drop_outs"]
         return facts
@@ -185,6 +182,18 @@ class TaskTerms(BaseModel):
             "many she has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
+        crossed = (
+            []
+            if not self.signs
+            else [
+                f"After the rounds you would fit {SEEDS} random targets, and up to {self.signs} residuals "
+                "times signs, in folds. The signs are those of what the others answer to her, and "
+                "yours multiply what they fit: from a residual with signs and one without, an organization "
+                "can tell the sign of each row, one bit of another's answer, or of two answers multiplied. "
+                "policy.interactions = false in your node.toml refuses that; you would take part in the "
+                "rounds alone."
+            ]
+        )
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f", in her words: {_quoted(self.purpose)}" if self.purpose else "."),
@@ -192,36 +201,12 @@ class TaskTerms(BaseModel):
             f"You would fit {_counted(self.outputs, 'number')} per row in at most "
             f"{_counted(self.rounds, 'round')}, {_counted(fits, 'fit')} a round, and "
             f"answer with fitted values; later with predictions.{held}",
-            *self._crossed(),
-            *self._mixed(),
+            *crossed,
             f"Rows are matched by {align}.",
             f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
             f"{self._secrecy()}, "
             "unless your own node.toml rounds them or adds noise to them.",
             *self._circle(),
-        ]
-
-    def _crossed(self) -> list[str]:
-        if not self.signs:
-            return []
-        return [
-            f"After the rounds you would fit {SEEDS} random targets, and up to {self.signs} residuals "
-            "times signs, in folds. The signs are those of what the others answer to her, and "
-            "yours multiply what they fit: from a residual with signs and one without, an organization "
-            "can tell the sign of each row, one bit of another's answer, or of two answers multiplied. "
-            "policy.interactions = false in your node.toml refuses that; you would take part in the "
-            "rounds alone."
-        ]
-
-    def _mixed(self) -> list[str]:
-        if not self.mixtures:
-            return []
-        return [
-            f"You would also answer with {_counted(self.mixtures, 'mixture')} of your columns for every row: "
-            "fits of random targets in which rows count almost nothing, so that a linear model gives little "
-            "but your columns, weighed at random. Who knows your columns of some rows can find most of what "
-            "they are of the others in them. Your node refuses that, and takes part in all else, unless "
-            "policy.mixtures = true is in its node.toml."
         ]
 
     def _secrecy(self) -> str:

@@ -101,10 +101,7 @@ class RequestChecks:
         folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
         crossing = int(arrays["crossing"].max(initial=-1)) + 1 if "crossing" in arrays else 0
         further = fields.get("further", 0)
-        allowed, most = 0, 0
-        if terms.signs:
-            allowed = SEEDS + terms.signs + terms.mixtures
-            most = max(CROSSING_FOLDS, terms.folds)
+        allowed, most = (SEEDS + terms.signs, max(CROSSING_FOLDS, terms.folds)) if terms.signs else (0, 0)
         beyond = {
             "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
             "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),
@@ -182,10 +179,7 @@ class RequestChecks:
             if part is None:
                 folded = version.fewest_crossed if beyond else version.fewest
                 self._limits.check_fit(folded, round)
-            weight = arrays.get("sample_weight")
-            check_effective(self._limits, arrays["residual"], weight, round)
-            if weight is not None:
-                self._limits.check_weight(float(weight.sum(dtype=np.float64)), round)
+            check_effective(self._limits, arrays["residual"], arrays.get("sample_weight"), round)
             # A part of a cross-validation is a fit to a residual of its own: it tells as much as a round.
             limit = self._policy.rounds_per_label_holder
             before = self._state.spend_predictions(f"rounds {asked.peer}", "ever", 1, limit)

@@ -425,7 +425,6 @@ REST_TEXT = """
 # unknown_ids_per_day = 100_000    # in predictions, for each label holder: no trying out who is known here
 # refused_begins_per_day = 20      # beginnings that fail, for each label holder
 # interactions = true              # fit crossed residuals, and lend signs of your answers; false: rounds only
-# mixtures = false                 # true: answer with mixtures of your columns where terms name them; they tell most
 # decimals = 6                     # round what is returned; default: not rounded
 # largest_message = "1GB"          # that is taken in
 # messages_per_minute = 60_000     # of one peer; who sends more is read more slowly

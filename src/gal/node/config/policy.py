@@ -31,11 +31,6 @@ from gal.protocol.names import check_name
 # Rows rounded at a time: a second copy of 5 million rows in float64 would be more than the message itself.
 _BLOCK = 65_536
 
-LEAST_WEIGHT = 0.01
-"""Where all rows of a fit together count less, a model grows no trees and shrinks all but what columns have
-in common. Weights that add up to one, as some label holders have them, count more than this.
-"""
-
 
 def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
     """A number of bytes, or text such as "4GB" or "512 MiB": what pydantic reads, of
@@ -101,8 +96,6 @@ class Policy(BaseModel):
     """Beginnings that fail here, per label holder and day, over all tasks."""
     interactions: Annotated[bool, Field(strict=True)] = True
     """Whether crossed residuals are fitted here, and signs of answers lent for those of others."""
-    mixtures: Annotated[bool, Field(strict=True)] = False
-    """Whether fits are answered in which rows count almost nothing: mixtures of the columns."""
     decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
     """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
@@ -203,17 +196,6 @@ class PolicyLimits:
                 "no-interactions",
                 f"{self.organization} fits no crossed residuals, and lends no signs for them: go on without "
                 "it there, or ask its operator to set 'interactions' in [policy] of its node.toml.",
-            )
-
-    def check_weight(self, total: float, round: int) -> None:
-        """Whether a fit may be answered in which all rows together count so much."""
-        if total < LEAST_WEIGHT and not self.policy.mixtures:
-            raise RefusedError(
-                "no-mixtures",
-                f"{self.organization}, round {round}: all rows together count {total:.2g}, less than "
-                f"{LEAST_WEIGHT:g}, which makes the answer a mixture of columns, and it gives none: let rows "
-                "count more, go on without it there, or ask its operator to set 'mixtures' in [policy] of "
-                "its node.toml.",
             )
 
     def check_residual(self, n_rows: float, round: int) -> None:

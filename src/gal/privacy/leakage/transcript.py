@@ -60,7 +60,7 @@ class SentRows:
     part_answers: Mapping[str, Floats] = field(default_factory=dict)
     """As ``answers``, in its cross-validation, one learning after another: (n, P * T, K); none without."""
     further_answers: Mapping[str, Floats] = field(default_factory=dict)
-    """As ``answers``, after the rounds: to random targets, crossed residuals and for mixtures of columns,
+    """As ``answers``, after the rounds: to random targets and crossed residuals,
     (n, all of them, K); none without.
     """
 

@@ -154,7 +154,6 @@ def _asked_of_all(task: Task) -> dict[str, Any]:
         "folds": roles.n_folds,
         "parts": roles.n_parts,
         "signs": 0 if task.crossing is None else task.crossing.signs,
-        "mixtures": 0 if task.crossing is None else task.crossing.mixtures,
     }
 
 
@@ -252,8 +251,6 @@ def check_terms(
     }
     signs = 0 if task.crossing is None else task.crossing.signs
     needed["signs of crossed residuals"] = (signs, terms.signs, signs > terms.signs)
-    mixtures = 0 if task.crossing is None else task.crossing.mixtures
-    needed["mixtures of columns"] = (mixtures, terms.mixtures, mixtures > terms.mixtures)
     for what, (now, agreed, beyond) in needed.items():
         if beyond:
             raise TaskError(
