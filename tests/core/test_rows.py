@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.core.passes import blocks
-from gal.core.rows import FITTED_VALUES, FittedValues, Rows, all_rows, assign_rows
+from gal.core.rows import (
+    CROSSING_FOLDS,
+    FITTED_VALUES,
+    FittedValues,
+    Rows,
+    all_rows,
+    assign_rows,
+    with_crossing,
+)
 from gal.errors import InvalidOptionError
 
 
@@ -109,3 +117,16 @@ def test_blocks_cover_the_rows_in_order(n: int, n_outputs: int) -> None:
     assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])][: len(parts)]
     assert sum(part.stop - part.start for part in parts) == n
     assert all((part.stop - part.start) * n_outputs <= max(1 << 16, n_outputs) for part in parts)
+
+
+def test_a_class_with_few_rows_is_in_every_fold_of_crossed_residuals() -> None:
+    groups = np.zeros(2000, dtype=np.intp)
+    groups[::250] = 1
+    rows = all_rows(2000)
+    for seed in range(20):
+        found = with_crossing(rows, np.random.default_rng(seed), groups=groups).crossing
+        assert found is not None
+        assert set(np.bincount(found[groups == 1])) == {8 // CROSSING_FOLDS}
+        plain = with_crossing(rows, np.random.default_rng(seed)).crossing
+        assert plain is not None
+        np.testing.assert_array_equal(found[groups == 0], plain[groups == 0])

@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.core.state import Progress
+from gal.engine import stacking
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.stacking import (
@@ -297,6 +298,22 @@ def test_weights_of_rows_are_heard() -> None:
     model = regressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
     good = X[:, 0] > 0
     assert np.corrcoef(model.predict(X[good]), y[good])[0, 1] > 0.8
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_only_how_weights_compare_counts_for_the_closing_forest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """scikit-learn takes a share of their sum for a number of rows: trees of one row, or of petabytes."""
+    X, y = crossed(FEW)
+    weight, heard, fit = np.random.default_rng(0).random(FEW) * 1e-9, [], stacking.fit_weighted
+
+    def noting(model: Any, table: Any, target: Any, weights: Any) -> Any:
+        heard.append(weights)
+        return fit(model, table, target, weights)
+
+    monkeypatch.setattr(stacking, "fit_weighted", noting)
+    regressor(PARTS, random_state=0).fit(X, y, sample_weight=weight)
+    assert heard
+    assert all(abs(one.mean() - 1) < 1e-9 for one in heard)
 
 
 @pytest.mark.parametrize("wrong", ["forest", 3, HistGradientBoostingClassifier])

@@ -6,6 +6,7 @@ out-of-fold) values, the others with predictions, because they are never fitted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from gal.errors import InvalidOptionError
 
 FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
 FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
+RARE = 100
+"""Rows of a class: of fewer, chance might put nearly all into one fold."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,32 @@ CROSSING_FOLDS = 2
 """Folds of crossed residuals, unless there are folds already."""
 
 
-def with_crossing(rows: Rows, rng: np.random.Generator, n_folds: int = CROSSING_FOLDS) -> Rows:
-    """The same roles with folds for crossed residuals: those that there are, or drawn at random."""
+def with_crossing(
+    rows: Rows,
+    rng: np.random.Generator,
+    n_folds: int = CROSSING_FOLDS,
+    groups: NDArray[np.intp] | None = None,
+) -> Rows:
+    """The same roles with folds for crossed residuals: those that there are, or drawn at random; of a class
+    (``groups``) with few rows as many are in each.
+    """
     if rows.folds is not None:
         return replace(rows, crossing=rows.folds)
     order = rng.permutation(len(rows.fit))
     number = np.empty(len(order), dtype=np.intp)
     number[order] = np.arange(len(order)) * n_folds // len(order)
+    for few in _small_groups(groups, rows.fit[order]):
+        number[order[few]] = np.arange(len(few)) % n_folds
     return replace(rows, crossing=number)
+
+
+def _small_groups(groups: NDArray[np.intp] | None, rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Places of the rows of each group that has few of these rows."""
+    if groups is None:
+        return
+    theirs = groups[rows]
+    for group in np.flatnonzero(np.bincount(theirs) < RARE):
+        yield np.flatnonzero(theirs == group)
 
 
 def all_rows(n: int) -> Rows:

@@ -263,7 +263,7 @@ class Stacking:
         if trees is not None:
             model.set_params(n_estimators=trees, warm_start=True, n_jobs=self.n_jobs)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
-        heard = None if weight is None or not supports_sample_weight(model) else weight[rows]
+        heard = None if weight is None or not supports_sample_weight(model) else _of_mean_one(weight[rows])
         with _whose_failure(model):
             fit_weighted(model, table, target[rows], heard)
         if self.given is None:
@@ -293,6 +293,12 @@ class Stacking:
             max_samples=DRAWN if drawn else None,
             n_jobs=self.n_jobs,
         )
+
+
+def _of_mean_one(weight: Floats) -> Floats:
+    """Weights as they compare: a forest takes a share of their sum for a number of rows."""
+    mean = float(weight.mean())
+    return weight / mean if mean > 0 else weight
 
 
 def _settled(loss: Loss, found: Closing | None, before: float, rival: float | None) -> bool:

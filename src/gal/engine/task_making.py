@@ -96,7 +96,7 @@ def make_task(
         y=labels.y,
         loss=labels.loss,
         organizations=tuple(sorted(organizations)),
-        rows=rows if crossing is None else with_crossing(rows, np.random.default_rng([seed, SIGNS])),
+        rows=rows if crossing is None else _crossed_rows(rows, labels, seed),
         label_holder=label_holder,
         rounds=rounds,
         initial=initial_output(
@@ -271,6 +271,10 @@ def make_rows(
         n_parts=int(parts),
         groups=labels.groups,
     )
+
+
+def _crossed_rows(rows: Rows, labels: Labels, seed: int) -> Rows:
+    return with_crossing(rows, np.random.default_rng([seed, SIGNS]), groups=labels.groups)
 
 
 def initial_output(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,30 @@ def test_after_a_kill_the_next_command_puts_the_card_right(
     assert (card.fingerprint, card.address) == (present.fingerprint, "127.0.0.1:7443")
     assert partner.add(card) == "lab"
     assert rotate_key(home, read_configuration(home))[1] == read_card(home / "lab.card").fingerprint
+
+
+@pytest.mark.parametrize("n_done", range(5))
+def test_a_rotation_that_was_killed_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int
+) -> None:
+    """Whoever knew the key of before takes the card, not one that replaces a key nobody has seen."""
+    home, partner = tmp_path / "lab", CardFolder(tmp_path / "cards")
+    init_node(home, "lab", bind="127.0.0.1:7443")
+    partner.add(read_card(home / "lab.card"))
+    left = iter(range(n_done))
+
+    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return replace(path, to)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(init, "mend_card", lambda home, configuration: False)
+        rotate_key(home, read_configuration(home))
+    path, fingerprint = rotate_key(home, read_configuration(home))
+    assert load_identity(home, "lab").fingerprint == fingerprint == read_card(path).fingerprint
+    assert partner.add(read_card(path)) == "lab"
 
 
 def test_a_card_for_a_key_that_never_came_is_made_anew_and_others_are_left(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from gal.core.rows import all_rows
+from gal.errors import RefusedError
 from gal.node.agreement import effective_rows as module
-from gal.node.agreement.effective_rows import effective_rows, is_finite, narrowest
+from gal.node.agreement.effective_rows import check_folds, effective_rows, is_finite, narrowest
+from gal.node.config.policy import Policy, PolicyLimits
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +64,21 @@ def test_one_number_that_is_none(wrong: float) -> None:
     values[17, 1] = wrong
     assert not is_finite(values)
     assert is_finite(np.zeros((0, 2), np.float32))
+
+
+def test_a_rare_class_is_no_fold_apart() -> None:
+    """Two rows of a class are one in a fold; one row of many that count is another matter."""
+    limits, folds = PolicyLimits("lab", Policy()), np.arange(600) % 2
+    rows = replace(all_rows(600), folds=folds)
+    rare = np.full((600, 1), 1e-4, dtype=np.float32)
+    rare[:2] = 1.0
+    check_folds(limits, rows, rare, None, 1)
+    sole = np.ones((600, 1), dtype=np.float32)
+    sole[folds == 1] = 1e-4
+    sole[1] = 1.0
+    with pytest.raises(RefusedError, match="almost zero"):
+        check_folds(limits, rows, sole, None, 1)
+    heavy = np.where(folds == 1, 1e-6, 1.0)
+    heavy[1] = 1.0
+    with pytest.raises(RefusedError, match="fewer than 20 rows"):
+        check_folds(limits, rows, np.ones((600, 1), np.float32), heavy, 1)

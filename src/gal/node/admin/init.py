@@ -85,6 +85,11 @@ def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]
     the two is right.
     """
     old = load_identity(home, configuration.name)
+    begun = _card_in(_waiting(home, configuration.name))
+    if begun is not None and begun.fingerprint == old.fingerprint:
+        # A rotation that was killed is done with this: another would replace a key that nobody knows.
+        mend_card(home, configuration)
+        return home / f"{configuration.name}.card", old.fingerprint
     if old.roots is not None:
         raise InvalidInputError(
             "this key is certified by a company CA: have a new one issued there, and gal init anew"

@@ -19,6 +19,9 @@ SHARE_BY_RESIDUAL = 0.1
 """Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
 residuals a third counts, and those of a rare class, or of the last rounds, are large in few rows."""
 
+APART = 0.25
+"""Of the rows that all of a residual rests on: a fold with fewer is looked at by itself."""
+
 
 def check_effective(
     limits: PolicyLimits, residual: NDArray[Any], weight: NDArray[Any] | None, round: int
@@ -32,10 +35,20 @@ def check_effective(
 def check_folds(
     limits: PolicyLimits, rows: Rows, residual: NDArray[Any], weight: NDArray[Any] | None, round: int
 ) -> None:
-    """The same of each model where there are folds: what all rows rest on may lie in one of them."""
-    for fold in range(rows.n_folds) if rows.folds is not None else ():
+    """The same of each model where there are folds: what all rows rest on may lie in one of them.
+
+    Of a rare class all rows are few, and those of a fold by chance fewer: that is no fold apart.
+    """
+    if rows.folds is None:
+        return
+    whole = rested_on(residual, weight)
+    for fold in range(rows.n_folds):
         taken = rows.folds != fold
-        check_effective(limits, residual[taken], None if weight is None else weight[taken], round)
+        counts = None if weight is None else weight[taken]
+        limits.check_fit(int(taken.sum()) if counts is None else int(effective_rows(counts) + 1e-6), round)
+        for few, all_of_it in zip(rested_on(residual[taken], counts), whole, strict=True):
+            if few < APART * all_of_it:
+                limits.check_residual(few / SHARE_BY_RESIDUAL, round)
 
 
 def is_finite(values: NDArray[Any]) -> bool:
@@ -72,17 +85,20 @@ def _effective(n_rows: int, mass: Callable[[slice], NDArray[np.float64]], larges
 
 
 def narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """On how many rows the squares of a residual rest, in the output where that is
-    fewest; one of zeros tells nothing.
-    """
+    """On how many rows the squares of a residual rest, in the output where that is fewest."""
+    return min(rested_on(residual, weight), default=np.inf)
+
+
+def rested_on(residual: NDArray[Any], weight: NDArray[Any] | None) -> list[float]:
+    """The same of each output; infinitely many of one of zeros, which tells nothing."""
     heaviest = 1.0 if weight is None else max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
-    found = [np.inf]
+    found = []
     for column in residual.T:
         largest = max(float(column.max(initial=0.0)), -float(column.min(initial=0.0)))
-        if largest > 0:
-            squares = partial(_squares, column, largest, weight, heaviest)
-            found.append(_effective(len(column), squares, 1.0 if weight is None else 0.0) or np.inf)
-    return min(found)
+        squares = partial(_squares, column, largest, weight, heaviest)
+        rows = _effective(len(column), squares, 1.0 if weight is None else 0.0) if largest > 0 else 0.0
+        found.append(rows or np.inf)
+    return found
 
 
 def _squares(

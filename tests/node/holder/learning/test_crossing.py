@@ -122,6 +122,14 @@ def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
     assert found.output.tobytes() == gal.predict(ensemble, members, there).output.tobytes()
 
 
+def test_a_number_of_signs_that_was_agreed_on_can_be_learned(network: Network) -> None:
+    """The signs that a task needs depend on how many are invited, not on the label holder alone."""
+    record = network.invite("numbered", rounds=1, interactions=1)
+    network.wait_until_joined(record)
+    assert record.terms.signs == 1
+    assert network.learn("numbered")["missed"] == {}
+
+
 def test_the_terms_say_it_and_a_policy_refuses_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     """An organization that forbids it joins, takes part in the rounds, and is absent from the crossing."""
     root, more = tmp_path_factory.mktemp("refused"), {"shop": "[policy]\ninteractions = false\n"}
