@@ -16,7 +16,6 @@ from sklearn.svm import LinearSVC
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.core.state import Progress
-from gal.engine import stacking
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.stacking import (
@@ -30,6 +29,7 @@ from gal.engine.stacking import (
 )
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.models.adapters import fit_weighted
 from gal.models.answer_network import AnswerNetwork
 from gal.privacy import RandomisedResponse
 from gal.privacy.protection import protect
@@ -304,13 +304,13 @@ def test_weights_of_rows_are_heard() -> None:
 def test_only_how_weights_compare_counts_for_the_closing_forest(monkeypatch: pytest.MonkeyPatch) -> None:
     """scikit-learn takes a share of their sum for a number of rows: trees of one row, or of petabytes."""
     X, y = crossed(FEW)
-    weight, heard, fit = np.random.default_rng(0).random(FEW) * 1e-9, [], stacking.fit_weighted
+    weight, heard = np.random.default_rng(0).random(FEW) * 1e-9, list[Any]()
 
     def noting(model: Any, table: Any, target: Any, weights: Any) -> Any:
         heard.append(weights)
-        return fit(model, table, target, weights)
+        return fit_weighted(model, table, target, weights)
 
-    monkeypatch.setattr(stacking, "fit_weighted", noting)
+    monkeypatch.setattr("gal.engine.stacking.fit_weighted", noting)
     regressor(PARTS, random_state=0).fit(X, y, sample_weight=weight)
     assert heard
     assert all(abs(one.mean() - 1) < 1e-9 for one in heard)
