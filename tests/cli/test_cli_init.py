@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, MissingExtraError
 from gal.node.source import streamed_reading
 from gal.node.source.lakes import Lake
 
@@ -50,6 +51,8 @@ def test_what_cannot_be_found_names_the_option_and_the_organization(
     def fail(lake: Lake) -> None:
         raise OSError("curlCode: 7, Couldn't connect to server")
 
+    if source.startswith("sqlite"):
+        pytest.importorskip("adbc_driver_manager", reason="needs the extra postgresql")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GAL_HOME", raising=False)
     (tmp_path / "empty").mkdir()
@@ -62,3 +65,15 @@ def test_what_cannot_be_found_names_the_option_and_the_organization(
     assert "correct --data" in str(error)
     assert ("--endpoint" in str(error)) == ("--endpoint" in more)
     assert "node.toml" not in str(error)
+
+
+def test_a_database_without_what_reads_them_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "adbc_driver_manager", None)
+    words = ["init", "lab", "--data", "sqlite://rows.db", "--table", "rows", "--row-id", "id"]
+    error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, MissingExtraError)
+    assert "reading databases needs" in str(error)
+    assert not (tmp_path / "lab").exists()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from gal.alignment import RowIds
 from gal.errors import InvalidInputError
+from gal.extras import is_installed, require
 from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
 from gal.node.source.databases import AdbcSource
 from gal.node.source.lakes import Lake
@@ -121,6 +122,8 @@ class StreamedReader(SourceReader):
 
         foreign: tuple[type[BaseException], ...] = (duckdb.Error, pa.ArrowException, OSError)
         if self.data.is_database:
+            if not is_installed("adbc_driver_manager"):
+                require("postgresql", "reading databases")
             from adbc_driver_manager import Error
 
             foreign = (*foreign, Error)
