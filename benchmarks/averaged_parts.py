@@ -12,7 +12,6 @@ of all assistants together, today and with the four parts.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +32,7 @@ from gal.engine.organization import Models
 from gal.engine.task_making import make_task
 from gal_bench.data.datasets import load
 from gal_bench.data.splits import Split, per_seed
-from many_splits import MODELS, SETS, difference, score
+from many_splits import MODELS, SETS, difference, score, splits_parser
 
 Floats = NDArray[np.float64]
 FIRST = 700
@@ -125,14 +124,7 @@ def judged(split: Split, output: Floats) -> float:
 
 def main() -> None:
     """Print one line per set and model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("sets", nargs="*", default=list(SETS))
-    parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--first", type=int, default=FIRST, help="the first seed")
-    given = parser.parse_args()
+    given = splits_parser(__doc__, FIRST).parse_args()
     print("| local | data set | splits | today | mean of the parts | of them and today's | numbers a row |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for model in given.models:

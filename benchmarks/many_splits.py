@@ -189,15 +189,19 @@ def option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def main() -> None:
-    """Run what the file lacks, one seed of all sets after another, and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def splits_parser(said: str | None, first: int) -> argparse.ArgumentParser:
+    """Which sets, models and splits; ``first`` is the seed that splits begin with."""
+    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=list(SETS))
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--first", type=int, default=FIRST, help="the first seed")
+    parser.add_argument("--first", type=int, default=first, help="the first seed")
+    return parser
+
+
+def main() -> None:
+    """Run what the file lacks, one seed of all sets after another, and print the table."""
+    parser = splits_parser(__doc__, FIRST)
     parser.add_argument("--options", nargs="+", type=option, default=[], help="of ours, such as rounds=30")
     parser.add_argument("--out", type=Path, help="a CSV file for every single split; an earlier run goes on")
     given = parser.parse_args()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -221,32 +218,6 @@ def test_arrays_need_not_be_contiguous() -> None:
     values = np.arange(24, dtype=np.float32).reshape(4, 6)
     for one in (values[::2], values.T, values[:, 1:3]):
         assert np.array_equal(decode(encode(fitted(one))).arrays["fitted"], one)
-
-
-READING = """
-import sys
-from pathlib import Path
-from gal.protocol import decode
-for path in sys.argv[1:]:
-    decode(Path(path).read_bytes())
-print("pandas" in sys.modules)
-"""
-
-
-def test_reading_a_message_imports_no_pandas(tmp_path: Path) -> None:
-    """It would take every node 40 MB."""
-    task, empty = "0" * 32, {"answers": "sha256:" + "0" * 64}
-    ids = {"integers": np.array([3, 4]), "texts": np.array(["a", "b"], dtype=object)}
-    fields = {"rounds": [1], "track": "assisted", "method": "plain", "secret": ""}
-    asked = [
-        Message("predict", task, 1, "", fields | {"kind": kind}, {name: ids[name]})
-        for kind, name in (("integer", "integers"), ("text", "texts"))
-    ]
-    files = [str(tmp_path / str(number)) for number in range(3)]
-    for file, message in zip(files, [Message("done", task, 1, "", empty), *asked], strict=True):
-        Path(file).write_bytes(encode(message))
-    done = subprocess.run([sys.executable, "-c", READING, *files], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 def test_large_arrays_are_not_copied_when_read() -> None:
