@@ -75,7 +75,9 @@ def test_a_driver_of_ones_own(in_process: tuple[Ensemble, Any]) -> None:
 
     driver = Backwards()
     assert learned(driver=driver)[0] == in_process[0]
-    assert driver.asked == 3  # one round trip a round, also with a cross-validation
+    assert (
+        driver.asked == 6
+    )  # one round trip a round, also with a cross-validation, whose first part goes first
 
 
 @pytest.mark.parametrize("kind", [GALRegressor, GALClassifier])
@@ -216,13 +218,13 @@ def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None
 # --- Ctrl-C
 
 
-@pytest.mark.parametrize(("cross_validation", "fits"), [(0, 1), (4, 10)])
-def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> None:
-    # Fits in a round: the learning and its parts, with assistance and (to compare) alone.
+@pytest.mark.parametrize(("cross_validation", "first", "fits"), [(0, 0, 1), (4, 4, 9)])
+def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, first: int, fits: int) -> None:
+    # Fits in a round: the learning and its parts, with assistance and (to compare) alone; one goes first.
     X, y = health()
-    local = {"bank": Raising(KeyboardInterrupt(), Counter(2 * fits + 1)), "lab": Ridge()}
+    local = {"bank": Raising(KeyboardInterrupt(), Counter(first + 2 * fits + 1)), "lab": Ridge()}
     with pytest.warns(InterruptedWarning, match="interrupted: the 2 finished rounds are kept"):
-        model = GALRegressor(PARTS, local_models=local, cross_validation=cross_validation).fit(X, y)
+        model = GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=cross_validation).fit(X, y)
     assert len(model.rounds_) == model.n_rounds_ == 2
     assert model.ensemble_.stopped == "ended on request in round 3"
     assert np.isfinite(model.rounds_[1].validation_loss) == (cross_validation > 0)
@@ -234,6 +236,15 @@ def test_ctrl_c_in_the_first_round_leaves_nothing() -> None:
     local = Raising(KeyboardInterrupt(), Counter(1))
     with pytest.raises(NothingLearnedError, match="before its first round was finished"):
         GALRegressor(PARTS, local_models=local).fit(X, y)
+
+
+def test_ctrl_c_while_the_first_part_is_learned_leaves_nothing() -> None:
+    X, y = health()
+    fits = Counter(3)
+    local = {"bank": Raising(KeyboardInterrupt(), fits), "lab": Ridge()}
+    with pytest.raises(NothingLearnedError, match="before its first round was finished"):
+        GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=4).fit(X, y)
+    assert fits.count == 3
 
 
 def test_ctrl_c_in_parts_says_so_in_the_ensemble() -> None:

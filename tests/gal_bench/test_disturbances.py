@@ -412,6 +412,8 @@ class TestInTheEngine:
             fitted(classes, wrap, random_state=seed, rounds=1, **options).rounds_[0].weights
             for seed in range(5)
         ]
+        draws = [weights for weights in draws if len(weights) > 1]  # where the noise harms, nobody is used
+        assert len(draws) >= 4
         noisy = half(ORGANIZATIONS)
         on_noisy, on_good = (
             np.mean(

@@ -24,6 +24,7 @@ from gal.protocol import Message
 from gal.transport import read_card
 from hostile import (
     NOBODY,
+    USED,
     Asker,
     Network,
     Peer,
@@ -221,7 +222,7 @@ def test_who_comes_late_with_lies_does_not_stop_the_others(net: Network) -> None
 
 def test_an_honest_answer_counts(net: Network) -> None:
     """Otherwise the test above would show nothing."""
-    terms = net.invite("honest-mallory", net.lab, net.mallory)
+    terms = net.invite("honest-mallory", net.lab, net.mallory, **USED)
     with assisting(net, terms):
         ensemble = net.learn("honest-mallory", patience=SOON)
     assert all("mallory" not in one.left_out for one in ensemble.rounds)
@@ -237,7 +238,7 @@ def test_only_the_first_answer_counts(net: Network) -> None:
         other = replace(answer, arrays={"fitted": answer.arrays["fitted"] * np.float32(-100)})
         return [answer, other, other]
 
-    terms, honest = net.invite("twice", net.lab, net.mallory), net.ensemble("honest-mallory")
+    terms, honest = net.invite("twice", net.lab, net.mallory, **USED), net.ensemble("honest-mallory")
     since = net.mark("clinic")
     with assisting(net, terms, twice) as peer:
         ensemble = net.learn("twice", patience=SOON)
@@ -274,7 +275,7 @@ def test_answers_to_what_was_not_asked_do_not_count(
         return [replace(answer, **{**changes, "fields": fields})]
 
     name = f"unasked-{request.node.callspec.indices['changes']}"
-    terms = net.invite(name, net.lab, net.mallory)
+    terms = net.invite(name, net.lab, net.mallory, **USED)
     since = net.mark("clinic")
     with assisting(net, terms, twist):
         ensemble = net.learn(name, patience=Patience(join=patient(20.0), deadline=patient(1.5)))
@@ -325,13 +326,13 @@ def test_lies_about_rows_stop_learning_before_it_begins(
 ) -> None:
     """Silent misalignment must be impossible: people have to sort it out, and are told with whom."""
     name = f"rows-{request.node.callspec.indices['twist']}"
-    terms = net.invite(name, net.lab, net.mallory)
+    terms = net.invite(name, net.lab, net.mallory, **USED)
     with assisting(net, terms, twist), pytest.raises(NodeError, match="mallory"):
         net.learn(name, patience=SOON)
 
 
 def test_lies_about_the_order_of_rows_are_alignment_errors(net: Network) -> None:
-    terms = net.invite("order", net.lab, net.mallory)
+    terms = net.invite("order", net.lab, net.mallory, **USED)
     with (
         assisting(net, terms, only("begun", rows="sha256:" + "1" * 64)),
         pytest.raises(AlignmentError, match="mallory means other rows"),
@@ -385,7 +386,7 @@ def test_bad_last_words_of_a_moving_model_count_for_nothing(
     net: Network, twist: Twist, counts: bool, request: pytest.FixtureRequest
 ) -> None:
     name = f"moving-{request.node.callspec.indices['twist']}"
-    terms = net.invite(name, net.lab, net.mallory)
+    terms = net.invite(name, net.lab, net.mallory, **USED)
     with assisting(net, terms, twist, moving=True) as peer:
         ensemble = net.learn(name, patience=SOON)
         assert any(one.kind == "revisit" for one in peer.inbox)
@@ -396,7 +397,7 @@ def test_bad_last_words_of_a_moving_model_count_for_nothing(
 def blind_task(net: Network, name: str) -> TaskTerms:
     """A task of the clinic and mallory that aligns rows by private set intersection."""
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    path, options = net.root / f"{name}.invitation", {"rounds": 1}
+    path, options = net.root / f"{name}.invitation", {"rounds": 1, **USED}
     return registering.invite(net.clinic.home, name, ["mallory"], path, options=options, alignment="psi")
 
 
@@ -453,7 +454,7 @@ def test_an_honest_prediction_is_not_degraded(net: Network, learned: Any) -> Non
 @pytest.fixture(scope="module")
 def learned(net: Network) -> Any:
     """A task that was learned with mallory's help."""
-    terms = net.invite("learned", net.lab, net.mallory)
+    terms = net.invite("learned", net.lab, net.mallory, **USED)
     with assisting(net, terms):
         net.learn("learned", patience=SOON)
     return terms
@@ -470,7 +471,7 @@ def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
     """It says again and again that it joined, so as to be asked again and again,
     and never reads what it is asked.
     """
-    terms = net.invite("deaf", net.lab, net.mallory)
+    terms = net.invite("deaf", net.lab, net.mallory, **USED)
     asked, ears = threading.Event(), threading.Event()
 
     def deaf(request: Message, answer: Message) -> list[Message]:

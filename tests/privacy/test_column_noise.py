@@ -149,7 +149,7 @@ def test_no_row_gets_more_residuals_than_were_paid_for() -> None:
     sent = transcript.sent(model.task_rows_, "clinic").residual  # row, round, learning, output
     assert sent.shape[2] == 5
     count = (~np.isnan(sent[:, 1:, :, 0])).sum(axis=(1, 2))
-    assert set(count.tolist()) == {releases_of_a_row(ROUNDS, 4)}
+    assert count.max() == releases_of_a_row(ROUNDS, 4)  # less where the part that goes first goes on alone
     assert model.private_refit_ is not None
     assert model.private_refit_.own is not None  # the private stack is there
     assert "For columns, Gaussian noise on every residual but the first with epsilon 5" in str(model.privacy_)

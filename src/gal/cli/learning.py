@@ -249,7 +249,7 @@ def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> d
 
 def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
     """What was learned, in words."""
-    from gal.evaluate.reporting.learned import kept_back
+    from gal.evaluate.reporting.learned import kept_back, why_alone
     from gal.secrecy.terms import SUM
 
     out.print(
@@ -260,9 +260,8 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
     )
     _print_validated(facts, out)
     if facts["track"] == "alone":
-        out.print(
-            "[yellow]On the validation rows the label holder alone was better: assistance is not used.[/]"
-        )
+        said = why_alone(facts)
+        out.print(f"[yellow]{escape(said[:1].upper() + said[1:])}[/]")
     if facts.get("closing") is not None:
         out.print(f"A closing model on all answers takes part: its share is {facts['closing']:.0%}.")
     if facts.get("crossed") is not None:

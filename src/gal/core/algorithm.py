@@ -10,13 +10,16 @@ The paper's symbols stand at the end of the lines; shapes are in ``requests.py``
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from gal.core.cross_validation import LeftOut
+from gal.core.guards.judged_first import asked
 from gal.core.interactions.crossed_rounds import cross
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
 from gal.core.revisit import revisit
+from gal.core.rows import FIRST
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import (
     ENDED,
@@ -47,8 +50,11 @@ def _rounds(
     on_round: Observer | None,
     ended: Callable[[], str],
     part: int | None = None,
+    first: Progress | None = None,
 ) -> Rounds:
-    """The loop of Algorithm 1: what was reached, and why it ended; ``ended`` says what others found."""
+    """The loop of Algorithm 1: what was reached, and why it ended; ``ended`` says what others found,
+    ``first`` who answered in the part of a cross-validation that went first.
+    """
     rows = task.rows
     importance = at(rows.search, task.sample_weight)
     progress = start(task) if progress is None else progress  # F^0
@@ -57,7 +63,8 @@ def _rounds(
         sent, residual, scale, size, counts = broadcast(task, progress.output, t, track, part)  # r_1^t
         if fitted_exactly(task, progress, size):
             return progress, f"round {t}: every row is fitted exactly"
-        request = FitRequest(t, at(rows.fit, sent), task.organizations, at(rows.fit, counts), track, part)
+        members, away = asked(task, first, t)
+        request = FitRequest(t, at(rows.fit, sent), members, at(rows.fit, counts), track, part)
         try:
             replies = yield request  # f_m^t(x_m)
         except EndLearning:
@@ -70,7 +77,7 @@ def _rounds(
         weights = task.weights(seen.residual, seen, seen.sample_weight)  # w^t
         line = line_along(task, progress, chosen, weights, scale)
         rate = task.line_search(line, round=t, scale=scale)  # eta^t
-        progress = advance(task, progress, fitted, chosen, weights, rate, scale, left_out)  # F^t
+        progress = advance(task, progress, fitted, chosen, weights, rate, scale, away | left_out)  # F^t
         if on_round is not None:
             on_round(progress)
         why = task.stopping.reason(progress) or ended()
@@ -83,7 +90,8 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     Where something validates, several learnings go side by side, so it yields a list of requests and
     receives a list of replies: the task itself; its cross-validation, whose requests name the
     ``part`` that they leave out; and the label holder alone (``track="alone"``, asked of her own
-    organization only), because assistance that does not help is not used. Where the task has a closing
+    organization only), because assistance that does not help is not used. The first part goes ahead, before
+    anything of its rows is sent (see ``guards/judged_first.py``). Where the task has a closing
     model, both are closed before they are compared.
 
     Where models move, the last list asks what they say now of the task's own rows, and weights and
@@ -102,15 +110,21 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
             "to another task"
         )
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
-    tracks = [_rounds(task, "assisted", progress, on_round, judge.reason), *_parts(judge, "assisted")]
+    first, most, why_most = yield from _judging_first(judge)
+    if why_most.startswith(ENDED):
+        return conclude(task, start(task) if progress is None else progress, None, None, None, why_most)
+    within = replace(task, rounds=most)
+    parts = _parts(judge, "assisted", most, first)
+    tracks = [_rounds(within, "assisted", progress, on_round, judge.reason, first=first), *parts]
     if task.alone is not None and judge_alone is not None:
         tracks += [
             _rounds(task.alone, "alone", None, None, judge_alone.reason),
-            *_parts(judge_alone, "alone"),
+            *_parts(judge_alone, "alone", task.rounds),
         ]
     ends = yield from side_by_side(tracks)
-    (assisted, why), own = ends[0], ends[1 + task.rows.n_parts :]
+    (assisted, why), own = ends[0], ends[1 + len(parts) :]
     alone = own[0][0] if own else None
+    why = why_most if most < task.rounds and len(assisted.rounds) >= most else why
     if task.moving:
         assisted, alone, why = yield from revisit(task, assisted, alone, why)
     judged, judged_alone = judge.judge(), None if judge_alone is None else judge_alone.judge()
@@ -118,12 +132,33 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     return conclude(task, assisted, alone, judged, judged_alone, why, crossed)
 
 
-def _parts(judge: LeftOut, track: Track) -> list[Rounds]:
-    """The same learning without each part of the cross-validation."""
+def _parts(judge: LeftOut, track: Track, rounds: int, first: Progress | None = None) -> list[Rounds]:
+    """The same learning without each part of the cross-validation; ``first``: what the first part reached,
+    where that is done.
+    """
+    left = range(0 if first is None else FIRST + 1, judge.task.rows.n_parts)
+    tasks = {part: replace(judge.task_without(part), rounds=rounds) for part in left}
     return [
-        _rounds(judge.task_without(part), track, None, partial(judge.note, part), judge.reason, part)
-        for part in range(judge.task.rows.n_parts)
+        _rounds(one, track, None, partial(judge.note, part), judge.reason, part, first)
+        for part, one in tasks.items()
     ]
+
+
+def _judging_first(
+    judge: LeftOut,
+) -> Generator[list[FitRequest], list[Mapping[str, Reply]], tuple[Progress | None, int, str]]:
+    """The learning without the first part, before anything of its rows is sent; how many rounds others can
+    have, which is as many as can be judged, and why. None where no cross-validation judges assistance.
+    """
+    task = judge.task
+    if not task.judges_first:
+        return None, task.rounds, ""
+    without, note = judge.task_without(FIRST), partial(judge.note, FIRST)
+    ends = yield from side_by_side([_rounds(without, "assisted", None, note, judge.reason_ahead, FIRST)])
+    first, why = ends[0]
+    if not first.rounds and not why.startswith(ENDED):  # nobody answered: there is nothing to judge by
+        return None, task.rounds, ""
+    return first, max(len(first.rounds), 1), why
 
 
 def predict(ensemble: Ensemble, n_rows: int) -> Predicting:

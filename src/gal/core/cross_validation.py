@@ -4,6 +4,8 @@ A small table cannot spare validation rows. So its rows are divided into parts, 
 learning runs once more for each part without it; the outputs for the rows left out are honest.
 They decide the number of rounds and the *trust*: what share (at most 1) of all steps is kept,
 because rates that were searched in-sample go too far with local models that overfit.
+
+Where assistance has to beat learning alone, one part goes first (see ``guards/judged_first.py``).
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.line_search import ExactSearch, Line
+from gal.core.rows import FIRST
 from gal.core.state import Progress
 from gal.core.stopping import NO_MORE, Stopping, still_falls
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
+
+AHEAD = 2
+"""The part that is learned first goes on for so many times the patience: the others cannot go further."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class LeftOut:
         self._reached = [0] * task.rows.n_parts  # rounds that each part has finished
         self._progress: list[Progress | None] = [None] * task.rows.n_parts
         self._judged: list[tuple[float, float]] = []  # loss and trust of stages that all parts have reached
+        self._ahead: list[float] = []  # of the part that goes first: losses of its own rows
         self._why = ""
         for part in range(task.rows.n_parts):
             rows = task.rows.without(part).validation
@@ -86,6 +93,23 @@ class LeftOut:
                 self._why = f"in the cross-validation {NO_MORE}"
         return self._why
 
+    def reason_ahead(self) -> str:
+        """Why the part that goes first should end: it has been no better on its own rows for long enough
+        that the others will not go further.
+        """
+        patience, usual = self.task.stopping.patience, self.task.stopping.usual
+        if patience is None:
+            return ""
+        rows = self.task.rows.without(FIRST).validation
+        while len(self._ahead) <= self._reached[FIRST]:
+            self._ahead.append(self._judge(self._stages[len(self._ahead)], rows)[0])
+        losses, rounds = self._ahead, len(self._ahead) - 1
+        if rounds - int(np.argmin(losses)) >= AHEAD * patience:
+            return f"no better in the first part of the cross-validation for {AHEAD * patience} rounds"
+        if usual is not None and rounds >= usual and not still_falls(losses, AHEAD):
+            return f"in the first part of the cross-validation {NO_MORE}"
+        return ""
+
     def judge(self) -> Judgement | None:
         """The loss of every stage, each with the trust that suits it best; None without any part."""
         if not self._stages:
@@ -95,8 +119,14 @@ class LeftOut:
         losses, trusts = zip(*judged, strict=True)
         return Judgement(losses, trusts, tuple(self._stages), tuple(self._progress))
 
-    def _judge(self, stage: Floats) -> tuple[float, float]:
-        first = self._stages[0]
-        line = Line(self.task.loss, self.task.y, first, stage - first, self.task.sample_weight)
+    def _judge(self, stage: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[float, float]:
+        first, weight = self._stages[0][rows], self.task.sample_weight
+        line = Line(
+            self.task.loss,
+            self.task.y[rows],
+            first,
+            stage[rows] - first,
+            None if weight is None else weight[rows],
+        )
         trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
         return line.value(trust), trust

@@ -18,6 +18,8 @@ from gal.errors import InvalidOptionError
 
 FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
 FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
+FIRST = 0
+"""The part of a cross-validation whose learning goes first (see ``guards/judged_first.py``)."""
 RARE = 100
 """Rows of a class: of fewer, chance might put nearly all into one fold."""
 
@@ -71,6 +73,13 @@ class Rows:
             fit = np.flatnonzero(self.parts != part)
             self._without[part] = Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
         return self._without[part]
+
+    @property
+    def judging(self) -> NDArray[np.bool_]:
+        """Whether each of all rows judges before anything of it is sent: it is never fitted, or in the part
+        of the cross-validation that is learned first.
+        """
+        return ~self.is_fit if self.parts is None else self.parts == FIRST
 
     @cached_property
     def _without(self) -> dict[int, Rows]:

@@ -16,6 +16,7 @@ from gal.core.contributing.earnings import judging_rows, share_out
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
 from gal.core.curved import curved_residual
+from gal.core.guards.judged_first import contradicted, harm, of_unknown_rows, remembering
 from gal.core.guards.plausible import spread_of
 from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedModel
 from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
@@ -37,6 +38,15 @@ ENDED = "ended on request"
 
 NOTHING_HOLDS = "no round was better on the rows that validate, so every prediction is the initial output"
 """Said where all rounds were for nothing."""
+
+REMEMBERED = "looks like one that gives back what it was sent: of rows that it had not been sent it knew less"
+"""Said of who makes the cross-validation look better than it is."""
+
+CONTRADICTED = "rows lose far more where they had not been sent before: somebody gives back what it was sent"
+"""Said where nobody by itself looks like it."""
+
+JUDGED_WORSE = "what was said of rows before these were sent is worse than alone"
+"""Said where the cross-validation is not believed."""
 
 EXACT = 1e-6
 """Rows count as fitted exactly when the residual has shrunk to this fraction of the first."""
@@ -301,13 +311,20 @@ def conclude(
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
     chosen = helped = _closed(task, best_rounds("assisted", assisted, judged)).crossed(task, crossed)
-    own, own_loss = None, float("nan")
+    own, own_loss, helped_loss = None, float("nan"), helped.validated
     if alone is not None and (judged is None) == (judged_alone is None):
         own = _closed(task, best_rounds("alone", alone, judged_alone), rival=helped.validated)
         own_loss = own.validated
-        if own_loss < chosen.validated:
+        if liars := remembering(task, helped):
+            helped_loss, why = float("nan"), f"{why}; {', '.join(liars)} {REMEMBERED}"
+        elif contradicted(task, helped, own):
+            helped_loss, why = float("nan"), f"{why}; {CONTRADICTED}"
+        elif (harmed := harm(task, helped, own)) > 0:
+            helped_loss, why = own_loss + harmed, f"{why}; {JUDGED_WORSE}"
+        if not helped_loss <= own_loss:
             chosen = own
     first, reached = task.first_output, chosen.progress
+    rounds = of_unknown_rows(task, chosen) if chosen is helped else reached.rounds
     train_loss, shares = _earned(task, reached, chosen.kept, chosen.trust)
     return Ensemble(
         organizations=task.organizations,
@@ -316,14 +333,13 @@ def conclude(
         n_outputs=task.loss.n_outputs,
         coefficients=chosen.coefficients,
         rounds=tuple(
-            replace(done, validation_loss=loss)
-            for done, loss in zip(reached.rounds, chosen.losses[1:], strict=True)
+            replace(done, validation_loss=loss) for done, loss in zip(rounds, chosen.losses[1:], strict=True)
         ),
         initial_train_loss=reached.initial_train_loss,
         initial_validation_loss=chosen.losses[0],
         track=chosen.track,
         alone_validation_loss=own_loss,
-        assisted_validation_loss=helped.validated,
+        assisted_validation_loss=helped_loss,
         trust=chosen.trust,
         train_loss=train_loss,
         contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),

@@ -70,7 +70,9 @@ def validation_losses(initial: float, rounds: Sequence[Round]) -> list[float]:
     return [initial, *(done.validation_loss for done in rounds)]
 
 
-def still_falls(losses: Sequence[float]) -> bool:
-    """Whether the lowest loss is lower than it was some rounds ago, by enough, as far as anybody knows."""
-    before = min(losses[:-LATELY], default=np.inf)
+def still_falls(losses: Sequence[float], times: int = 1) -> bool:
+    """Whether the lowest loss is lower than it was some rounds ago, or so many times as many, by enough, as
+    far as anybody knows.
+    """
+    before = min(losses[: -times * LATELY], default=np.inf)
     return not min(losses) > before - WORTH * abs(before)

@@ -169,6 +169,14 @@ class Task:
             return None
         return replace(self.only(self.label_holder), closing=self.closing)
 
+    @property
+    def judges_first(self) -> bool:
+        """Whether one part of the cross-validation is learned before anything of its rows is sent: something
+        of the label holder's own is compared with assistance, here or by a private refit.
+        """
+        several = self.rows.n_parts > 0 and len(self.organizations) > 1
+        return several and (self.alone is not None or not self.guard)
+
     def only(self, organization: str) -> Task:
         """The same task with this one organization, as if the labels were its own."""
         moving = tuple(name for name in self.moving if name == organization)

@@ -10,13 +10,14 @@ it leaves: it costs no epsilon, and requests for predictions stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.cross_validation import Judgement
+from gal.core.guards.judged_first import who_remembers
 from gal.core.losses import Loss
 from gal.core.state import Progress
 from gal.engine.labels import Labels
@@ -154,7 +155,11 @@ def stack_privately(
     y, loss = labels.y, labels.loss
     if not isinstance(loss, NUMBERS + CLASSES):
         return None
-    sums, values = _readings(reached, judged)
+    holder = own.ensemble.label_holder
+    others = sorted({name for counts in reached.coefficients for name in counts} - {holder})
+    by_part = [np.flatnonzero(parts == part) for part in range(len(judged.reached))]
+    remembered = who_remembers(others, holder, loss, y, judged, len(reached.rounds), by_part)
+    sums, values = _readings(reached, judged, remembered)
     rng = np.random.default_rng(seed)
     width = max(len(values.features), 1) * loss.n_outputs
     rows = some_rows(np.arange(len(y)), FITTED_ENTRIES // (width * (len(judged.reached) + 1)), rng)
@@ -175,12 +180,14 @@ def _loss(stack: Stack) -> float:
     return stack[0].loss
 
 
-def _readings(reached: Progress, judged: Judgement) -> list[_Reading]:
+def _readings(reached: Progress, judged: Judgement, without: Collection[str]) -> list[_Reading]:
     """Sums of the first 1, 2, 4, ... rounds of each organization, as the public model counts them; and every
     fitted value by itself, which linear models need: what they say in a round is alike in all parts.
+
+    ``without``: who only remembers what it was sent.
     """
     learnings = [*judged.reached, reached]
-    names = sorted({name for counts in reached.coefficients for name in counts})
+    names = sorted({name for counts in reached.coefficients for name in counts} - set(without))
     rounds = len(reached.rounds)
     stages = sorted({2**power for power in range(rounds.bit_length())} & set(range(1, rounds)) | {rounds})
 

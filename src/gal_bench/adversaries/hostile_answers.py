@@ -118,6 +118,20 @@ class HonestFirst(Memorised):
         return np.where(later, super().predict(request, honest, view), honest)
 
 
+class HonestWhileJudged(Memorised):
+    """Honest while the first part of a cross-validation is learned; then it gives back what it was sent."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
+        return honest if request.part == 0 else super().in_learning(request, terms, honest)
+
+
+class Silent(Memorised):
+    """Gives the residual back on fitted rows, and says nothing of others."""
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+        return np.nan_to_num(self.own_residual(request, terms), nan=0.0)
+
+
 class Constant(HostileAnswers):
     """Says the same of every row."""
 
@@ -214,6 +228,8 @@ ATTACKS: Mapping[str, Makers] = {
     "memorised": lambda rng: [Memorised(rng)],
     "copies fitted rows": lambda rng: [CopiesFitted(rng)],
     "honest first": lambda rng: [HonestFirst(rng)],
+    "honest while judged": lambda rng: [HonestWhileJudged(rng)],
+    "silent": lambda rng: [Silent(rng)],
     "two together": lambda rng: [Colluding(rng, sign=1.0), Colluding(rng, sign=-1.0)],
     "constant": lambda rng: [Constant(rng)],
     "scaled": lambda rng: [Scaled(rng)],

@@ -147,7 +147,7 @@ def _coalitions(game: Game, means: Floats, draws: Floats, gain: float) -> tuple[
 def _rows(task: Task, helped: Concluded, game: Game | None) -> NDArray[np.intp] | None:
     """The rows that tell; None where there are none, or nobody kept what was said of them."""
     if helped.judged is not None:
-        return np.sort(np.concatenate([_part(task, part) for part in range(task.rows.n_parts)]))
+        return np.sort(np.concatenate([rows_of_part(task, part) for part in range(task.rows.n_parts)]))
     rows = judging_rows(task)
     kept = len(helped.progress.fitted or helped.progress.heard)
     if len(rows) == 0 or kept < helped.kept:
@@ -174,9 +174,15 @@ def _spoken(task: Task, one: Concluded, rows: NDArray[np.intp]) -> Spoken:
     return spoken(first.copy(), one.coefficients, replies, models, task.seed)
 
 
-def _part(task: Task, part: int) -> NDArray[np.intp]:
+def rows_of_part(task: Task, part: int) -> NDArray[np.intp]:
     """The rows of a part of the cross-validation whose replies are kept."""
     return judging_rows(replace(task, rows=task.rows.without(part)))
+
+
+def answers_for_part(reached: Progress, rows: NDArray[np.intp]) -> Sequence[Mapping[str, Floats32]]:
+    """By round, what the learning without a part was told of its rows."""
+    whole = ({name: values[rows] for name, values in said.items()} for said in reached.fitted)
+    return reached.heard or list(whole)
 
 
 def _left_out(task: Task, one: Concluded, judged: Judgement, rows: NDArray[np.intp]) -> Spoken:
@@ -188,10 +194,8 @@ def _left_out(task: Task, one: Concluded, judged: Judgement, rows: NDArray[np.in
         kept = 0 if reached is None else min(one.kept, len(reached.rounds))
         if reached is None or kept == 0:
             continue
-        own = _part(task, part)
-        kept_replies = reached.heard or [
-            {name: values[own] for name, values in said.items()} for said in reached.fitted[:kept]
-        ]
+        own = rows_of_part(task, part)
+        kept_replies = answers_for_part(reached, own)
         heard |= answering(kept_replies[:kept])
         for counts, values in zip(reached.history[kept - 1], kept_replies, strict=False):
             for name, count in counts.items():

@@ -167,6 +167,17 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
+def why_alone(facts: Mapping[str, Any]) -> str:
+    """Why assistance is not used, in a sentence."""
+    if facts.get("assisted_validation_loss") is None:  # it cannot be known
+        found = str(facts.get("stopped", "")).rpartition("; ")[2]
+        return (
+            f"{found}. So the cross-validation is not believed, and assistance is not used. Learn again "
+            "without whom you do not trust, or with validation rows."
+        )
+    return "on rows that were not fitted, the label holder alone was better, and it is not used."
+
+
 def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple[str, str]:
     alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
     if shares is None or not shares.coalitions:
@@ -176,10 +187,7 @@ def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple
         return f"{said}; how sure that is, is not known.", "unclear"
     gain = shares.coalitions[-1].gain
     if facts.get("track") == "alone":
-        return (
-            "No: on rows that were not fitted, the label holder alone was better, and it is not used.",
-            "hurts",
-        )
+        return f"No: {why_alone(facts)}", "hurts"
     between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
     before = " down" if alone is None else f" below the {number(alone)} that is reached alone"
     said = (

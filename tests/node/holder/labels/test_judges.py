@@ -25,32 +25,41 @@ from gal.protocol import Message
 from hostile import assisting, network
 
 
-def roles_of(n: int, seed: int, groups: Any) -> Rows:
+def roles_of(n: int, seed: int, groups: Any, n_parts: int = 0) -> Rows:
     rng = np.random.default_rng(seed)
+    if n_parts:
+        return assign_rows(n, rng, n_parts=n_parts, groups=groups)
     return assign_rows(n, rng, fitted="held-out", validation_fraction=0.2, groups=groups)
 
 
 @given(
-    n=st.integers(30, 80), seed=st.integers(0, 99), share=st.floats(0, 1), classes=st.sampled_from([0, 2, 3])
+    n=st.integers(30, 80),
+    seed=st.integers(0, 99),
+    share=st.floats(0, 1),
+    classes=st.sampled_from([0, 2, 3]),
+    parts=st.sampled_from([0, 4]),
 )
-def test_judges_were_not_sent_and_roles_stay(n: int, seed: int, share: float, classes: int) -> None:
+def test_judges_were_not_sent_and_roles_stay(
+    n: int, seed: int, share: float, classes: int, parts: int
+) -> None:
     rng = np.random.default_rng(seed)
     y: Any = rng.integers(0, classes, n) if classes else rng.normal(size=n)
     rows, groups = LabelledRows(RowIds("integer", np.arange(n)), y, 3), y if classes else None
-    roles, sent = roles_of(n, seed, groups), rng.random(n) < share
+    roles, sent = roles_of(n, seed, groups, parts), rng.random(n) < share
     moved, n_sent = with_unsent_judges(rows, roles, sent, groups, seed)
     ids = moved.ids.values
     assert sorted(ids) == list(range(n))  # the same rows, each with its label
     assert np.array_equal(moved.y, y[ids])
     if groups is not None:
         assert np.array_equal(moved.y, y)  # so that the same roles are drawn again:
-    again = roles_of(n, seed, moved.y if classes else None)
-    assert np.array_equal(again.fit, roles.fit)
-    judging = np.flatnonzero(~roles.is_fit)
+    again = roles_of(n, seed, moved.y if classes else None, parts)
+    assert np.array_equal(again.judging, roles.judging)
+    judging, others = np.flatnonzero(roles.judging), np.flatnonzero(~roles.judging)
+    assert len(judging)
     assert n_sent == sent[ids][judging].sum()
     for code in np.unique(y) if classes else [None]:
         here = judging if code is None else judging[y[judging] == code]
-        fitted = roles.fit if code is None else roles.fit[y[roles.fit] == code]
+        fitted = others if code is None else others[y[others] == code]
         assert not sent[ids][here].any() or sent[ids][fitted].all()  # unless all others were sent, too
     kept = ids[judging] == judging
     assert kept[~sent[judging]].all()  # who may judge stays

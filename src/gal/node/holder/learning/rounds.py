@@ -160,5 +160,8 @@ def _is_further(request: Request) -> bool:
 def _what(requests: Sequence[Request]) -> str:
     first = requests[0]
     if isinstance(first, FitRequest):
-        return f"for round {first.round}" if not _is_further(first) else "for crossed residuals"
+        if _is_further(first):
+            return "for crossed residuals"
+        ahead = "" if first.part is None else " of the part that is learned first"
+        return f"for round {first.round}{ahead}"
     return "for what moving models say of all rounds"

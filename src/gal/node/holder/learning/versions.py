@@ -125,7 +125,7 @@ class Versions:
                 "rows judge that were sent before: who remembers them looks better than it is",
                 task=record.name,
                 rows=n_sent,
-                of=roles.n - len(roles.fit),
+                of=int(roles.judging.sum()),
             )
         sent.add(rows.ids.values[roles.fit])
         return rows

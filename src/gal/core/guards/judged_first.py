@@ -1,0 +1,287 @@
+"""The part of a cross-validation that is learned before anything of its rows is sent.
+
+In a cross-validation every row is sent, for the parts that it is not in: who remembers residuals knows the
+labels of all rows, and looks perfect. So one part goes first, to its last round, while nobody has been sent
+anything about its rows; who misses one of its rounds is not asked for that round later. What was said then
+judges three things:
+
+- whether what somebody adds to rows that a part leaves out follows what these lack more closely where they
+  were sent before than in the first part, beyond chance: that is remembered, not learned;
+- whether the model of all rows, with its weights on the answers of the first part, is worse than alone there,
+  beyond noise;
+- what answers look like for rows that an organization does not know, which is what prediction is about.
+
+Who is honest until then and remembers afterwards gains nothing by it but the weights that its honest answers
+deserve: what it does with these in prediction no learning can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.contributing.earnings import Concluded, answers_for_part, rows_of_part
+from gal.core.cross_validation import Judgement
+from gal.core.losses import Loss
+from gal.core.rows import FIRST
+from gal.core.state import ByName, Progress, Round
+from gal.core.task import Task
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+BEYOND_CHANCE, CLOSER = 3.0, 0.1
+"""What is larger in every later part by so many standard errors, and by so much, is not by chance
+(``benchmarks/wrongly_named.py``).
+"""
+
+QUIET, WIDER = 0.3, 1.0
+"""Of who adds less than such a share to the rows of the first part, so many times the width of its answers to
+these is believed beyond them.
+"""
+
+NOISE = 2.0
+"""Standard errors by which the first part has to lose more with assistance than alone."""
+
+CLOSEST = 0.999
+"""Correlations closer than that are all the same."""
+
+IN_FIRST = "(in the part that is learned first, by which answers are judged)"
+
+FEWEST = 8
+"""Rows of the first part: fewer tell nothing."""
+
+
+def asked(task: Task, first: Progress | None, round: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Who is asked in a round once the first part is learned: those that answered there. Who did not, and why
+    not.
+    """
+    if first is None:
+        return task.organizations, {}
+    done = first.rounds[round - 1] if round <= len(first.rounds) else None
+    there = {} if done is None else done.mean_fitted
+    if len(there) == len(task.organizations):
+        return task.organizations, {}
+    why = {} if done is None else done.left_out
+    away = {
+        name: f"{why.get(name, 'did not answer')} {IN_FIRST}"
+        for name in task.organizations
+        if name not in there
+    }
+    return tuple(name for name in task.organizations if name not in away), away
+
+
+def remembering(task: Task, helped: Concluded) -> tuple[str, ...]:
+    """Who adds what its rows need where these were sent before, and not where they were not."""
+    if helped.judged is None:
+        return ()
+    others = [name for name in task.organizations if name != task.label_holder]
+    rows = [rows_of_part(task, part) for part in range(task.rows.n_parts)]
+    kept = len(helped.coefficients)
+    return who_remembers(others, task.label_holder, task.loss, task.y, helped.judged, kept, rows)
+
+
+def who_remembers(
+    others: Sequence[str],
+    label_holder: str | None,
+    loss: Loss,
+    y: Floats,
+    judged: Judgement,
+    kept: int,
+    rows: Sequence[NDArray[np.intp]],
+) -> tuple[str, ...]:
+    """The same of so many rounds, with these labels; ``rows``: those of each part.
+
+    What rows lack is what the label holder's own organization leaves over: so nobody can make another look
+    like one that remembers by what it says itself of these rows.
+    """
+    if kept == 0 or len(rows[FIRST]) < FEWEST:
+        return ()
+    lacking = []
+    for reached, some in zip(judged.reached, rows, strict=True):
+        own = _added(reached, kept, some, label_holder, loss.n_outputs)
+        lacking.append(loss.pseudo_residual(y[some], judged.stages[0][some] + own))
+    found = []
+    for name in others:
+        parts = zip(judged.reached, rows, strict=True)
+        added = [_added(reached, kept, some, name, loss.n_outputs) for reached, some in parts]
+        errors, closer = closer_later(added, lacking)
+        if errors > BEYOND_CHANCE and closer > CLOSER:
+            found.append(name)
+    return tuple(found)
+
+
+def closer_later(added: Sequence[Floats], lacking: Sequence[Floats]) -> tuple[float, float]:
+    """How much more closely what is added to rows follows what they lack in later parts than in the first: in
+    standard errors, of the least such part, and as a difference of rank correlations.
+    """
+    then = _rank_correlation(added[FIRST], lacking[FIRST])
+    later = [
+        (_rank_correlation(a, b), len(a))
+        for a, b in zip(added[FIRST + 1 :], lacking[FIRST + 1 :], strict=True)
+    ]
+    errors = [
+        (np.arctanh(one) - np.arctanh(then)) / (1.06 * np.hypot(_error(n), _error(len(added[FIRST]))))
+        for one, n in later
+    ]
+    return float(min(errors)), min(one for one, _ in later) - then
+
+
+def _error(n: int) -> float:
+    """Of the arctanh of a correlation in so many rows; of ranks 1.06 times as much."""
+    return 1.0 / float(np.sqrt(max(n - 3, 1)))
+
+
+def _rank_correlation(a: Floats, b: Floats) -> float:
+    """Spearman's, of all columns (n, K) together; 0 where one of them says the same of all rows."""
+    a, b = (np.column_stack([_ranks(column) for column in values.T]) for values in (a, b))
+    a, b = (values - values.mean(axis=0) for values in (a, b))
+    size = float(np.sqrt(np.square(a).sum() * np.square(b).sum()))
+    return float(np.clip((a * b).sum() / size, -CLOSEST, CLOSEST)) if size > 0 else 0.0
+
+
+def _ranks(values: Floats) -> Floats:
+    """From 1 on; values that are the same have the middle of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[place], dtype=np.float64)
+
+
+def contradicted(task: Task, helped: Concluded, own: Concluded) -> bool:
+    """Whether rows of the first part lose far more than those of each later part: in ranks, beyond chance,
+    and by a share of what they lose alone.
+    """
+    if helped.judged is None or own.judged is None:
+        return False
+    rows = [rows_of_part(task, part) for part in range(task.rows.n_parts)]
+    losses = [task.loss.value(task.y[some], _left_out(helped, helped.judged, some)) for some in rows]
+    alone = np.mean([task.loss.value(task.y[some], _left_out(own, own.judged, some)).mean() for some in rows])
+    first, later = losses[FIRST], losses[FIRST + 1 :]
+    if len(first) < FEWEST or first.mean() - max(one.mean() for one in later) <= CLOSER * alone:
+        return False
+    return min(larger(first, one) for one in later) > BEYOND_CHANCE
+
+
+def larger(some: Floats, others: Floats) -> float:
+    """By how many standard errors the ranks of some are above those of others, as Mann and Whitney count."""
+    n, m = len(some), len(others)
+    ranks = _ranks(np.concatenate([some, others]))
+    error = float(np.sqrt(n * m / (n + m) * np.var(ranks, ddof=1)))
+    return float((ranks[:n].sum() - n * (n + m + 1) / 2) / error) if error > 0 else 0.0
+
+
+def _left_out(model: Concluded, judged: Judgement, rows: NDArray[np.intp]) -> Floats:
+    """What the cross-validation says of rows: by learnings that left them out."""
+    first, last = judged.stages[0][rows], judged.stages[model.kept][rows]
+    return np.asarray(first + model.trust * (last - first))
+
+
+def _added(
+    reached: Progress | None, kept: int, rows: NDArray[np.intp], name: str | None, n_outputs: int
+) -> Floats:
+    """What an organization adds to the rows of a part, in the learning that leaves them out."""
+    found = np.zeros((len(rows), n_outputs))
+    rounds = 0 if reached is None else min(kept, len(reached.rounds))
+    if reached is None or rounds == 0:
+        return found
+    counted = reached.history[rounds - 1] if reached.history else reached.coefficients[:rounds]
+    for counts, said in zip(counted, answers_for_part(reached, rows), strict=False):
+        if name is not None and name in counts:
+            found += counts[name] * said[name].astype(np.float64)
+    return found
+
+
+def _correlation(said: Floats, residual: Floats) -> tuple[float, float]:
+    """The correlation of answers and residuals (n, K), and the standard error of its arctanh, which rows that
+    are large in both widen.
+    """
+    a, b = (values - values.mean(axis=0) for values in (said, residual))
+    sizes = [float(np.sqrt(np.square(values).sum() / len(values))) for values in (a, b)]
+    usual = 1.0 / np.sqrt(len(a) - 3)
+    if min(sizes) == 0:
+        return 0.0, usual
+    a, b = (values / size for values, size in zip((a, b), sizes, strict=True))
+    products = (a * b).sum(axis=1)
+    found = float(np.clip(products.mean(), -CLOSEST, CLOSEST))
+    pull = products - found * (np.square(a).sum(axis=1) + np.square(b).sum(axis=1)) / 2
+    seen = float(np.sqrt(np.square(pull).mean() / len(a))) / (1 - found**2)
+    return found, max(usual, seen)
+
+
+def harm(task: Task, helped: Concluded, own: Concluded) -> float:
+    """By how much more the rows of the first part lose with assistance than alone; 0 where that is no more
+    than noise, or where nothing was judged first.
+    """
+    if helped.judged is None or own.judged is None:
+        return 0.0
+    rows = rows_of_part(task, FIRST)
+    weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
+    if not weight.sum() > 0:
+        return 0.0
+    y, share = task.y[rows], weight / weight.sum()
+    losses = [task.loss.value(y, _output(one, one.judged, rows)) for one in (helped, own)]
+    more = losses[0] - losses[1]
+    mean = float(share @ more)
+    noise = float(np.sqrt(np.square(share * (more - mean)).sum()))
+    return mean if mean > NOISE * noise else 0.0
+
+
+def _output(model: Concluded, judged: Judgement | None, rows: NDArray[np.intp]) -> Floats:
+    """The rows as the model's weights make them of what was said before they were sent; a round that somebody
+    missed then counts nothing.
+    """
+    assert judged is not None
+    output = judged.stages[0][rows].copy()
+    reached = judged.reached[FIRST]
+    said = () if reached is None else answers_for_part(reached, rows)
+    for counts, replies in zip(model.coefficients, said, strict=False):
+        for name in sorted(set(counts) & set(replies)):
+            output += counts[name] * replies[name].astype(np.float64)
+    return output
+
+
+def of_unknown_rows(task: Task, model: Concluded) -> tuple[Round, ...]:
+    """Its rounds. Of who adds far less to the rows of the first part than to the task's own, answers are
+    believed as far as those for the former go: it may say nothing where it does not know, until it is used.
+    """
+    rounds, judged = model.progress.rounds, model.judged
+    reached = None if judged is None else judged.reached[FIRST]
+    if reached is None:
+        return rounds
+    said = answers_for_part(reached, rows_of_part(task, FIRST))
+    others = {name for replies in said for name in replies} - {task.label_holder}
+    quiet = {
+        name
+        for name in others
+        if _spread(model.coefficients, said, name)
+        < QUIET * _spread(model.coefficients, model.progress.fitted, name)
+    }
+    if not quiet:
+        return rounds
+    return (*map(partial(_narrowed, quiet), rounds, said), *rounds[len(said) :])
+
+
+def _spread(
+    coefficients: Sequence[Mapping[str, float]], said: Sequence[Mapping[str, Floats32]], name: str
+) -> float:
+    """How far apart what an organization adds to rows is: the root mean square from its mean."""
+    pieces = [
+        counts[name] * replies[name].astype(np.float64)
+        for counts, replies in zip(coefficients, said, strict=False)
+        if name in counts and name in replies
+    ]
+    return float(np.sqrt(np.sum(pieces, axis=0).var(axis=0).sum())) if pieces else 0.0
+
+
+def _narrowed(quiet: set[str], done: Round, said: Mapping[str, Floats32]) -> Round:
+    spread = dict(done.spread)
+    for name in quiet & spread.keys() & said.keys():
+        low, high = said[name].min(axis=0), said[name].max(axis=0)
+        room = WIDER * (high - low)
+        ends = zip(spread[name], (low - room).tolist(), (high + room).tolist(), strict=True)
+        spread[name] = tuple((max(one[0], a), *one[1:-1], min(one[-1], b)) for one, a, b in ends)
+    return replace(done, spread=ByName(spread))

@@ -1,0 +1,233 @@
+"""One part of a cross-validation is learned before anything of its rows is sent, and judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gal.core.algorithm import learn, predict
+from gal.core.cross_validation import Judgement
+from gal.core.guards.judged_first import IN_FIRST, harm
+from gal.core.guards.plausible import screen
+from gal.core.losses import SquaredError
+from gal.core.requests import FitRequest
+from gal.core.rows import assign_rows
+from gal.core.state import Ensemble, Progress
+from gal.core.stopping import Stopping
+from gal.core.task import Task
+from gal.core.weights import assistance_weights
+
+Floats = NDArray[np.float64]
+Meddle = Callable[["Member", FitRequest, Floats], Floats]
+N, PARTS = 240, 4
+
+
+class Member:
+    """Least squares on its own columns; ``meddle`` changes what it says. It remembers what it was sent."""
+
+    def __init__(self, columns: Floats, meddle: Meddle | None = None) -> None:
+        self.columns, self.meddle = np.column_stack([np.ones(len(columns)), columns]), meddle
+        self.sent: dict[int, Floats] = {}
+
+    def fit(self, task: Task, request: FitRequest) -> Any:
+        fit = task.terms.rows_for(request).fit
+        known = self.sent.setdefault(request.round, np.full((N, 1), np.nan))
+        known[fit] = request.residual
+        model = np.linalg.lstsq(self.columns[fit], request.residual, rcond=None)[0]
+        honest = self.columns @ model
+        return (honest if self.meddle is None else self.meddle(self, request, honest)).astype(np.float32)
+
+
+def remembers(member: Member, request: FitRequest, honest: Floats) -> Floats:
+    """What it was ever sent of a row in this round, and nothing of others."""
+    return np.nan_to_num(member.sent[request.round], nan=0.0)
+
+
+def silent(member: Member, request: FitRequest, honest: Floats) -> Floats:
+    """What it was sent now, and nothing of rows that are left out."""
+    sent = remembers(member, request, honest)
+    return sent if request.part is None else np.where(request.part == PARTED, 0.0, sent)
+
+
+PARTED = np.zeros((N, 1))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+@pytest.fixture
+def task(rng: np.random.Generator) -> tuple[Task, dict[str, Floats]]:
+    return made(rng, noise=1.0)
+
+
+def made(rng: np.random.Generator, noise: float, **how: Any) -> tuple[Task, dict[str, Floats]]:
+    columns = {name: rng.normal(size=(N, 2)) for name in ("a", "b", "c")}
+    y = columns["a"] @ [[1.0], [0.5]] + columns["b"] @ [[1.0], [-1.0]] + noise * rng.normal(size=(N, 1))
+    rows = assign_rows(N, rng, n_parts=PARTS)
+    assert rows.parts is not None
+    PARTED[:, 0] = rows.parts
+    given: dict[str, Any] = {"rounds": 4, "stopping": Stopping(min_rate=None, patience=3), **how}
+    given["weights"] = assistance_weights("shrunk", "l2")
+    return Task(y, SquaredError(), ("a", "b", "c"), rows, label_holder="a", **given), columns
+
+
+def drive(
+    task: Task, members: Mapping[str, Member], away: Callable[[str, FitRequest], bool] | None = None
+) -> tuple[Ensemble, list[list[FitRequest]]]:
+    steps = learn(task)
+    asked: list[list[FitRequest]] = []
+    try:
+        requests: Any = next(steps)
+        while True:
+            asked.append(list(requests))
+            requests = steps.send(
+                [
+                    {
+                        name: members[name].fit(task, one)
+                        for name in one.organizations
+                        if away is None or not away(name, one)
+                    }
+                    for one in requests
+                ]
+            )
+    except StopIteration as end:
+        ensemble: Ensemble = end.value
+    return ensemble, asked
+
+
+def members(columns: Mapping[str, Floats], **meddling: Meddle) -> dict[str, Member]:
+    return {name: Member(values, meddling.get(name)) for name, values in columns.items()}
+
+
+def test_nothing_of_the_first_part_is_sent_before_it_is_learned(task: Any) -> None:
+    task, columns = task
+    ensemble, asked = drive(task, members(columns))
+    ahead = asked[:4]
+    assert [[(one.part, one.round, one.track) for one in some] for some in ahead] == [
+        [(0, t, "assisted")] for t in (1, 2, 3, 4)
+    ]
+    assert {len(some[0].residual) for some in ahead} == {N - len(task.rows.without(0).validation)}
+    later = [one for some in asked[4:] for one in some]
+    assert all(one.part != 0 or one.track == "alone" for one in later)
+    assert ensemble.track == "assisted"
+    assert ensemble.stopped == "all 4 rounds are done"
+
+
+def test_who_remembers_is_named_and_not_used(task: Any) -> None:
+    task, columns = task
+    honest, _ = drive(task, members(columns))
+    ensemble, _ = drive(task, members(columns, c=remembers))
+    assert honest.track == "assisted"
+    assert ensemble.track == "alone"
+    assert "c looks like one that gives back what it was sent" in ensemble.stopped
+    assert "b looks" not in ensemble.stopped
+    assert np.isnan(ensemble.assisted_validation_loss)
+    assert set(ensemble.asked()) == {"a"}
+
+
+def test_who_is_honest_in_the_first_part_and_remembers_later_is_named(task: Any) -> None:
+    def later(member: Member, request: FitRequest, honest: Floats) -> Floats:
+        return honest if request.part == 0 else remembers(member, request, honest)
+
+    task, columns = task
+    ensemble, _ = drive(task, members(columns, c=later))
+    assert ensemble.track == "alone"
+    assert "c looks like" in ensemble.stopped
+
+
+def test_weights_that_would_have_done_harm_before_are_not_used(task: Any) -> None:
+    def loud(member: Member, request: FitRequest, honest: Floats) -> Floats:
+        if request.part is None:
+            return remembers(member, request, honest)  # for its weight
+        noise = np.random.default_rng(request.round).normal(size=(N, 1))
+        return np.where((request.part == PARTED) & (request.part == 0), 4 * noise, honest)
+
+    task, columns = task
+    ensemble, _ = drive(task, members(columns, c=loud))
+    assert ensemble.track == "alone"
+    assert "said of rows before these were sent is worse than alone" in ensemble.stopped
+    assert ensemble.assisted_validation_loss > ensemble.alone_validation_loss
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 1.0, 10.0])
+def test_honest_organizations_are_not_named(noise: float) -> None:
+    for seed in range(5):
+        task, columns = made(np.random.default_rng(seed), noise)
+        ensemble, _ = drive(task, members(columns))
+        assert "looks like" not in ensemble.stopped
+
+
+def test_who_says_nothing_of_rows_left_out_is_not_believed_in_prediction(task: Any) -> None:
+    task, columns = task
+    there = members(columns, c=silent)
+    ensemble, _ = drive(task, there)
+    assert ensemble.track == "assisted"
+    steps = predict(ensemble, N)
+    request = next(steps)
+    said = np.stack([there["c"].sent[round] for round in request.rounds])
+    answers = {"c": said[:, ::-1].astype(np.float32)}
+    screened = screen(ensemble, request, answers, N)
+    assert isinstance(screened.replies["c"], Exception)
+    honest = np.zeros_like(answers["c"])
+    assert screen(ensemble, request, {"c": honest}, N).outside == {}
+
+
+def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any) -> None:
+    task, columns = task
+    ensemble, asked = drive(
+        task, members(columns), away=lambda name, one: (name, one.part, one.round) == ("b", 0, 2)
+    )
+    later = [one for some in asked[4:] for one in some if one.track == "assisted"]
+    assert {one.round for one in later if "b" not in one.organizations} == {2}
+    assert ensemble.rounds[1].left_out == {"b": f"did not answer {IN_FIRST}"}
+    assert "b" in ensemble.rounds[0].weights
+
+
+def test_nobody_goes_further_than_the_first_part(rng: np.random.Generator) -> None:
+    task, columns = made(rng, 1.0, rounds=20, stopping=Stopping(min_rate=None, patience=1))
+    ensemble, asked = drive(task, members(columns))
+    ahead = [some for some in asked if [one.part for one in some] == [0]]
+    assert len(ahead) < 20
+    assert len(ensemble.rounds) <= len(ahead)
+
+
+def test_where_nothing_is_compared_no_part_goes_first(task: Any) -> None:
+    task, columns = task
+    for other in (replace(task, label_holder=None), task.only("a")):
+        _, asked = drive(other, members(columns))
+        assert len(asked[0]) > 1
+
+
+class Fixed:
+    """A model with these coefficients whose first part was told this."""
+
+    def __init__(self, task: Task, counts: dict[str, float], said: Mapping[str, Floats]) -> None:
+        self.coefficients = (counts,)
+        rows = task.rows.without(0).validation
+        heard = ({name: values[rows].astype(np.float32) for name, values in said.items()},)
+        reached = Progress(np.zeros((N, 1)), heard=heard)
+        self.judged = Judgement((1.0,), (1.0,), (np.zeros((N, 1)),), (reached, None, None, None))
+
+
+def test_harm_is_of_the_weights_on_what_was_said_before(task: Any) -> None:
+    task, _ = task
+    own: Any = Fixed(task, {"a": 0.9}, {"a": task.y})
+    helps: Any = Fixed(task, {"a": 0.5, "b": 0.5}, {"a": task.y, "b": task.y})
+    hurts: Any = Fixed(task, {"a": 0.5, "b": 0.5}, {"a": task.y, "b": -task.y})
+    missed: Any = Fixed(task, {"a": 0.5, "b": 0.5}, {"a": task.y})
+    rows = task.rows.without(0).validation
+    even = task.y.copy()  # along with every other row, in the order of their sizes
+    even[rows[np.argsort(np.abs(task.y[rows, 0]))][::2]] *= -1
+    barely: Any = Fixed(task, {"a": 0.9, "b": 0.001}, {"a": task.y, "b": -even})
+    loss = task.loss.value(task.y[rows], np.zeros((len(rows), 1))).mean()
+    assert harm(task, helps, own) == 0.0
+    assert harm(task, barely, own) == 0.0
+    assert harm(task, hurts, own) == pytest.approx(0.99 * loss)
+    assert harm(task, missed, own) == pytest.approx(0.24 * loss)
