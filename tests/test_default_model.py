@@ -22,7 +22,7 @@ from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_crossing
 from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model, tabular
-from gal.models.grown_trees import fitted_mapper
+from gal.models.grown_trees import fit_tree, fitted_mapper
 from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
 
 Floats = NDArray[np.float64]
@@ -250,6 +250,41 @@ class TestKnownTables:
             assert asked == ([40] if len(fitted) == 560 else [])
             np.testing.assert_array_equal(while_growing, model.predict(known))  # now they are asked
             np.testing.assert_array_equal(while_growing, model.predict(X))
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_trees_are_those_of_scikit_learn(self, weighted: bool) -> None:
+        X, y = mixed_table()
+        known = TabularModel().prepare(X)
+        codes, rng = known.codes(known.encoder), np.random.default_rng(1)
+        weight = rng.random(600) if weighted else None
+        for target in (y**2, np.stack([y, y], axis=1)[:, 1]):  # the second is no block of memory
+            ours, theirs = (
+                HistGradientBoostingRegressor(
+                    max_iter=4,
+                    learning_rate=0.3,
+                    max_leaf_nodes=6,
+                    categorical_features=known.encoder.is_category_,
+                    early_stopping=False,
+                    random_state=3,
+                )
+                for _ in range(2)
+            )
+            fit_tree(ours, known, codes, target, weight)
+
+            def binned(*_: Any, trees: Any = theirs, **__: Any) -> Any:  # where weights count in other bins
+                trees._bin_mapper = known.sorted.mapper
+                return known.sorted.bins
+
+            if weighted:
+                theirs._bin_data = binned
+            theirs.fit(codes, target, weight)
+            _, said = known.grown.pop(id(ours))
+            np.testing.assert_array_equal(said, theirs.predict(codes))
+            np.testing.assert_array_equal(ours.predict(codes), theirs.predict(codes))
+            for (one,), (other,) in zip(ours._predictors, theirs._predictors, strict=True):
+                assert one.nodes.tobytes() == other.nodes.tobytes()
+            missing = vars(theirs).keys() - vars(ours).keys() - {"_bin_data"}
+            assert missing <= {"_random_seed", "_feature_subsample_rng", "_fitted_with_sw"}
 
     def test_bins_are_those_of_scikit_learn(self) -> None:
         rng = np.random.default_rng(0)
