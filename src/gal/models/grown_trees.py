@@ -91,7 +91,7 @@ def _grow(
     said = np.full(len(target), level)
     slopes, bends = loss.init_gradient_and_hessian(n_samples=len(target), dtype=G_H_DTYPE, order="F")
     for _ in range(tree.max_iter):
-        named = dict(y_true=target, raw_prediction=said, sample_weight=weight, n_threads=threads)
+        named = {"y_true": target, "raw_prediction": said, "sample_weight": weight, "n_threads": threads}
         if loss.constant_hessian:
             loss.gradient(gradient_out=slopes, **named)
         else:
