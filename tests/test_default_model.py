@@ -209,6 +209,28 @@ class TestKnownTables:
             TabularModel(random_state=0).fit(TabularModel().prepare(X), y).predict(X), plain.predict(X)
         )
 
+    def test_a_part_is_encoded_as_if_it_were_a_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        X, _ = mixed_table()
+        dates = pd.Series(X["joined"].dt.date, dtype=object)
+        rows, odd = np.arange(50, 600), X.assign(joined=dates.where(np.arange(600) != 7, "soon"))
+        whole, sizes, wide = X.drop(columns="nobody").astype({"city": "category"}), [], TableEncoder.wide
+
+        def counted(self: TableEncoder, codes: Floats) -> Floats:
+            sizes.append(len(codes))
+            return wide(self, codes)
+
+        monkeypatch.setattr(TableEncoder, "wide", counted)
+        for table, made in ((whole[["age", "city", "joined"]], [600]), (odd[["age", "joined"]], [550])):
+            sizes.clear()
+            known = TabularModel().prepare(table)
+            part, alone = known[rows], KnownTable(table.iloc[rows])
+            np.testing.assert_array_equal(
+                part.wide(part.encoder), wide(part.encoder, part.codes(part.encoder))
+            )
+            np.testing.assert_array_equal(part.codes(part.encoder), alone.codes(alone.encoder))
+            assert not np.isnan(part.codes(part.encoder)[:, -1]).any()
+            assert sizes == made
+
     def test_columns_are_encoded_and_binned_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = mixed_table()
         known = TabularModel().prepare(X)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from sklearn.svm import SVR
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
-from gal.engine.drivers import InProcess, drive_learning, open_driver
+from gal.core.requests import FitRequest
+from gal.engine.drivers import InProcess, _same_fit, drive_learning, open_driver
 from gal.engine.labels import regression_labels
 from gal.engine.observing import describe_progress, show_progress
 from gal.engine.options import Options
@@ -123,6 +125,46 @@ def test_a_large_view_is_shared_with_processes_and_not_changed() -> None:
     assert ensembles[0] == ensembles[1]
 
 
+class Counted(Ridge):  # type: ignore[misc]
+    """Notes what it fits."""
+
+    fitted: ClassVar[list[Any]] = []
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Counted:
+        self.fitted.append(np.array(y))
+        return super().fit(X, y, sample_weight)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_both_tracks_ask_in_the_first_round_is_fitted_once(weighted: bool) -> None:
+    organizations, y = members(local=Counted())
+    Counted.fitted.clear()
+    weight = np.random.default_rng(0).random(len(y)) if weighted else None
+    ensemble = gal.learn(y, organizations, rounds=2, cross_validation=3, sample_weight=weight)
+    assert len(Counted.fitted) == 4 + 2 * 4  # the whole and three parts; then with assistance, and alone
+    own = organizations[0].models
+    assert own["assisted", 1] == own["alone", 1]
+    assert own["assisted", 2] != own["alone", 2]
+    assert np.isfinite(ensemble.alone_validation_loss)
+
+
+def test_other_weights_are_another_fit() -> None:
+    rng = np.random.default_rng(0)
+    residual, weight = rng.normal(size=(9, 1)).astype(np.float32), rng.random(9)
+    asked = FitRequest(1, residual, ("bank",), weight)
+    same = [replace(asked, track="alone"), replace(asked, residual=residual.copy(), sample_weight=+weight)]
+    others = [
+        replace(asked, round=2),
+        replace(asked, part=0),
+        replace(asked, target="crossed"),
+        replace(asked, residual=-residual),
+        replace(asked, sample_weight=None),
+        replace(asked, sample_weight=2 * weight),
+    ]
+    assert [_same_fit(asked, one) for one in same + others] == [True] * 2 + [False] * 6
+    assert _same_fit(others[4], replace(others[4], track="alone"))
+
+
 def test_unknown_drivers_are_named() -> None:
     with (
         pytest.raises(
@@ -218,7 +260,8 @@ def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(("cross_validation", "fits"), [(0, 1), (4, 10)])
 def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> None:
-    # Fits in a round: the learning and its parts, with assistance and (to compare) alone.
+    # Fits in a round: the learning and its parts, with assistance and (to compare) alone; in the first round
+    # both are the same.
     X, y = health()
     local = {"bank": Raising(KeyboardInterrupt(), Counter(2 * fits + 1)), "lab": Ridge()}
     with pytest.warns(InterruptedWarning, match="interrupted: the 2 finished rounds are kept"):

@@ -253,22 +253,59 @@ def _count(
 def ask(
     task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[Request]
 ) -> list[Mapping[str, Any]]:
-    """One round trip in learning: for each request every organization's values, or what went wrong there."""
+    """One round trip in learning: for each request every organization's values, or what went wrong there.
+
+    Her own organization is asked for both of the label holder's tracks; in the first round for the same,
+    which is fitted once.
+    """
     asked = [
         (index, organizations[name])
         for index, request in enumerate(requests)
         for name in request.organizations
     ]
-    elsewhere = bool(getattr(driver, "elsewhere", False))
-    jobs = [partial(_or_error, _job(task, one, requests[index], elsewhere)) for index, one in asked]
+    elsewhere, firsts = bool(getattr(driver, "elsewhere", False)), _firsts(asked, requests)
+    jobs = {
+        place: partial(_or_error, _job(task, one, requests[index], elsewhere))
+        for place, (index, one) in enumerate(asked)
+        if firsts[place] == place
+    }
+    results = dict(zip(jobs, driver(list(jobs.values())), strict=True))
     replies: list[dict[str, Any]] = [{} for _ in requests]
-    for (index, one), result in zip(asked, driver(jobs), strict=True):
-        request = requests[index]
+    for first, (index, one) in zip(firsts, asked, strict=True):
+        request, result = requests[index], results[first]
         if isinstance(request, FitRequest) and not isinstance(result, GALError):
             result, models = result
             one.keep(request, models)
         replies[index][one.name] = result
     return list(replies)
+
+
+def _firsts(asked: Sequence[tuple[int, Organization]], requests: Sequence[Request]) -> list[int]:
+    """For each of those asked, the first place where the same fit is asked of the same organization."""
+    firsts: list[int] = []
+    for place, (index, one) in enumerate(asked):
+        same = (
+            before
+            for before in range(place)
+            if asked[before][1] is one
+            and not one.moves
+            and _same_fit(requests[asked[before][0]], requests[index])
+        )
+        firsts.append(next(same, place))
+    return firsts
+
+
+def _same_fit(one: Request, other: Request) -> bool:
+    """Whether these are the same but for their track; a moving model is another one there."""
+    if not isinstance(one, FitRequest) or not isinstance(other, FitRequest):
+        return False
+    if (one.round, one.part, one.target) != (other.round, other.part, other.target):
+        return False
+    if one.sample_weight is None or other.sample_weight is None:
+        weighed_alike = one.sample_weight is other.sample_weight
+    else:
+        weighed_alike = np.array_equal(one.sample_weight, other.sample_weight)
+    return weighed_alike and np.array_equal(one.residual, other.residual)
 
 
 def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Callable[[], Any]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -209,11 +210,12 @@ class KnownTable:
     """
 
     def __init__(
-        self, table: Table, named: Table | None = None, rows: NDArray[np.intp] | None = None
+        self, table: Table, whole: KnownTable | None = None, rows: NDArray[np.intp] | None = None
     ) -> None:
-        self.table, self.named = table, table if named is None else named
-        self.rows = rows
-        """Which rows of the table that it is a part of; None where it is whole."""
+        self.table = table
+        self.named: Table = table if whole is None else whole.named
+        self._whole, self.rows = None if whole is None else ref(whole), rows
+        """The table that it is a part of, and which of its rows these are; None where it is whole."""
         self.shape: tuple[int, ...] = tuple(table.shape)
         self._parts: dict[bytes, KnownTable] = {}
         self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
@@ -233,7 +235,7 @@ class KnownTable:
         if key not in self._parts:
             table: Any = self.table
             taken = table.iloc[rows] if is_frame(table) else table[rows]
-            self._parts[key] = KnownTable(taken, self.named, rows)
+            self._parts[key] = KnownTable(taken, self, rows)
         return self._parts[key]
 
     def grown_from(self, tree: HistGradientBoostingRegressor) -> KnownTable | None:
@@ -255,17 +257,35 @@ class KnownTable:
     def codes(self, encoder: TableEncoder) -> Floats:
         """As this encoder has them."""
         if id(encoder) not in self._codes:
-            self._codes[id(encoder)] = encoder, encoder.codes(self.table)
+            whole = self._in_one_block(encoder)
+            found = encoder.codes(self.table) if whole is None else whole.codes(encoder)[self.rows]
+            self._codes[id(encoder)] = encoder, found
         return self._codes[id(encoder)][1]
+
+    def _in_one_block(self, encoder: TableEncoder) -> KnownTable | None:
+        """The table that this is a part of, where what is made of it is small, and of each row by itself: a
+        part takes its own from there. (Of a column of objects all rows together say what it holds.)
+        """
+        whole = None if self._whole is None else self._whole()
+        if whole is None or len(whole) * encoder.width > BLOCK:
+            return None
+        table: Any = whole.table
+        return None if is_frame(table) and np.dtype(object) in set(table.dtypes) else whole
+
+    def wide(self, encoder: TableEncoder) -> Floats:
+        """The wide matrix, where it is one block."""
+        if id(encoder) not in self._wide:
+            whole = self._in_one_block(encoder)
+            made = encoder.wide(self.codes(encoder)) if whole is None else whole.wide(encoder)[self.rows]
+            self._wide[id(encoder)] = made
+        return self._wide[id(encoder)]
 
     def wide_blocks(self, encoder: TableEncoder) -> Iterator[tuple[slice, Floats]]:
         """The wide matrix block by block; kept where it is one block only."""
         codes = self.codes(encoder)
         blocks = list(encoder.blocks(codes))
         if len(blocks) == 1:
-            if id(encoder) not in self._wide:
-                self._wide[id(encoder)] = encoder.wide(codes)
-            yield blocks[0], self._wide[id(encoder)]
+            yield blocks[0], self.wide(encoder)
             return
         for block in blocks:
             yield block, encoder.wide(codes[block])
