@@ -392,6 +392,33 @@ class TestRidge:
         np.testing.assert_allclose(coefficients, whole.coef_.T, atol=1e-9)
         np.testing.assert_allclose(intercepts, whole.intercept_, atol=1e-9)
 
+    @pytest.mark.parametrize("blocks", [1, 3])
+    def test_coarse_products_are_far_finer_than_the_penalty(
+        self, monkeypatch: pytest.MonkeyPatch, blocks: int
+    ) -> None:
+        """Of many rows; also where columns say the same, so that only the penalty tells them apart."""
+        rng, n = np.random.default_rng(0), 20_000
+        x = rng.normal(size=(n, 2))
+        X = np.column_stack([x, x[:, 0] + 1e-4 * rng.normal(size=n), x @ [1, -1]])
+        y, weight, kinds = x[:, :1] ** 2 + rng.normal(size=(n, 1)), rng.random(n), []
+        encoder, products = TableEncoder().fit(X), tabular._coarse_products
+        monkeypatch.setattr(tabular, "BLOCK", -(-n // blocks) * encoder.width)
+
+        def noted(wide: Any, root: Floats) -> Floats:
+            kinds.append(wide.dtype)
+            return products(wide, root)
+
+        monkeypatch.setattr(tabular, "_coarse_products", noted)
+        wide = encoder.wide(encoder.codes(X))
+        for alpha, coarse in ((1.0, True), (1e-3, False)):
+            kinds.clear()
+            known, exact = KnownTable(X), Ridge(alpha=alpha, solver="svd").fit(wide, y, weight)
+            found = [ridge(known, encoder, y, weight, alpha) for _ in range(2)]
+            assert kinds == [np.float32] * (2 * blocks if coarse else 0)
+            np.testing.assert_array_equal(found[0][0], found[1][0])  # the second from what is at hand
+            said, meant = wide @ found[0][0] + found[0][1], exact.predict(wide).reshape(n, 1)
+            assert np.abs(said - meant).max() < (1e-5 if coarse else 1e-7)
+
     def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tabular, "BLOCK", 2**14)
         n = 40_000
