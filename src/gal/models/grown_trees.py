@@ -152,7 +152,7 @@ def thresholds(column: Floats, most: int) -> Floats:
 
 
 def _quantiles(in_order: Floats, shares: Floats) -> Floats:
-    """``np.quantile`` of numbers in order, "averaged_inverted_cdf", which would put them in order once more."""
+    """``np.quantile``, "averaged_inverted_cdf", which would put numbers that are in order there once more."""
     last, at = len(in_order) - 1, len(in_order) * shares - 1
     below = np.floor(at)
     before, after = (in_order[np.clip(place, 0, last).astype(np.intp)] for place in (below, below + 1))

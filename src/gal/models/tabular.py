@@ -79,8 +79,8 @@ WEIGHED_ROWS = 2000
 
 
 COARSE, COARSE_ROWS = 1e-5, 8192
-"""Where the ridge's penalty is at least so much for each row, inner products of weighted columns may be coarse:
-they are off by less than a hundredth of it. So many rows are added up at a time."""
+"""Where the ridge's penalty is at least so much for each row, inner products of weighted columns may be
+coarse: they are off by less than a hundredth of it. So many rows are added up at a time."""
 
 
 class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -238,7 +238,7 @@ class KnownTable:
 
     def __getitem__(self, rows: NDArray[np.intp]) -> KnownTable:
         for part in self._parts:
-            if np.array_equal(part.rows, rows):
+            if part.rows is not None and np.array_equal(part.rows, rows):
                 return part
         table: Any = self.table
         self._parts.append(KnownTable(table.iloc[rows] if is_frame(table) else table[rows], self, rows))
