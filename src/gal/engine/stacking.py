@@ -148,7 +148,9 @@ class Stacking:
         say whether trees need all rows.
         """
         received = KeptReplies(task, coefficients, fitted)
-        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+        is_rest = np.ones(task.rows.n, dtype=np.bool_)
+        is_rest[task.rows.validation] = False
+        rest = np.flatnonzero(is_rest)
         table = received.table(rest)
         if self.given is not None:
             return self._judged(self._fitted(received, rest, table, task.seed), received)[0]

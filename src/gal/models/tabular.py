@@ -136,7 +136,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         target = _target(y, known.shape[0])
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
+        weight = None if sample_weight is None else _weights(sample_weight, target)
         if known is X:
             self.__dict__.pop("feature_names_in_", None)
             self.__dict__.update(known.noted)
@@ -512,6 +512,15 @@ def _target(y: ArrayLike | None, n_rows: int) -> Floats:
     return target
 
 
+def _weights(sample_weight: ArrayLike, target: Floats) -> Floats:
+    """Weights as numbers, or an error in scikit-learn's words; it looks for longer than that takes."""
+    if isinstance(sample_weight, np.ndarray) and sample_weight.dtype == np.float64:
+        sums = np.isfinite(sample_weight.sum()) and sample_weight.any()
+        if sums and sample_weight.shape == (len(target),):
+            return np.ascontiguousarray(sample_weight)
+    return np.asarray(_check_sample_weight(sample_weight, target))
+
+
 def _columns(table: Table) -> Iterator[Column]:
     """One after another."""
     if isinstance(table, np.ndarray):
@@ -571,11 +580,12 @@ def _bends(line: Floats, counts: Floats | None) -> Floats:
     ``line`` is standardised, so level and slope are plain averages.
     """
     if counts is None:
-        in_order, below = np.sort(line), np.arange(1.0, len(line) + 1)
+        places = np.searchsorted(np.arange(1.0, len(line) + 1), np.multiply(KNOTS, len(line)))
+        knots = np.unique(np.partition(line, places)[places])
     else:
         order = np.argsort(line, kind="stable")
-        in_order, below = line[order], np.cumsum(counts[order])
-    knots = np.unique(in_order[np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
+        below = np.cumsum(counts[order])
+        knots = np.unique(line[order][np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
     bends = []
     for knot in knots:
         hinge = np.maximum(line - knot, 0.0)
