@@ -18,8 +18,8 @@ from sklearn.svm import SVR
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
-from gal.core.requests import FitRequest
-from gal.engine.drivers import InProcess, _same_fit, drive_learning, open_driver
+from gal.core.requests import FitRequest, PredictRequest
+from gal.engine.drivers import InProcess, _firsts, drive_learning, open_driver
 from gal.engine.labels import regression_labels
 from gal.engine.observing import describe_progress, show_progress
 from gal.engine.options import Options
@@ -148,21 +148,27 @@ def test_what_both_tracks_ask_in_the_first_round_is_fitted_once(weighted: bool) 
     assert np.isfinite(ensemble.alone_validation_loss)
 
 
-def test_other_weights_are_another_fit() -> None:
+def test_other_numbers_are_another_fit() -> None:
     rng = np.random.default_rng(0)
     residual, weight = rng.normal(size=(9, 1)).astype(np.float32), rng.random(9)
     asked = FitRequest(1, residual, ("bank",), weight)
-    same = [replace(asked, track="alone"), replace(asked, residual=residual.copy(), sample_weight=+weight)]
-    others = [
-        replace(asked, round=2),
-        replace(asked, part=0),
-        replace(asked, target="crossed"),
-        replace(asked, residual=-residual),
-        replace(asked, sample_weight=None),
-        replace(asked, sample_weight=2 * weight),
+    plain = replace(asked, sample_weight=None)
+    pairs = [
+        (asked, replace(asked, track="alone", residual=residual.copy(), sample_weight=+weight), True),
+        (plain, replace(plain, track="alone"), True),
+        (asked, replace(asked, round=2), False),
+        (asked, replace(asked, part=0), False),
+        (asked, replace(asked, target="crossed"), False),
+        (asked, replace(asked, residual=-residual), False),
+        (asked, plain, False),
+        (plain, asked, False),
+        (asked, replace(asked, sample_weight=2 * weight), False),
     ]
-    assert [_same_fit(asked, one) for one in same + others] == [True] * 2 + [False] * 6
-    assert _same_fit(others[4], replace(others[4], track="alone"))
+    (bank, lab), _ = members(local=SVR())
+    for one, other, same in pairs:
+        assert _firsts([(0, bank), (0, lab), (1, bank)], [one, other]) == [0, 1, 0 if same else 2]
+    again = PredictRequest((1,), ("bank",))
+    assert _firsts([(0, bank), (1, bank)], [again, again]) == [0, 1]
 
 
 def test_unknown_drivers_are_named() -> None:

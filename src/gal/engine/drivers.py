@@ -282,25 +282,20 @@ def ask(
 
 def _firsts(asked: Sequence[tuple[int, Organization]], requests: Sequence[Request]) -> list[int]:
     """For each of those asked, the first place where the same fit is asked of the same organization."""
-    firsts: list[int] = []
+    firsts, known = list(range(len(asked))), dict[tuple[str, int, int | None, str], int]()
     for place, (index, one) in enumerate(asked):
-        same = (
-            before
-            for before in range(place)
-            if asked[before][1] is one
-            and not one.moves
-            and _same_fit(requests[asked[before][0]], requests[index])
-        )
-        firsts.append(next(same, place))
+        request = requests[index]
+        if not isinstance(request, FitRequest) or one.moves:  # a body that moves serves one track
+            continue
+        first = known.setdefault((one.name, request.round, request.part, request.target), place)
+        before = requests[asked[first][0]]
+        if first < place and isinstance(before, FitRequest) and _same_numbers(before, request):
+            firsts[place] = first
     return firsts
 
 
-def _same_fit(one: Request, other: Request) -> bool:
-    """Whether these are the same but for their track; a moving model is another one there."""
-    if not isinstance(one, FitRequest) or not isinstance(other, FitRequest):
-        return False
-    if (one.round, one.part, one.target) != (other.round, other.part, other.target):
-        return False
+def _same_numbers(one: FitRequest, other: FitRequest) -> bool:
+    """Whether residuals and weights are the same."""
     if one.sample_weight is None or other.sample_weight is None:
         weighed_alike = one.sample_weight is other.sample_weight
     else:
