@@ -293,12 +293,11 @@ class TestKnownTables:
             )
             fit_tree(ours, known, codes, target, weight)
 
-            def binned(*_: Any, trees: Any = theirs, **__: Any) -> Any:  # where weights count in other bins
+            def binned(*_: Any, trees: Any = theirs, **__: Any) -> Any:  # whatever it bins by: that is apart
                 trees._bin_mapper = known.sorted.mapper
                 return known.sorted.bins
 
-            if weighted:
-                theirs._bin_data = binned
+            theirs._bin_data = binned
             theirs.fit(codes, target, weight)
             _, said = known.grown.pop(id(ours))
             np.testing.assert_array_equal(said, theirs.predict(codes))
