@@ -34,19 +34,17 @@ def grow_forest(forest: ExtraTreesRegressor, table: Floats32, target: Floats) ->
     options = {name: getattr(forest, name) for name in forest.estimator_params}
     column, n_rows, rng = target.reshape(-1, 1), len(table), np.random.RandomState()
     counts = None
-    for seed in map(int, seeds[begun + 1 :]):
-        if forest.bootstrap:
+    with config_context(skip_parameter_validation=True):
+        for seed in map(int, seeds[begun + 1 :]):
+            if forest.bootstrap:
+                rng.seed(seed)
+                drawn = rng.randint(0, n_rows, forest._n_samples_bootstrap)
+                counts = np.bincount(drawn, minlength=n_rows).astype(np.float64)
             rng.seed(seed)
-            drawn = rng.randint(0, n_rows, forest._n_samples_bootstrap)
-            counts = np.bincount(drawn, minlength=n_rows).astype(np.float64)
-        rng.seed(seed)
-        tree = type(forest.estimator_)(
-            **{**options, "random_state": rng}
-        )  # one from a seed takes long to make
-        with config_context(skip_parameter_validation=True):
+            tree = type(forest.estimator_)(**{**options, "random_state": rng})  # to make one takes long
             tree.fit(table, column, sample_weight=counts, check_input=False)
-        tree.random_state = seed
-        forest.estimators_.append(tree)
+            tree.random_state = seed
+            forest.estimators_.append(tree)
     return forest
 
 

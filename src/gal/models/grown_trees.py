@@ -89,6 +89,7 @@ def _grow(
     level = np.asarray(loss.fit_intercept_only(y_true=target, sample_weight=weight))
     tree._baseline_prediction, tree._predictors = level.reshape(1, 1), []
     said = np.full(len(target), level)
+    free = np.zeros(known.bins.shape[1], dtype=np.int8)
     slopes, bends = loss.init_gradient_and_hessian(n_samples=len(target), dtype=G_H_DTYPE, order="F")
     for _ in range(tree.max_iter):
         named = {"y_true": target, "raw_prediction": said, "sample_weight": weight, "n_threads": threads}
@@ -104,6 +105,7 @@ def _grow(
             n_bins_non_missing=known.mapper.n_bins_non_missing_,
             has_missing_values=known.missing,
             is_categorical=tree._is_categorical_remapped,
+            monotonic_cst=free,
             max_leaf_nodes=tree.max_leaf_nodes,
             max_depth=tree.max_depth,
             min_samples_leaf=tree.min_samples_leaf,
