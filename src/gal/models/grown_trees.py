@@ -54,10 +54,9 @@ def fit_tree(
     scikit-learn looks through columns, target and weights in every ``fit``, which takes longer than growing a
     few small trees does: here its trees grow from what it noted once.
     """
-    if known.sorted is None:
-        known.sorted = _sorted(tree, codes)
-    vars(tree).update(known.sorted.found)
-    known.grown[id(tree)] = tree, _grow(tree, known.sorted, target, weight)
+    noted = known.sorted = _sorted(tree, codes) if known.sorted is None else known.sorted
+    vars(tree).update(noted.found)
+    known.grown[id(tree)] = tree, _grow(tree, noted, target, weight)
     return tree
 
 
