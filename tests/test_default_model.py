@@ -417,6 +417,10 @@ class TestRidge:
             np.testing.assert_array_equal(found[0][0], found[1][0])  # the second from what is at hand
             said, meant = wide @ found[0][0] + found[0][1], exact.predict(wide).reshape(n, 1)
             assert np.abs(said - meant).max() < (1e-5 if coarse else 1e-7)
+        kinds.clear()
+        ridge(KnownTable(X), encoder, y.repeat(tabular.SEVERAL, axis=1), weight, 1.0)
+        ridge(KnownTable(X[:1999]), encoder, y[:1999], weight[:1999], 1.0)
+        assert not kinds  # several outputs, or few rows
 
     def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tabular, "BLOCK", 2**14)

@@ -80,7 +80,8 @@ WEIGHED_ROWS = 2000
 
 COARSE, COARSE_ROWS = 1e-5, 8192
 """Where the ridge's penalty is at least so much for each row, inner products of weighted columns may be
-coarse: they are off by less than a hundredth of it. So many rows are added up at a time."""
+coarse: they are off by less than a hundredth of it. So many rows are added up at a time. (Of several outputs
+trees and what closes them take nearly all of the time.)"""
 
 
 class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -447,7 +448,7 @@ def ridge(
     if n_rows <= width:  # scikit-learn's takes more columns than rows well
         whole = Ridge(alpha=alpha).fit(encoder.wide(known.codes(encoder)), target, weight)
         return np.atleast_2d(whole.coef_).T, np.atleast_1d(whole.intercept_)
-    coarse = alpha >= COARSE * n_rows and n_rows >= WEIGHED_ROWS
+    coarse = target.shape[1] < SEVERAL and n_rows >= WEIGHED_ROWS and alpha >= COARSE * n_rows
     mean, gram = known.moments(encoder) if weight is None else moments(known, encoder, weight, coarse=coarse)
     center = np.average(target, axis=0, weights=weight)
     products = np.zeros((width, target.shape[1]))
