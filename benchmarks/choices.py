@@ -49,6 +49,7 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
     "trees that look at half of the columns": [
         (tabular, "HistGradientBoostingRegressor", partial(HistGradientBoostingRegressor, max_features=0.5))
     ],
+    "inner products of long numbers": [(tabular, "COARSE", np.inf)],
     "for several classes, no network": [(stacking, "_with_network", lambda closing, *_: closing)],
     "for several classes, no network, and a forest that is no more certain than it says": [
         (stacking, "_with_network", lambda closing, *_: closing),

@@ -7,6 +7,11 @@ Each stage has its own seconds, without those of stages inside it. Forest and ne
 stand by what they are fitted for: to be judged, with the others' answers or the label holder's alone, or for
 good, on all rows.
 
+    OMP_NUM_THREADS=1 python benchmarks/stages.py Adult CreditDefault --warm 7
+
+prints GAL beside pooled boosting only, without what is done once in a process: in turns, the median of so
+many runs after a first one. With ``PYTHONPATH`` at the sources of another version it is that one's.
+
     OMP_NUM_THREADS=1 python benchmarks/stages.py Adult CreditDefault --crossing 3
 
 prints instead what crossed residuals cost: CPU seconds of learning and megabytes of all assistants without
@@ -145,6 +150,23 @@ def show(table: PeerTable, seed: int, *, pooled: bool) -> None:
     print(flush=True)
 
 
+def show_warm(table: PeerTable, seed: int, runs: int) -> None:
+    """CPU seconds of GAL and of pooled boosting, in turns; the first run of each does not count."""
+    peers: dict[str, Callable[[PeerTable, int], Any]] = {
+        "GAL": methods.gal_not_crossed,
+        "XGBoost": methods.xgboost_pooled,
+        "LightGBM": methods.lightgbm_pooled,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in peers}
+    for _, (name, peer) in product(range(runs + 1), peers.items()):
+        started = time.process_time()
+        peer(table, seed)
+        taken[name].append(time.process_time() - started)
+    medians = {name: float(np.median(seconds[1:])) for name, seconds in taken.items()}
+    said = [f"{name} {one:.3f} ({medians['GAL'] / one:.2f} x)" for name, one in medians.items()]
+    print(f"{table.name}, {table.split}, warm, CPU s: {', '.join(said)}", flush=True)
+
+
 def show_crossing(table: PeerTable, seed: int, runs: int) -> None:
     """What crossed residuals take beside all the rest."""
     found: dict[str, list[tuple[float, float]]] = {"off": [], "auto": []}
@@ -171,6 +193,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=1, help="of those that VertiBench draws")
     parser.add_argument("--first", type=int, default=1, help="the first of them, from 0: alpha 0.1, 1, 100")
     parser.add_argument("--no-pooled", action="store_true", help="GAL only")
+    parser.add_argument("--warm", type=int, default=0, help="GAL beside pooled boosting, of so many runs")
     parser.add_argument("--crossing", type=int, default=0, help="what crossing costs, of so many runs")
     given = parser.parse_args()
     for name in given.sets:
@@ -179,8 +202,10 @@ def main() -> None:
         for table in tables:
             if given.crossing:
                 show_crossing(table, given.seed, given.crossing)
-                continue
-            show(table, given.seed, pooled=not given.no_pooled)
+            elif given.warm:
+                show_warm(table, given.seed, given.warm)
+            else:
+                show(table, given.seed, pooled=not given.no_pooled)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_crossing
 from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model, tabular
-from gal.models.grown_trees import fitted_mapper
+from gal.models.grown_trees import fit_tree, fitted_mapper
 from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
 
 Floats = NDArray[np.float64]
@@ -209,6 +209,28 @@ class TestKnownTables:
             TabularModel(random_state=0).fit(TabularModel().prepare(X), y).predict(X), plain.predict(X)
         )
 
+    def test_a_part_is_encoded_as_if_it_were_a_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        X, _ = mixed_table()
+        dates = pd.Series(X["joined"].dt.date, dtype=object)
+        rows, odd = np.arange(50, 600), X.assign(joined=dates.where(np.arange(600) != 7, "soon"))
+        whole, sizes, wide = X.drop(columns="nobody").astype({"city": "category"}), [], TableEncoder.wide
+
+        def counted(self: TableEncoder, codes: Floats) -> Floats:
+            sizes.append(len(codes))
+            return wide(self, codes)
+
+        monkeypatch.setattr(TableEncoder, "wide", counted)
+        for table, made in ((whole[["age", "city", "joined"]], [600]), (odd[["age", "joined"]], [550])):
+            sizes.clear()
+            known = TabularModel().prepare(table)
+            part, alone = known[rows], KnownTable(table.iloc[rows])
+            np.testing.assert_array_equal(
+                part.wide(part.encoder), wide(part.encoder, part.codes(part.encoder))
+            )
+            np.testing.assert_array_equal(part.codes(part.encoder), alone.codes(alone.encoder))
+            assert not np.isnan(part.codes(part.encoder)[:, -1]).any()
+            assert sizes == made
+
     def test_columns_are_encoded_and_binned_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = mixed_table()
         known = TabularModel().prepare(X)
@@ -250,6 +272,40 @@ class TestKnownTables:
             assert asked == ([40] if len(fitted) == 560 else [])
             np.testing.assert_array_equal(while_growing, model.predict(known))  # now they are asked
             np.testing.assert_array_equal(while_growing, model.predict(X))
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_trees_are_those_of_scikit_learn(self, weighted: bool) -> None:
+        X, y = mixed_table()
+        known = TabularModel().prepare(X)
+        codes, rng = known.codes(known.encoder), np.random.default_rng(1)
+        weight = rng.random(600) if weighted else None
+        for target in (y**2, np.stack([y, y], axis=1)[:, 1]):  # the second is no block of memory
+            ours, theirs = (
+                HistGradientBoostingRegressor(
+                    max_iter=4,
+                    learning_rate=0.3,
+                    max_leaf_nodes=6,
+                    categorical_features=known.encoder.is_category_,
+                    early_stopping=False,
+                    random_state=3,
+                )
+                for _ in range(2)
+            )
+            fit_tree(ours, known, codes, target, weight)
+
+            def binned(*_: Any, trees: Any = theirs, **__: Any) -> Any:  # whatever it bins by: that is apart
+                trees._bin_mapper = known.sorted.mapper
+                return known.sorted.bins
+
+            theirs._bin_data = binned
+            theirs.fit(codes, target, weight)
+            _, said = known.grown.pop(id(ours))
+            np.testing.assert_array_equal(said, theirs.predict(codes))
+            np.testing.assert_array_equal(ours.predict(codes), theirs.predict(codes))
+            for (one,), (other,) in zip(ours._predictors, theirs._predictors, strict=True):
+                assert one.nodes.tobytes() == other.nodes.tobytes()
+            missing = vars(theirs).keys() - vars(ours).keys() - {"_bin_data"}
+            assert missing <= {"_random_seed", "_feature_subsample_rng", "_fitted_with_sw"}
 
     def test_bins_are_those_of_scikit_learn(self) -> None:
         rng = np.random.default_rng(0)
@@ -334,6 +390,37 @@ class TestRidge:
         coefficients, intercepts = ridge(known, encoder, target, weight if weighted else None, 2.0)
         np.testing.assert_allclose(coefficients, whole.coef_.T, atol=1e-9)
         np.testing.assert_allclose(intercepts, whole.intercept_, atol=1e-9)
+
+    @pytest.mark.parametrize("blocks", [1, 3])
+    def test_coarse_products_are_far_finer_than_the_penalty(
+        self, monkeypatch: pytest.MonkeyPatch, blocks: int
+    ) -> None:
+        """Of many rows; also where columns say the same, so that only the penalty tells them apart."""
+        rng, n = np.random.default_rng(0), 20_000
+        x = rng.normal(size=(n, 2))
+        X = np.column_stack([x, x[:, 0] + 1e-4 * rng.normal(size=n), x @ [1, -1]])
+        y, weight, kinds = x[:, :1] ** 2 + rng.normal(size=(n, 1)), rng.random(n), []
+        encoder, products = TableEncoder().fit(X), tabular._coarse_products
+        monkeypatch.setattr(tabular, "BLOCK", -(-n // blocks) * encoder.width)
+
+        def noted(wide: Any, root: Floats) -> Floats:
+            kinds.append(wide.dtype)
+            return products(wide, root)
+
+        monkeypatch.setattr(tabular, "_coarse_products", noted)
+        wide = encoder.wide(encoder.codes(X))
+        for alpha, coarse in ((1.0, True), (1e-3, False)):
+            kinds.clear()
+            known, exact = KnownTable(X), Ridge(alpha=alpha, solver="svd").fit(wide, y, weight)
+            found = [ridge(known, encoder, y, weight, alpha) for _ in range(2)]
+            assert kinds == [np.float32] * (2 * blocks if coarse else 0)
+            np.testing.assert_array_equal(found[0][0], found[1][0])  # the second from what is at hand
+            said, meant = wide @ found[0][0] + found[0][1], exact.predict(wide).reshape(n, 1)
+            assert np.abs(said - meant).max() < (1e-5 if coarse else 1e-7)
+        kinds.clear()
+        ridge(KnownTable(X), encoder, y.repeat(tabular.SEVERAL, axis=1), weight, 1.0)
+        ridge(KnownTable(X[:1999]), encoder, y[:1999], weight[:1999], 1.0)
+        assert not kinds  # several outputs, or few rows
 
     def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tabular, "BLOCK", 2**14)

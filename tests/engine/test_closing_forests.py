@@ -23,6 +23,7 @@ from gal.engine.stacking import (
 )
 from gal.engine.task_making import make_task
 from gal.models.adapters import set_seed
+from gal.models.grown_forests import ask_forest, grow_forest
 from small_tables import crossed
 
 
@@ -74,13 +75,12 @@ def test_first_trees_without_a_share_are_the_last(monkeypatch: pytest.MonkeyPatc
     noise = np.random.default_rng(1).normal(size=(2100, 1)).astype(np.float32)
     sure = np.where(task.y > 0, 9.0, -9.0).astype(np.float32)  # the rounds know all there is
     grown: list[int] = []
-    fit = ExtraTreesRegressor.fit
 
-    def counted(self: Any, *given: Any, **named: Any) -> Any:
-        grown.append(self.n_estimators)
-        return fit(self, *given, **named)
+    def counted(forest: Any, *given: Any) -> Any:
+        grown.append(forest.n_estimators)
+        return grow_forest(forest, *given)
 
-    monkeypatch.setattr(ExtraTreesRegressor, "fit", counted)
+    monkeypatch.setattr("gal.engine.stacking.grow_forest", counted)
     assert Stacking()(task, [{"left": 1.0, "right": 0.0}], [{"left": sure, "right": noise}]) is None
     assert grown == [FIRST_TREES]
     Stacking()(task, counts, replies)
@@ -112,3 +112,27 @@ def test_trees_that_are_followed_little_see_some_of_the_rows_only(monkeypatch: p
         grown = Stacking().whole(closing, *given).model.estimators_
         seen = [int(tree.tree_.weighted_n_node_samples[0]) for tree in grown]
         assert seen == [rows] * TREES_OF_TWO + [more] * TREES_OF_TWO
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_forests_that_are_grown_here_are_those_of_scikit_learn(drawn: bool) -> None:
+    rng = np.random.default_rng(0)
+    table, target = rng.normal(size=(700, 5)).astype(np.float32), (rng.random(700) < 0.3).astype(np.float64)
+    options = {"bootstrap": True, "max_samples": 0.3} if drawn else {}
+    ours, theirs = (
+        ExtraTreesRegressor(7, max_features="sqrt", min_samples_leaf=3, random_state=5, **options)
+        for _ in range(2)
+    )
+    theirs.fit(table, target)
+    grow_forest(ours.set_params(n_estimators=3, warm_start=True), table, target)
+    grow_forest(ours.set_params(n_estimators=7), table, target)
+    assert vars(ours).keys() == vars(theirs).keys()
+    for one, other in zip(ours.estimators_, theirs.estimators_, strict=True):
+        assert one.get_params() == other.get_params()
+        assert vars(one).keys() == vars(other).keys()
+        mine, its = one.tree_.__getstate__(), other.tree_.__getstate__()
+        assert mine["nodes"].tobytes() == its["nodes"].tobytes()
+        assert mine["values"].tobytes() == its["values"].tobytes()
+    np.testing.assert_array_equal(ask_forest(ours, table), theirs.predict(table))
+    with pytest.raises(ValueError, match="4 features"):
+        ask_forest(ours, table[:, :4])

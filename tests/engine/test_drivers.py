@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from sklearn.svm import SVR
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
-from gal.engine.drivers import InProcess, drive_learning, open_driver
+from gal.core.requests import FitRequest, PredictRequest
+from gal.engine.drivers import InProcess, _firsts, drive_learning, open_driver
 from gal.engine.labels import regression_labels
 from gal.engine.observing import describe_progress, show_progress
 from gal.engine.options import Options
@@ -125,6 +127,53 @@ def test_a_large_view_is_shared_with_processes_and_not_changed() -> None:
     assert ensembles[0] == ensembles[1]
 
 
+class Counted(Ridge):  # type: ignore[misc]
+    """Notes what it fits."""
+
+    fitted: ClassVar[list[Any]] = []
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Counted:
+        self.fitted.append(np.array(y))
+        return super().fit(X, y, sample_weight)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_both_tracks_ask_in_the_first_round_is_fitted_once(weighted: bool) -> None:
+    organizations, y = members(local=Counted())
+    Counted.fitted.clear()
+    weight = np.random.default_rng(0).random(len(y)) if weighted else None
+    ensemble = gal.learn(y, organizations, rounds=2, cross_validation=3, sample_weight=weight)
+    # The whole and three parts, of which one goes first; then with assistance, and alone.
+    assert len(Counted.fitted) == 4 + 1 + 2 * 4
+    own = organizations[0].models
+    assert own["assisted", 1] == own["alone", 1]
+    assert own["assisted", 2] != own["alone", 2]
+    assert np.isfinite(ensemble.alone_validation_loss)
+
+
+def test_other_numbers_are_another_fit() -> None:
+    rng = np.random.default_rng(0)
+    residual, weight = rng.normal(size=(9, 1)).astype(np.float32), rng.random(9)
+    asked = FitRequest(1, residual, ("bank",), weight)
+    plain = replace(asked, sample_weight=None)
+    pairs = [
+        (asked, replace(asked, track="alone", residual=residual.copy(), sample_weight=+weight), True),
+        (plain, replace(plain, track="alone"), True),
+        (asked, replace(asked, round=2), False),
+        (asked, replace(asked, part=0), False),
+        (asked, replace(asked, target="crossed"), False),
+        (asked, replace(asked, residual=-residual), False),
+        (asked, plain, False),
+        (plain, asked, False),
+        (asked, replace(asked, sample_weight=2 * weight), False),
+    ]
+    (bank, lab), _ = members(local=SVR())
+    for one, other, same in pairs:
+        assert _firsts([(0, bank), (0, lab), (1, bank)], [one, other]) == [0, 1, 0 if same else 2]
+    again = PredictRequest((1,), ("bank",))
+    assert _firsts([(0, bank), (1, bank)], [again, again]) == [0, 1]
+
+
 def test_unknown_drivers_are_named() -> None:
     with (
         pytest.raises(
@@ -218,11 +267,12 @@ def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None
 # --- Ctrl-C
 
 
-@pytest.mark.parametrize(("cross_validation", "first", "fits"), [(0, 0, 1), (4, 4, 9)])
-def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, first: int, fits: int) -> None:
-    # Fits in a round: the learning and its parts, with assistance and (to compare) alone; one goes first.
+@pytest.mark.parametrize(("cross_validation", "fits"), [(0, 2), (4, 4 + 5 + 9)])
+def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> None:
+    # Fits: four rounds of the part that goes first; in a round the learning and its parts, with assistance
+    # and (to compare) alone; in the first round both are the same.
     X, y = health()
-    local = {"bank": Raising(KeyboardInterrupt(), Counter(first + 2 * fits + 1)), "lab": Ridge()}
+    local = {"bank": Raising(KeyboardInterrupt(), Counter(fits + 1)), "lab": Ridge()}
     with pytest.warns(InterruptedWarning, match="interrupted: the 2 finished rounds are kept"):
         model = GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=cross_validation).fit(X, y)
     assert len(model.rounds_) == model.n_rounds_ == 2

@@ -100,6 +100,15 @@ def test_drivers_agree(driver: str) -> None:
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_body_serves_one_track_only(in_place: bool) -> None:
+    """In the first round both of the label holder's tracks ask for the same; from there on they part."""
+    organizations, y = members([Drifting(in_place=in_place)] * 3)
+    gal.learn(y, organizations, **OPTIONS | {"rounds": 1, "validation_fraction": 0.2})
+    held = organizations[0].models
+    assert held["assisted", 1][0] is not held["alone", 1][0]
+
+
 def test_moving_and_other_organizations_learn_together(concluded: list[Progress]) -> None:
     organizations, y = members([Ridge(), Drifting(), Flattened()])
     ensemble = gal.learn(y, organizations, **OPTIONS)

@@ -253,22 +253,54 @@ def _count(
 def ask(
     task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[Request]
 ) -> list[Mapping[str, Any]]:
-    """One round trip in learning: for each request every organization's values, or what went wrong there."""
+    """One round trip in learning: for each request every organization's values, or what went wrong there.
+
+    Her own organization is asked for both of the label holder's tracks; in the first round for the same,
+    which is fitted once.
+    """
     asked = [
         (index, organizations[name])
         for index, request in enumerate(requests)
         for name in request.organizations
     ]
-    elsewhere = bool(getattr(driver, "elsewhere", False))
-    jobs = [partial(_or_error, _job(task, one, requests[index], elsewhere)) for index, one in asked]
+    elsewhere, firsts = bool(getattr(driver, "elsewhere", False)), _firsts(asked, requests)
+    jobs = {
+        place: partial(_or_error, _job(task, one, requests[index], elsewhere))
+        for place, (index, one) in enumerate(asked)
+        if firsts[place] == place
+    }
+    results = dict(zip(jobs, driver(list(jobs.values())), strict=True))
     replies: list[dict[str, Any]] = [{} for _ in requests]
-    for (index, one), result in zip(asked, driver(jobs), strict=True):
-        request = requests[index]
+    for first, (index, one) in zip(firsts, asked, strict=True):
+        request, result = requests[index], results[first]
         if isinstance(request, FitRequest) and not isinstance(result, GALError):
             result, models = result
             one.keep(request, models)
         replies[index][one.name] = result
     return list(replies)
+
+
+def _firsts(asked: Sequence[tuple[int, Organization]], requests: Sequence[Request]) -> list[int]:
+    """For each of those asked, the first place where the same fit is asked of the same organization."""
+    firsts, known = list(range(len(asked))), dict[tuple[str, int, int | None, str], int]()
+    for place, (index, one) in enumerate(asked):
+        request = requests[index]
+        if not isinstance(request, FitRequest) or one.moves:  # a body that moves serves one track
+            continue
+        first = known.setdefault((one.name, request.round, request.part, request.target), place)
+        before = requests[asked[first][0]]
+        if first < place and isinstance(before, FitRequest) and _same_numbers(before, request):
+            firsts[place] = first
+    return firsts
+
+
+def _same_numbers(one: FitRequest, other: FitRequest) -> bool:
+    """Whether residuals and weights are the same."""
+    if one.sample_weight is None or other.sample_weight is None:
+        weighed_alike = one.sample_weight is other.sample_weight
+    else:
+        weighed_alike = np.array_equal(one.sample_weight, other.sample_weight)
+    return weighed_alike and np.array_equal(one.residual, other.residual)
 
 
 def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Callable[[], Any]:

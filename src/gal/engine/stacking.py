@@ -31,6 +31,7 @@ from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
 from gal.models.adapters import fit_weighted, set_seed, supports_sample_weight
 from gal.models.answer_network import AnswerNetwork
+from gal.models.grown_forests import ask_forest, grow_forest
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -147,7 +148,9 @@ class Stacking:
         say whether trees need all rows.
         """
         received = KeptReplies(task, coefficients, fitted)
-        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+        is_rest = np.ones(task.rows.n, dtype=np.bool_)
+        is_rest[task.rows.validation] = False
+        rest = np.flatnonzero(is_rest)
         table = received.table(rest)
         if self.given is not None:
             return self._judged(self._fitted(received, rest, table, task.seed), received)[0]
@@ -264,8 +267,12 @@ class Stacking:
             model.set_params(n_estimators=trees, warm_start=True, n_jobs=self.n_jobs)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
         heard = None if weight is None or not supports_sample_weight(model) else _of_mean_one(weight[rows])
+        plain = self.given is None and self.n_jobs is None and isinstance(model, ExtraTreesRegressor)
         with _whose_failure(model):
-            fit_weighted(model, table, target[rows], heard)
+            if plain and heard is None and target.ndim == 1:
+                grow_forest(model, table, target[rows])
+            else:
+                fit_weighted(model, table, target[rows], heard)
         if self.given is None:
             # Several cores add trees up in the order in which they come: never the same bits.
             model.set_params(n_jobs=None, warm_start=False)
@@ -438,7 +445,7 @@ def said(model: Any, loss: Loss, table: Floats32) -> Floats:
     if hasattr(model, "predict_proba"):
         probability[:, model.classes_.astype(int)] = model.predict_proba(table)
     else:  # a forest of two classes
-        probability[:, 1] = np.clip(model.predict(table), 0.0, 1.0)
+        probability[:, 1] = np.clip(ask_forest(model, table), 0.0, 1.0)
         probability[:, 0] = 1.0 - probability[:, 1]
     # As if one tree more had said "all classes alike": a forest's 0 and 1 are not certainties.
     trees = float(getattr(model, "n_estimators", TREES))

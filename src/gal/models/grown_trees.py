@@ -8,15 +8,16 @@ that they are fitted to is added up as they grow, so nobody needs to ask for it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.ensemble._hist_gradient_boosting.common import ALMOST_INF
+from sklearn.ensemble._hist_gradient_boosting._gradient_boosting import _update_raw_predictions
+from sklearn.ensemble._hist_gradient_boosting.common import ALMOST_INF, G_H_DTYPE
+from sklearn.ensemble._hist_gradient_boosting.grower import TreeGrower
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-NOTED = ("gradient", "gradient_hessian")
-"""What trees ask of their loss as they grow, telling it what they say so far."""
+OF_ONE_FIT = ("_predictors", "_baseline_prediction", "_loss", "_random_seed", "_feature_subsample_rng")
+"""What scikit-learn's trees note of one fit, or draw for it; all else is about the columns."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,10 @@ class Sorted:
 
     found: dict[str, Any]
     """What they note about the columns."""
-    categories: Any
     mapper: Any
     bins: NDArray[np.uint8]
+    missing: NDArray[np.uint8]
+    """Which of the binned columns have a missing value."""
 
 
 def fit_tree(
@@ -46,49 +48,76 @@ def fit_tree(
     target: Floats,
     weight: Floats | None,
 ) -> HistGradientBoostingRegressor:
-    """Fit trees to codes that are sorted and binned once for all rounds and outputs; every row counts the
-    same there.
+    """``tree.fit`` on codes that are looked through and binned once for all rounds and outputs; every row
+    counts the same there.
 
-    scikit-learn looks through the columns and bins them in every ``fit``, which takes longer than growing a
-    few small trees. Should it call that otherwise some day, trees are as good and only slower.
+    scikit-learn looks through columns, target and weights in every ``fit``, which takes longer than growing a
+    few small trees does: here its trees grow from what it noted once.
     """
-    look_through, found, categories = tree._preprocess_X, dict[str, Any](), None
-    get_loss, said = tree._get_loss, list[Floats]()
+    noted = known.sorted = _sorted(tree, codes) if known.sorted is None else known.sorted
+    vars(tree).update(noted.found)
+    known.grown[id(tree)] = tree, _grow(tree, noted, target, weight)
+    return tree
 
-    def looked_through(X: Floats, *, reset: bool) -> Any:
-        nonlocal found, categories
-        if known.sorted is not None:
-            vars(tree).update(known.sorted.found)
-            return known.sorted.bins, known.sorted.categories
-        before = set(vars(tree))
-        X, categories = look_through(X, reset=reset)
-        found = {name: value for name, value in vars(tree).items() if name not in before}
-        return X, categories
+
+def _sorted(tree: HistGradientBoostingRegressor, codes: Floats) -> Sorted:
+    """What scikit-learn notes in a ``fit``; there is nothing to fit, so that nothing hangs on a round."""
+    first, bins = clone(tree).set_params(max_iter=1), list[NDArray[np.uint8]]()
 
     def binned(X: Floats, *_: Any, **__: Any) -> NDArray[np.uint8]:
-        if known.sorted is None:
-            mapper = tree._bin_mapper
-            mapper.random_state = 0  # bins of a round must not hang on which round came first
-            known.sorted = Sorted(found, categories, mapper, fitted_mapper(mapper, X).transform(X))
-        tree._bin_mapper = known.sorted.mapper
-        return known.sorted.bins
+        first._bin_mapper.random_state = 0
+        bins.append(fitted_mapper(first._bin_mapper, X).transform(X))
+        return bins[0]
 
-    def noting(**named: Any) -> Any:
-        loss = get_loss(**named)
-        for name in NOTED:
-            setattr(loss, name, partial(_noting, said, getattr(loss, name)))
-        return loss
+    given, first._bin_data = set(vars(first)), binned
+    first.fit(codes, np.zeros(len(codes)))
+    found = {name: noted for name, noted in vars(first).items() if name not in {*given, *OF_ONE_FIT}}
+    del found["_bin_data"]
+    mapper = first._bin_mapper
+    missing = (bins[0] == mapper.missing_values_bin_idx_).any(axis=0).astype(np.uint8)
+    return Sorted(found, mapper, bins[0], missing)
 
-    tree._preprocess_X, tree._bin_data, tree._get_loss = looked_through, binned, noting
-    try:
-        tree.fit(codes, target, weight)
-    finally:
-        del tree._preprocess_X, tree._bin_data, tree._get_loss
-        for name in NOTED:
-            vars(getattr(tree, "_loss", tree)).pop(name, None)
-    if said:
-        known.grown[id(tree)] = tree, said[0][:, 0]
-    return tree
+
+def _grow(
+    tree: HistGradientBoostingRegressor, known: Sorted, target: Floats, weight: Floats | None
+) -> Floats:
+    """Grow all trees, one after another, each on what those before left over; what they say of these rows."""
+    threads = _openmp_effective_n_threads()
+    target, rng = np.ascontiguousarray(target), np.random.default_rng(tree.random_state)
+    loss = tree._loss = tree._get_loss(sample_weight=weight)
+    level = np.asarray(loss.fit_intercept_only(y_true=target, sample_weight=weight))
+    tree._baseline_prediction, tree._predictors = level.reshape(1, 1), []
+    said = np.full(len(target), level)
+    free = np.zeros(known.bins.shape[1], dtype=np.int8)
+    slopes, bends = loss.init_gradient_and_hessian(n_samples=len(target), dtype=G_H_DTYPE, order="F")
+    for _ in range(tree.max_iter):
+        named = {"y_true": target, "raw_prediction": said, "sample_weight": weight, "n_threads": threads}
+        if loss.constant_hessian:
+            loss.gradient(gradient_out=slopes, **named)
+        else:
+            loss.gradient_hessian(gradient_out=slopes, hessian_out=bends, **named)
+        grower = TreeGrower(
+            X_binned=known.bins,
+            gradients=slopes,
+            hessians=bends,
+            n_bins=tree.max_bins + 1,
+            n_bins_non_missing=known.mapper.n_bins_non_missing_,
+            has_missing_values=known.missing,
+            is_categorical=tree._is_categorical_remapped,
+            monotonic_cst=free,
+            max_leaf_nodes=tree.max_leaf_nodes,
+            max_depth=tree.max_depth,
+            min_samples_leaf=tree.min_samples_leaf,
+            l2_regularization=tree.l2_regularization,
+            feature_fraction_per_split=tree.max_features,
+            rng=rng,
+            shrinkage=tree.learning_rate,
+            n_threads=threads,
+        )
+        grower.grow()
+        tree._predictors.append([grower.make_predictor(known.mapper.bin_thresholds_)])
+        _update_raw_predictions(said, grower, threads)
+    return said
 
 
 def fitted_mapper(mapper: Any, codes: Floats) -> Any:
@@ -119,15 +148,16 @@ def thresholds(column: Floats, most: int) -> Floats:
     if len(values) <= most:
         between = (values[:-1] + values[1:]) / 2
     else:
-        shares = np.linspace(0, 100, most + 1)[1:-1]
-        between = np.unique(np.percentile(in_order, shares, method="averaged_inverted_cdf"))
+        between = np.unique(_quantiles(in_order, np.linspace(0, 100, most + 1)[1:-1] / 100))
     return np.asarray(np.minimum(between, ALMOST_INF))
 
 
-def _noting(said: list[Floats], slopes: Callable[..., Any], **named: Any) -> Any:
-    """What trees said so far stands in one array, to which every tree adds in its place."""
-    said[:] = [named["raw_prediction"]]
-    return slopes(**named)
+def _quantiles(in_order: Floats, shares: Floats) -> Floats:
+    """``np.quantile``, "averaged_inverted_cdf", which would put numbers that are in order there once more."""
+    last, at = len(in_order) - 1, len(in_order) * shares - 1
+    below = np.floor(at)
+    before, after = (in_order[np.clip(place, 0, last).astype(np.intp)] for place in (below, below + 1))
+    return after - (after - before) * np.where(at == below, 0.5, 0.0)
 
 
 def predict_tree(

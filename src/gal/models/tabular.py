@@ -13,11 +13,11 @@ and 59.1 %. More, larger or faster trees are not better there; on Diabetes (353 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers d
     Column = pd.Series[Any] | NDArray[Any]
 
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 
 MAX_CATEGORIES = 64
 """Categories kept apart per column; rarer ones are taken together."""
@@ -75,6 +76,12 @@ SEVERAL = 3
 
 WEIGHED_ROWS = 2000
 """With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
+
+
+COARSE, COARSE_ROWS = 1e-5, 8192
+"""Where the ridge's penalty is at least so much for each row, inner products of weighted columns may be
+coarse: they are off by less than a hundredth of it. So many rows are added up at a time. (Of several outputs
+trees and what closes them take nearly all of the time.)"""
 
 
 class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -130,7 +137,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         target = _target(y, known.shape[0])
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
+        weight = None if sample_weight is None else _weights(sample_weight, target)
         if known is X:
             self.__dict__.pop("feature_names_in_", None)
             self.__dict__.update(known.noted)
@@ -209,15 +216,17 @@ class KnownTable:
     """
 
     def __init__(
-        self, table: Table, named: Table | None = None, rows: NDArray[np.intp] | None = None
+        self, table: Table, whole: KnownTable | None = None, rows: NDArray[np.intp] | None = None
     ) -> None:
-        self.table, self.named = table, table if named is None else named
-        self.rows = rows
-        """Which rows of the table that it is a part of; None where it is whole."""
+        self.table = table
+        self.named: Table = table if whole is None else whole.named
+        self._whole, self.rows = None if whole is None else ref(whole), rows
+        """The table that it is a part of, and which of its rows these are; None where it is whole."""
         self.shape: tuple[int, ...] = tuple(table.shape)
-        self._parts: dict[bytes, KnownTable] = {}
+        self._parts: list[KnownTable] = []
         self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
         self._wide: dict[int, Floats] = {}
+        self._short: dict[int, Floats32] = {}
         self._moments: dict[int, tuple[Floats, Floats]] = {}
         self.sorted: Sorted | None = None
         """What histogram trees that are fitted to all of these rows have in common."""
@@ -229,16 +238,16 @@ class KnownTable:
         return self.shape[0]
 
     def __getitem__(self, rows: NDArray[np.intp]) -> KnownTable:
-        key = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).digest()
-        if key not in self._parts:
-            table: Any = self.table
-            taken = table.iloc[rows] if is_frame(table) else table[rows]
-            self._parts[key] = KnownTable(taken, self.named, rows)
-        return self._parts[key]
+        for part in self._parts:
+            if part.rows is not None and np.array_equal(part.rows, rows):
+                return part
+        table: Any = self.table
+        self._parts.append(KnownTable(table.iloc[rows] if is_frame(table) else table[rows], self, rows))
+        return self._parts[-1]
 
     def grown_from(self, tree: HistGradientBoostingRegressor) -> KnownTable | None:
         """This table or the part of it that holds what these trees said while they grew."""
-        return next((one for one in (self, *self._parts.values()) if id(tree) in one.grown), None)
+        return next((one for one in (self, *self._parts) if id(tree) in one.grown), None)
 
     @cached_property
     def noted(self) -> dict[str, Any]:
@@ -255,17 +264,43 @@ class KnownTable:
     def codes(self, encoder: TableEncoder) -> Floats:
         """As this encoder has them."""
         if id(encoder) not in self._codes:
-            self._codes[id(encoder)] = encoder, encoder.codes(self.table)
+            whole = self._in_one_block(encoder)
+            found = encoder.codes(self.table) if whole is None else whole.codes(encoder)[self.rows]
+            self._codes[id(encoder)] = encoder, found
         return self._codes[id(encoder)][1]
+
+    def _in_one_block(self, encoder: TableEncoder) -> KnownTable | None:
+        """The table that this is a part of, where what is made of it is small, and of each row by itself: a
+        part takes its own from there. (Of a column of objects all rows together say what it holds.)
+        """
+        whole = None if self._whole is None else self._whole()
+        if whole is None or len(whole) * encoder.width > BLOCK:
+            return None
+        table: Any = whole.table
+        return None if is_frame(table) and np.dtype(object) in set(table.dtypes) else whole
+
+    def wide(self, encoder: TableEncoder) -> Floats:
+        """The wide matrix, where it is one block."""
+        if id(encoder) not in self._wide:
+            whole = self._in_one_block(encoder)
+            made = encoder.wide(self.codes(encoder)) if whole is None else whole.wide(encoder)[self.rows]
+            self._wide[id(encoder)] = made
+        return self._wide[id(encoder)]
+
+    def short(self, encoder: TableEncoder, wide: Floats) -> Floats32:
+        """A block of the wide matrix as numbers of half the length; kept where it is one block only."""
+        if self._wide.get(id(encoder)) is not wide:
+            return wide.astype(np.float32)
+        if id(encoder) not in self._short:
+            self._short[id(encoder)] = wide.astype(np.float32)
+        return self._short[id(encoder)]
 
     def wide_blocks(self, encoder: TableEncoder) -> Iterator[tuple[slice, Floats]]:
         """The wide matrix block by block; kept where it is one block only."""
         codes = self.codes(encoder)
         blocks = list(encoder.blocks(codes))
         if len(blocks) == 1:
-            if id(encoder) not in self._wide:
-                self._wide[id(encoder)] = encoder.wide(codes)
-            yield blocks[0], self._wide[id(encoder)]
+            yield blocks[0], self.wide(encoder)
             return
         for block in blocks:
             yield block, encoder.wide(codes[block])
@@ -279,7 +314,7 @@ class KnownTable:
         mapper = tree._bin_mapper
         if self.sorted is not None and self.sorted.mapper is mapper:
             return self.sorted.bins
-        again = again or any(part.sorted and part.sorted.mapper is mapper for part in self._parts.values())
+        again = again or any(part.sorted and part.sorted.mapper is mapper for part in self._parts)
         if id(mapper) not in self._bins and not again:
             self._bins[id(mapper)] = mapper, None
         elif self._bins.get(id(mapper), (mapper, None))[1] is None:
@@ -294,15 +329,31 @@ class KnownTable:
         return self._moments[id(encoder)]
 
 
-def moments(known: KnownTable, encoder: TableEncoder, weight: Floats | None) -> tuple[Floats, Floats]:
-    """Means (width,) and centred inner products (width, width) of the wide columns."""
+def moments(
+    known: KnownTable, encoder: TableEncoder, weight: Floats | None, *, coarse: bool = False
+) -> tuple[Floats, Floats]:
+    """Means (width,) and centred inner products (width, width) of the wide columns; ``coarse``: these from
+    numbers of half the length, in half the time.
+    """
     sums, gram = np.zeros(encoder.width), np.zeros((encoder.width, encoder.width))
     for block, wide in known.wide_blocks(encoder):
         sums += wide.sum(axis=0) if weight is None else weight[block] @ wide
-        scaled = wide if weight is None else wide * np.sqrt(weight[block, None])
-        gram += scaled.T @ scaled  # of a matrix with itself, BLAS computes half
+        if coarse and weight is not None:
+            gram += _coarse_products(known.short(encoder, wide), np.sqrt(weight[block, None]))
+        else:
+            scaled = wide if weight is None else wide * np.sqrt(weight[block, None])
+            gram += scaled.T @ scaled  # of a matrix with itself, BLAS computes half
     mean = sums / (known.shape[0] if weight is None else weight.sum())
     return mean, gram - np.outer(sums, mean)
+
+
+def _coarse_products(wide: Floats32, root: Floats) -> Floats:
+    """Inner products of weighted columns; few rows at a time are added up as short numbers."""
+    gram, short = np.zeros((wide.shape[1],) * 2), root.astype(np.float32)
+    for start in range(0, len(wide), COARSE_ROWS):
+        scaled = wide[start : start + COARSE_ROWS] * short[start : start + COARSE_ROWS]
+        gram += scaled.T @ scaled
+    return gram
 
 
 class TableEncoder:
@@ -356,9 +407,10 @@ class TableEncoder:
         """Standardised numbers and their bends (missing: the mean), and one column per category."""
         wide = np.zeros((len(codes), self.width))
         for j, (start, end) in enumerate(pairwise(self._edges)):
-            known = np.flatnonzero(~np.isnan(codes[:, j]))
+            missing = np.isnan(codes[:, j])
+            known: Any = np.flatnonzero(~missing) if missing.any() else slice(None)
             if self.is_category_[j]:
-                wide[known, start + codes[known, j].astype(np.intp)] = 1.0
+                wide[np.flatnonzero(~missing), start + codes[known, j].astype(np.intp)] = 1.0
                 continue
             line = (codes[known, j] - self.center_[j]) / self.scale_[j]
             wide[known, start] = line
@@ -396,7 +448,8 @@ def ridge(
     if n_rows <= width:  # scikit-learn's takes more columns than rows well
         whole = Ridge(alpha=alpha).fit(encoder.wide(known.codes(encoder)), target, weight)
         return np.atleast_2d(whole.coef_).T, np.atleast_1d(whole.intercept_)
-    mean, gram = known.moments(encoder) if weight is None else moments(known, encoder, weight)
+    coarse = target.shape[1] < SEVERAL and n_rows >= WEIGHED_ROWS and alpha >= COARSE * n_rows
+    mean, gram = known.moments(encoder) if weight is None else moments(known, encoder, weight, coarse=coarse)
     center = np.average(target, axis=0, weights=weight)
     products = np.zeros((width, target.shape[1]))
     for block, wide in known.wide_blocks(encoder):
@@ -460,6 +513,15 @@ def _target(y: ArrayLike | None, n_rows: int) -> Floats:
     return target
 
 
+def _weights(sample_weight: ArrayLike, target: Floats) -> Floats:
+    """Weights as numbers, or an error in scikit-learn's words; it looks for longer than that takes."""
+    if isinstance(sample_weight, np.ndarray) and sample_weight.dtype == np.float64:
+        sums = np.isfinite(sample_weight.sum()) and sample_weight.any()
+        if sums and sample_weight.shape == (len(target),):
+            return np.ascontiguousarray(sample_weight)
+    return np.asarray(_check_sample_weight(sample_weight, target))
+
+
 def _columns(table: Table) -> Iterator[Column]:
     """One after another."""
     if isinstance(table, np.ndarray):
@@ -519,11 +581,12 @@ def _bends(line: Floats, counts: Floats | None) -> Floats:
     ``line`` is standardised, so level and slope are plain averages.
     """
     if counts is None:
-        in_order, below = np.sort(line), np.arange(1.0, len(line) + 1)
+        places = np.searchsorted(np.arange(1.0, len(line) + 1), np.multiply(KNOTS, len(line)))
+        knots = np.unique(np.partition(line, places)[places])
     else:
         order = np.argsort(line, kind="stable")
-        in_order, below = line[order], np.cumsum(counts[order])
-    knots = np.unique(in_order[np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
+        below = np.cumsum(counts[order])
+        knots = np.unique(line[order][np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
     bends = []
     for knot in knots:
         hinge = np.maximum(line - knot, 0.0)
