@@ -104,11 +104,11 @@ def who_remembers(
     lacking = []
     for reached, some in zip(judged.reached, rows, strict=True):
         own = _added(reached, kept, some, label_holder, loss.n_outputs)
-        lacking.append(loss.pseudo_residual(y[some], judged.stages[0][some] + own))
+        lacking.append(_ranked(loss.pseudo_residual(y[some], judged.stages[0][some] + own)))
     found = []
     for name in others:
         parts = zip(judged.reached, rows, strict=True)
-        added = [_added(reached, kept, some, name, loss.n_outputs) for reached, some in parts]
+        added = [_ranked(_added(reached, kept, some, name, loss.n_outputs)) for reached, some in parts]
         errors, closer = closer_later(added, lacking)
         if errors > BEYOND_CHANCE and closer > CLOSER:
             found.append(name)
@@ -116,8 +116,8 @@ def who_remembers(
 
 
 def closer_later(added: Sequence[Floats], lacking: Sequence[Floats]) -> tuple[float, float]:
-    """How much more closely what is added to rows follows what they lack in later parts than in the first: in
-    standard errors, of the least such part, and as a difference of rank correlations.
+    """How much more closely what is added to rows follows what they lack in later parts than in the first,
+    both as ranks by part: in standard errors, of the least such part, and as a difference of correlations.
     """
     then = _rank_correlation(added[FIRST], lacking[FIRST])
     later = [
@@ -137,11 +137,15 @@ def _error(n: int) -> float:
 
 
 def _rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's, of all columns (n, K) together; 0 where one of them says the same of all rows."""
-    a, b = (np.column_stack([_ranks(column) for column in values.T]) for values in (a, b))
-    a, b = (values - values.mean(axis=0) for values in (a, b))
+    """Spearman's, of what `_ranked` gave of both; 0 where one of them says the same of all rows."""
     size = float(np.sqrt(np.square(a).sum() * np.square(b).sum()))
     return float(np.clip((a * b).sum() / size, -CLOSEST, CLOSEST)) if size > 0 else 0.0
+
+
+def _ranked(values: Floats) -> Floats:
+    """Ranks in each column (n, K), from their mean."""
+    ranks = np.column_stack([_ranks(column) for column in values.T])
+    return np.asarray(ranks - ranks.mean(axis=0))
 
 
 def _ranks(values: Floats) -> Floats:
