@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/wrongly_named.py --data DATA
 
 The real small tables, and drawn ones of 60 to 1,900 rows with two to eight organizations: exact sums, columns
-and noise with heavy tails, rare values and rare classes; with five kinds of local models. Printed: how many
+and noise with heavy tails, rare values and rare classes; with four kinds of local models. Printed: how many
 organizations, how many of them were named, and the largest differences of correlations between the part that
 is learned first and the others, in standard errors (see ``gal.core.guards.judged_first``).
 """
@@ -19,9 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neighbors import KNeighborsRegressor
-from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 import gal
@@ -37,7 +35,6 @@ MODELS: dict[str, Any] = {
     "default": TabularModel,
     "nearest neighbour": lambda: KNeighborsRegressor(1),
     "tree": DecisionTreeRegressor,
-    "support vectors": lambda: MultiOutputRegressor(SVR()),
 }
 SETS = ("Diabetes", "BostonHousing", "BreastCancer", "QSAR", "Wine", "Iris")
 
