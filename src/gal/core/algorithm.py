@@ -112,7 +112,9 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     judge, judge_alone = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
     first, most, why_most = yield from _judging_first(judge)
     if why_most.startswith(ENDED):
-        return conclude(task, start(task) if progress is None else progress, None, None, None, why_most)
+        reached = start(task) if progress is None else progress
+        why = f"{ENDED} in round {len(reached.rounds) + 1}"
+        return conclude(task, reached, None, None, None, why)
     within = replace(task, rounds=most)
     parts = _parts(judge, "assisted", most, first)
     tracks = [_rounds(within, "assisted", progress, on_round, judge.reason, first=first), *parts]
@@ -124,7 +126,8 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     ends = yield from side_by_side(tracks)
     (assisted, why), own = ends[0], ends[1 + len(parts) :]
     alone = own[0][0] if own else None
-    why = why_most if most < task.rounds and len(assisted.rounds) >= most else why
+    if most < task.rounds and len(assisted.rounds) >= most:
+        why = f"the part that is learned first ended: {why_most}"
     if task.moving:
         assisted, alone, why = yield from revisit(task, assisted, alone, why)
     judged, judged_alone = judge.judge(), None if judge_alone is None else judge_alone.judge()

@@ -105,9 +105,9 @@ class LeftOut:
             self._ahead.append(self._judge(self._stages[len(self._ahead)], rows)[0])
         losses, rounds = self._ahead, len(self._ahead) - 1
         if rounds - int(np.argmin(losses)) >= AHEAD * patience:
-            return f"no better in the first part of the cross-validation for {AHEAD * patience} rounds"
+            return f"no better in the cross-validation for {AHEAD * patience} rounds"
         if usual is not None and rounds >= usual and not still_falls(losses, AHEAD):
-            return f"in the first part of the cross-validation {NO_MORE}"
+            return f"in the cross-validation {NO_MORE}"
         return ""
 
     def judge(self) -> Judgement | None:

@@ -16,7 +16,7 @@ from gal.core.contributing.earnings import judging_rows, share_out
 from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
 from gal.core.curved import curved_residual
-from gal.core.guards.judged_first import contradicted, harm, of_unknown_rows, remembering
+from gal.core.guards.judged_first import contradicted, harm, remembering, unproven
 from gal.core.guards.plausible import spread_of
 from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedModel
 from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
@@ -39,8 +39,8 @@ ENDED = "ended on request"
 NOTHING_HOLDS = "no round was better on the rows that validate, so every prediction is the initial output"
 """Said where all rounds were for nothing."""
 
-REMEMBERED = "looks like one that gives back what it was sent: of rows that it had not been sent it knew less"
-"""Said of who makes the cross-validation look better than it is."""
+REMEMBERED = "somebody looks like giving back what it was sent: of rows not sent before it knew less"
+"""Said, with names, of who makes the cross-validation look better than it is."""
 
 CONTRADICTED = "rows lose far more where they had not been sent before: somebody gives back what it was sent"
 """Said where nobody by itself looks like it."""
@@ -259,11 +259,14 @@ class BestRounds:
     crossing: CrossedModel | None = None
     crossed_answers: Mapping[Answered, Floats32] = field(default_factory=dict)
     """To crossed residuals, of the task's own rows, where they are followed."""
+    dropped: frozenset[str] = frozenset()
+    """Who has no part in it, whatever it said."""
 
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
         """Of the rounds that it uses."""
-        return _trusted(self.progress.history[self.kept - 1], self.trust) if self.kept else ()
+        counts = _trusted(self.progress.history[self.kept - 1], self.trust) if self.kept else ()
+        return tuple(_without(one, self.dropped) for one in counts) if self.dropped else counts
 
     @property
     def validated(self) -> float:
@@ -311,12 +314,14 @@ def conclude(
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
     chosen = helped = _closed(task, best_rounds("assisted", assisted, judged)).crossed(task, crossed)
+    if task.alone is not None:
+        chosen = helped = replace(helped, dropped=unproven(task, helped))
     own, own_loss, helped_loss = None, float("nan"), helped.validated
     if alone is not None and (judged is None) == (judged_alone is None):
         own = _closed(task, best_rounds("alone", alone, judged_alone), rival=helped.validated)
         own_loss = own.validated
         if liars := remembering(task, helped):
-            helped_loss, why = float("nan"), f"{why}; {', '.join(liars)} {REMEMBERED}"
+            helped_loss, why = float("nan"), f"{why}; {REMEMBERED} ({', '.join(liars)})"
         elif contradicted(task, helped, own):
             helped_loss, why = float("nan"), f"{why}; {CONTRADICTED}"
         elif (harmed := harm(task, helped, own)) > 0:
@@ -324,8 +329,7 @@ def conclude(
         if not helped_loss <= own_loss:
             chosen = own
     first, reached = task.first_output, chosen.progress
-    rounds = of_unknown_rows(task, chosen) if chosen is helped else reached.rounds
-    train_loss, shares = _earned(task, reached, chosen.kept, chosen.trust)
+    train_loss, shares = _earned(task, chosen)
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
@@ -333,7 +337,8 @@ def conclude(
         n_outputs=task.loss.n_outputs,
         coefficients=chosen.coefficients,
         rounds=tuple(
-            replace(done, validation_loss=loss) for done, loss in zip(rounds, chosen.losses[1:], strict=True)
+            replace(done, validation_loss=loss)
+            for done, loss in zip(reached.rounds, chosen.losses[1:], strict=True)
         ),
         initial_train_loss=reached.initial_train_loss,
         initial_validation_loss=chosen.losses[0],
@@ -378,22 +383,22 @@ def _whole(task: Task, chosen: BestRounds) -> ClosingModel | None:
     )
 
 
-def _earned(task: Task, chosen: Progress, kept: int, trust: float) -> tuple[float, dict[str, float]]:
-    """Train loss of the first ``kept`` rounds with this trust, and who earned its fall."""
+def _earned(task: Task, chosen: BestRounds) -> tuple[float, dict[str, float]]:
+    """Train loss of the rounds that are used, and who earned its fall."""
+    progress, kept = chosen.progress, chosen.kept
     if kept == 0:
-        return chosen.initial_train_loss, {}
-    if trust == 1:
+        return progress.initial_train_loss, {}
+    if chosen.trust == 1 and not chosen.dropped:
         shares: dict[str, float] = {}
-        for done in chosen.rounds[:kept]:
+        for done in progress.rounds[:kept]:
             for name, share in done.contributions.items():
                 shares[name] = shares.get(name, 0.0) + share
-        return chosen.rounds[kept - 1].train_loss, shares
-    counts = _trusted(chosen.history[kept - 1], trust)
+        return progress.rounds[kept - 1].train_loss, shares
     first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
-    steps = _changes(chosen.fitted[:kept], ({},) * (kept - 1), counts)
+    steps = _changes(progress.fitted[:kept], ({},) * (kept - 1), chosen.coefficients)
     output = moved(first, [piece for pieces in steps.values() for piece in pieces])
     loss = _loss_on(task, task.rows.search, output)
-    return loss, _contributions(task, first, steps, chosen.initial_train_loss - loss)
+    return loss, _contributions(task, first, steps, progress.initial_train_loss - loss)
 
 
 def _validated(progress: Progress, judged: Judgement | None) -> list[float]:
@@ -408,6 +413,10 @@ def _trusted(coefficients: tuple[Mapping[str, float], ...], trust: float) -> tup
     if trust == 1:
         return coefficients
     return tuple(ByName({name: trust * count for name, count in counts.items()}) for counts in coefficients)
+
+
+def _without(counts: Mapping[str, float], names: frozenset[str]) -> Mapping[str, float]:
+    return ByName({name: count for name, count in counts.items() if name not in names})
 
 
 def _refit(

@@ -66,6 +66,10 @@ class Concluded(Protocol):
         """Its cross-validation, where there is one."""
 
     @property
+    def dropped(self) -> frozenset[str]:
+        """Who has no part in it."""
+
+    @property
     def losses(self) -> list[float]:
         """Validated, before the first round and after each."""
 
@@ -100,7 +104,7 @@ def share_out(task: Task, helped: Concluded, own: Concluded | None, *, used: boo
     base = float(means[0]) if own is None else own.validated
     gain = (base - helped.validated) if used else 0.0
     draws = resampled_means(losses, weight, task.seed)
-    unheard = said.unheard(others) if used else frozenset(others)
+    unheard = (said.unheard(others) | helped.dropped) if used else frozenset(others)
     return Shares(
         rows=len(rows),
         judged_by="validation rows" if helped.judged is None else "cross-validation",

@@ -9,7 +9,7 @@ judges three things:
   were sent before than in the first part, beyond chance: that is remembered, not learned;
 - whether the model of all rows, with its weights on the answers of the first part, is worse than alone there,
   beyond noise;
-- what answers look like for rows that an organization does not know, which is what prediction is about.
+- whether who adds far less to these rows than to others helps there; who does not is left out.
 
 Who is honest until then and remembers afterwards gains nothing by it but the weights that its honest answers
 deserve: what it does with these in prediction no learning can see.
@@ -18,8 +18,6 @@ deserve: what it does with these in prediction no learning can see.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +26,19 @@ from gal.core.contributing.earnings import Concluded, answers_for_part, rows_of_
 from gal.core.cross_validation import Judgement
 from gal.core.losses import Loss
 from gal.core.rows import FIRST
-from gal.core.state import ByName, Progress, Round
+from gal.core.state import Progress
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-BEYOND_CHANCE, CLOSER = 3.0, 0.1
-"""What is larger in every later part by so many standard errors, and by so much, is not by chance
+BEYOND_CHANCE, CLOSER = 4.0, 0.1
+"""What is larger in later parts by so many standard errors, and by so much, is not by chance
 (``benchmarks/wrongly_named.py``).
 """
 
-QUIET, WIDER = 0.3, 1.0
-"""Of who adds less than such a share to the rows of the first part, so many times the width of its answers to
-these is believed beyond them.
-"""
+QUIET = 0.7
+"""Who adds less than such a share to the rows of the first part has to help there."""
 
 NOISE = 2.0
 """Standard errors by which the first part has to lose more with assistance than alone."""
@@ -117,18 +113,21 @@ def who_remembers(
 
 def closer_later(added: Sequence[Floats], lacking: Sequence[Floats]) -> tuple[float, float]:
     """How much more closely what is added to rows follows what they lack in later parts than in the first,
-    both as ranks by part: in standard errors, of the least such part, and as a difference of correlations.
+    both as ranks by part: in standard errors, and as a difference of correlations. Of each later part, and of
+    all together, the largest: who remembers may do so in one of them.
     """
-    then = _rank_correlation(added[FIRST], lacking[FIRST])
+    then, n_first = _rank_correlation(added[FIRST], lacking[FIRST]), len(added[FIRST])
     later = [
         (_rank_correlation(a, b), len(a))
         for a, b in zip(added[FIRST + 1 :], lacking[FIRST + 1 :], strict=True)
     ]
-    errors = [
-        (np.arctanh(one) - np.arctanh(then)) / (1.06 * np.hypot(_error(n), _error(len(added[FIRST]))))
-        for one, n in later
-    ]
-    return float(min(errors)), min(one for one, _ in later) - then
+    total = sum(n for _, n in later)
+    later.append((sum(n * one for one, n in later) / total, total))
+    found = []
+    for one, n in later:
+        error = 1.06 * np.hypot(_error(n), _error(n_first))
+        found.append((float((np.arctanh(one) - np.arctanh(then)) / error), one - then))
+    return max(found)
 
 
 def _error(n: int) -> float:
@@ -156,18 +155,18 @@ def _ranks(values: Floats) -> Floats:
 
 
 def contradicted(task: Task, helped: Concluded, own: Concluded) -> bool:
-    """Whether rows of the first part lose far more than those of each later part: in ranks, beyond chance,
-    and by a share of what they lose alone.
+    """Whether rows of the first part lose far more than those of later parts: in ranks, beyond chance, and by
+    a share of what they lose alone.
     """
     if helped.judged is None or own.judged is None:
         return False
     rows = [rows_of_part(task, part) for part in range(task.rows.n_parts)]
     losses = [task.loss.value(task.y[some], _left_out(helped, helped.judged, some)) for some in rows]
     alone = np.mean([task.loss.value(task.y[some], _left_out(own, own.judged, some)).mean() for some in rows])
-    first, later = losses[FIRST], losses[FIRST + 1 :]
-    if len(first) < FEWEST or first.mean() - max(one.mean() for one in later) <= CLOSER * alone:
+    first, later = losses[FIRST], np.concatenate(losses[FIRST + 1 :])
+    if len(first) < FEWEST or first.mean() - later.mean() <= CLOSER * alone:
         return False
-    return min(larger(first, one) for one in later) > BEYOND_CHANCE
+    return larger(first, later) > BEYOND_CHANCE
 
 
 def larger(some: Floats, others: Floats) -> float:
@@ -199,23 +198,6 @@ def _added(
     return found
 
 
-def _correlation(said: Floats, residual: Floats) -> tuple[float, float]:
-    """The correlation of answers and residuals (n, K), and the standard error of its arctanh, which rows that
-    are large in both widen.
-    """
-    a, b = (values - values.mean(axis=0) for values in (said, residual))
-    sizes = [float(np.sqrt(np.square(values).sum() / len(values))) for values in (a, b)]
-    usual = 1.0 / np.sqrt(len(a) - 3)
-    if min(sizes) == 0:
-        return 0.0, usual
-    a, b = (values / size for values, size in zip((a, b), sizes, strict=True))
-    products = (a * b).sum(axis=1)
-    found = float(np.clip(products.mean(), -CLOSEST, CLOSEST))
-    pull = products - found * (np.square(a).sum(axis=1) + np.square(b).sum(axis=1)) / 2
-    seen = float(np.sqrt(np.square(pull).mean() / len(a))) / (1 - found**2)
-    return found, max(usual, seen)
-
-
 def harm(task: Task, helped: Concluded, own: Concluded) -> float:
     """By how much more the rows of the first part lose with assistance than alone; 0 where that is no more
     than noise, or where nothing was judged first.
@@ -224,8 +206,8 @@ def harm(task: Task, helped: Concluded, own: Concluded) -> float:
         return 0.0
     rows = rows_of_part(task, FIRST)
     weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
-    if not weight.sum() > 0:
-        return 0.0
+    if not weight.sum() > 0 or weight.sum() ** 2 < FEWEST * np.square(weight).sum():
+        return 0.0  # a few rows have all the weight: they tell nothing
     y, share = task.y[rows], weight / weight.sum()
     losses = [task.loss.value(y, _output(one, one.judged, rows)) for one in (helped, own)]
     more = losses[0] - losses[1]
@@ -248,44 +230,57 @@ def _output(model: Concluded, judged: Judgement | None, rows: NDArray[np.intp]) 
     return output
 
 
-def of_unknown_rows(task: Task, model: Concluded) -> tuple[Round, ...]:
-    """Its rounds. Of who adds far less to the rows of the first part than to the task's own, answers are
-    believed as far as those for the former go: it may say nothing where it does not know, until it is used.
+def unproven(task: Task, helped: Concluded) -> frozenset[str]:
+    """Who adds far less to the rows of the first part than to the task's own, and does not help there beyond
+    chance: it may have said little where it does not know, until it is used.
     """
-    rounds, judged = model.progress.rounds, model.judged
+    judged = helped.judged
     reached = None if judged is None else judged.reached[FIRST]
-    if reached is None:
-        return rounds
-    said = answers_for_part(reached, rows_of_part(task, FIRST))
-    others = {name for replies in said for name in replies} - {task.label_holder}
+    rows = rows_of_part(task, FIRST) if reached is not None else np.zeros(0, dtype=np.intp)
+    if judged is None or reached is None or len(rows) < FEWEST:
+        return frozenset()
+    said, counts = answers_for_part(reached, rows), helped.coefficients
+    others = {name for one in counts for name in one} - {task.label_holder}
     quiet = {
         name
         for name in others
-        if _spread(model.coefficients, said, name)
-        < QUIET * _spread(model.coefficients, model.progress.fitted, name)
+        if _spread(counts, said, name) < QUIET * _spread(counts, helped.progress.fitted, name)
     }
-    if not quiet:
-        return rounds
-    return (*map(partial(_narrowed, quiet), rounds, said), *rounds[len(said) :])
+    return frozenset(name for name in quiet if not _helps(task, helped, rows, said, name))
+
+
+def _helps(
+    task: Task,
+    helped: Concluded,
+    rows: NDArray[np.intp],
+    said: Sequence[Mapping[str, Floats32]],
+    name: str,
+) -> bool:
+    """Whether rows lose less with what an organization adds to them, by more than a standard error."""
+    output = _output(helped, helped.judged, rows)
+    mine = sum(_pieces(helped.coefficients, said, name), np.zeros_like(output))
+    less = task.loss.value(task.y[rows], output - mine) - task.loss.value(task.y[rows], output)
+    weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
+    if not weight.sum() > 0:
+        return True
+    mean = float(np.average(less, weights=weight))
+    return mean > float(np.sqrt(np.square(weight * (less - mean)).sum())) / float(weight.sum())
+
+
+def _pieces(
+    coefficients: Sequence[Mapping[str, float]], said: Sequence[Mapping[str, Floats32]], name: str
+) -> list[Floats]:
+    """What an organization adds to rows, by round."""
+    return [
+        counts[name] * replies[name].astype(np.float64)
+        for counts, replies in zip(coefficients, said, strict=False)
+        if name in counts and name in replies
+    ]
 
 
 def _spread(
     coefficients: Sequence[Mapping[str, float]], said: Sequence[Mapping[str, Floats32]], name: str
 ) -> float:
     """How far apart what an organization adds to rows is: the root mean square from its mean."""
-    pieces = [
-        counts[name] * replies[name].astype(np.float64)
-        for counts, replies in zip(coefficients, said, strict=False)
-        if name in counts and name in replies
-    ]
+    pieces = _pieces(coefficients, said, name)
     return float(np.sqrt(np.sum(pieces, axis=0).var(axis=0).sum())) if pieces else 0.0
-
-
-def _narrowed(quiet: set[str], done: Round, said: Mapping[str, Floats32]) -> Round:
-    spread = dict(done.spread)
-    for name in quiet & spread.keys() & said.keys():
-        low, high = said[name].min(axis=0), said[name].max(axis=0)
-        room = WIDER * (high - low)
-        ends = zip(spread[name], (low - room).tolist(), (high + room).tolist(), strict=True)
-        spread[name] = tuple((max(one[0], a), *one[1:-1], min(one[-1], b)) for one, a, b in ends)
-    return replace(done, spread=ByName(spread))

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gal.core.contributing.shares import Shares, shares_of
 from gal.core.state import plain
+from gal.core.steps import CONTRADICTED, REMEMBERED
 from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError
 from gal.evaluate.evidence import software
@@ -170,7 +171,8 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
 def why_alone(facts: Mapping[str, Any]) -> str:
     """Why assistance is not used, in a sentence."""
     if facts.get("assisted_validation_loss") is None:  # it cannot be known
-        found = str(facts.get("stopped", "")).rpartition("; ")[2]
+        said = str(facts.get("stopped", "")).split("; ")
+        found = next((one for one in said if one.startswith((REMEMBERED, CONTRADICTED))), said[-1])
         return (
             f"{found}. So the cross-validation is not believed, and assistance is not used. Learn again "
             "without whom you do not trust, or with validation rows."

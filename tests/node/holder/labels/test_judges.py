@@ -54,9 +54,12 @@ def test_judges_were_not_sent_and_roles_stay(
         assert np.array_equal(moved.y, y)  # so that the same roles are drawn again:
     again = roles_of(n, seed, moved.y if classes else None, parts)
     assert np.array_equal(again.judging, roles.judging)
+    assert roles.judging.any()
+    assert n_sent == sent[ids][roles.judging].sum()
+    if parts:  # the part that is learned first has to be like the others
+        assert np.array_equal(ids, np.arange(n))
+        return
     judging, others = np.flatnonzero(roles.judging), np.flatnonzero(~roles.judging)
-    assert len(judging)
-    assert n_sent == sent[ids][judging].sum()
     for code in np.unique(y) if classes else [None]:
         here = judging if code is None else judging[y[judging] == code]
         fitted = others if code is None else others[y[others] == code]

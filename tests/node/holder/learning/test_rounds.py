@@ -317,15 +317,14 @@ def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
 
 
 def test_a_new_version_of_new_rows(pair: Network) -> None:
-    # With a cross-validation new rows would change places with some that were sent, to judge.
-    record = pair.invite("grows", rounds=2, cross_validation=0)
+    record = pair.invite("grows", rounds=2)
     pair.learn("grows")
     for name, table in numbers(90).items():
         pair.write(name, table)
     facts = pair.learn("grows", acceptance=Acceptance(activate=True))
     assert (facts["version"], facts["n_rows"]) == (2, 90)
     assert pair.nodes["clinic"].state.find_task("grows").active == 2
-    assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2, cross_validation=0)[0])
+    assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
     pair.tables["clinic"].to_csv(pair.root / "labelled.csv", index=False)
     compared = pair.holder.compare("grows", [1, 2], pair.root / "labelled.csv")
     assert compared["n_rows"] == 90

@@ -2,8 +2,8 @@
 
 Roles are drawn for places among the rows. So rows change places: one that was sent and would judge takes that
 of another, of the same class, which was not sent and would be fitted. With the rows of the version before
-none has to: the same places are drawn again. (In a cross-validation those of the part that is learned first
-judge; all rows have been sent when it is over.)
+none has to: the same places are drawn again. In a cross-validation nobody changes places: the part that is
+learned first has to be like the others, and new rows may not be like old ones.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ def with_unsent_judges(
     come first where too few were not sent.
     """
     order, rng = np.arange(roles.n), np.random.default_rng([seed, roles.n])
-    may_judge = roles.judging
-    judging = np.flatnonzero(may_judge)
+    judging = np.flatnonzero(~roles.is_fit)
     first = np.isin(judging, roles.validation)
     judging = np.concatenate([judging[first], judging[~first]])
     codes = np.zeros(roles.n, dtype=np.intp) if groups is None else groups
     for code in np.unique(codes[judging[sent[judging]]]):
         wrong = judging[sent[judging] & (codes[judging] == code)]
-        free = rng.permutation(np.flatnonzero(~may_judge & ~sent & (codes == code)))[: len(wrong)]
+        free = rng.permutation(np.flatnonzero(roles.is_fit & ~sent & (codes == code)))[: len(wrong)]
         wrong = wrong[: len(free)]
         order[wrong], order[free] = free, wrong
     moved = LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
-    return moved, int(sent[order][judging].sum())
+    return moved, int(sent[order][roles.judging].sum())
