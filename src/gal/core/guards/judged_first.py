@@ -32,7 +32,7 @@ from gal.core.task import Task
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-BEYOND_CHANCE, CLOSER = 4.0, 0.1
+BEYOND_CHANCE, CLOSER = 5.0, 0.1
 """What is larger in later parts by so many standard errors, and by so much, is not by chance
 (``benchmarks/wrongly_named.py``).
 """
