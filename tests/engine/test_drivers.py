@@ -297,6 +297,20 @@ def test_ctrl_c_while_the_first_part_is_learned_leaves_nothing() -> None:
     assert fits.count == 3
 
 
+def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
+    organizations, y = members()
+    seen: list[int] = []
+
+    def observe(progress: Any) -> None:
+        seen.append(len(progress.rounds))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    ensemble = gal.learn(y, organizations, rounds=4, cross_validation=3, on_round=observe)
+    assert len(ensemble.rounds) == 2
+    assert ensemble.stopped == "ended on request in round 3"
+
+
 def test_ctrl_c_in_parts_says_so_in_the_ensemble() -> None:
     organizations, y = members(local=Raising(KeyboardInterrupt(), Counter(2)))
     ensemble = gal.learn(y, organizations, cross_validation=0)

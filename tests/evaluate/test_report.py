@@ -17,13 +17,14 @@ from sklearn.metrics import roc_auc_score
 from gal import GALClassifier, GALRegressor
 from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.state import plain
+from gal.core.steps import NOTHING_HOLDS, REMEMBERED
 from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidOptionError, MissingExtraError
 from gal.evaluate import Simulation, plot_calibration, plot_contributions, plot_rounds, report, simulate
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
 from gal.evaluate.reporting.charts import charts_of, rounds_chart
-from gal.evaluate.reporting.learned import facts_of_version, versions_cells
+from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
 from gal.evaluate.reporting.page import page_of
 from gal.evaluate.reporting.report_subjects import gathered
 from gal.evaluate.reporting.svg import NAME, nice_ticks, svg_of, tick_words
@@ -425,3 +426,10 @@ def test_ticks_are_few_and_around_everything(low: float, high: float) -> None:
     assert ticks[0] <= low + little
     assert ticks[-1] >= high - little
     assert nice_ticks(0, 2, whole=True) == [0, 1, 2]
+
+
+def test_why_she_stays_alone_is_said_with_names() -> None:
+    named = f"{REMEMBERED} (lab)"
+    facts = {"stopped": f"all 3 rounds are done; {named}; {NOTHING_HOLDS}", "assisted_validation_loss": None}
+    assert why_alone(facts).startswith(f"{named}. So the cross-validation is not believed")
+    assert "alone was better" in why_alone(facts | {"assisted_validation_loss": 2.0})

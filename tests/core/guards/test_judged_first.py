@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gal.core.algorithm import learn
 from gal.core.cross_validation import Judgement
-from gal.core.guards.judged_first import IN_FIRST, harm
+from gal.core.guards.judged_first import IN_FIRST, contradicted, harm
 from gal.core.losses import SquaredError
 from gal.core.requests import FitRequest
 from gal.core.rows import assign_rows
@@ -247,3 +247,31 @@ def test_harm_is_of_the_weights_on_what_was_said_before(task: Any) -> None:
     assert harm(task, barely, own) == 0.0
     assert harm(task, hurts, own) == pytest.approx(0.99 * loss)
     assert harm(task, missed, own) == pytest.approx(0.24 * loss)
+
+
+def test_one_row_with_all_the_weight_tells_nothing(task: Any) -> None:
+    task, _ = task
+    rows, weight = task.rows.without(0).validation, np.full(N, 1e-6)
+    weight[rows[0]] = weight[task.rows.without(0).fit[0]] = 1.0
+    task = replace(task, sample_weight=weight)
+    own: Any = Fixed(task, {"a": 0.9}, {"a": task.y})
+    hurts: Any = Fixed(task, {"a": 0.5, "b": 0.5}, {"a": task.y, "b": -task.y})
+    assert harm(task, hurts, own) == 0.0
+    assert harm(replace(task, sample_weight=np.ones(N)), hurts, own) > 0.0
+
+
+def test_rows_that_lose_more_before_they_were_sent_contradict_the_others(task: Any) -> None:
+    task, _ = task
+    first = np.isin(np.arange(N), task.rows.without(0).validation)[:, None]
+
+    def says(last: Floats) -> Any:
+        model: Any = Fixed(task, {}, {})
+        model.kept, model.trust = 1, 1.0
+        model.judged = replace(model.judged, stages=(np.zeros((N, 1)), last))
+        return model
+
+    own = says(0.2 * task.y)
+    assert contradicted(task, says(np.where(first, 0.3, 0.95) * task.y), own)
+    assert not contradicted(task, says(np.where(first, 0.7, 0.7) * task.y), own)
+    assert not contradicted(task, says(np.where(first, 0.95, 0.3) * task.y), own)
+    assert not contradicted(task, says(np.where(first, 0.99, 0.999) * task.y), own)  # too little to matter
