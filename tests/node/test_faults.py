@@ -168,7 +168,8 @@ def test_who_leaves_in_the_middle_is_not_waited_for_any_more(make: Callable[...,
     network.until_round(2)
     network.allow(HOLDER)
     assert learning.result()["missed"] == {"lab": [2, 3, 4]}
-    assert network.missed()[4]["lab"] == "has left of its own accord"
+    why = network.missed()[4]["lab"]
+    assert why == "has left of its own accord", why
     said = network.predictions()
     assert (said["missing"], said["degraded"]) == (
         {"lab": "has left of its own accord"},
