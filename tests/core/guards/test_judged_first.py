@@ -133,23 +133,21 @@ def test_who_remembers_is_named_and_not_used(task: Any) -> None:
     assert set(ensemble.asked()) == {"a"}
 
 
-def test_who_is_honest_in_the_first_part_and_remembers_later_is_named(task: Any) -> None:
-    def later(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        return honest if request.part == 0 else remembers(member, request, honest)
+def later(member: Member, request: FitRequest, honest: Floats) -> Floats:
+    """Honest in the first part, and remembers afterwards."""
+    return honest if request.part == 0 else remembers(member, request, honest)
 
+
+def at_times(member: Member, request: FitRequest, honest: Floats) -> Floats:
+    """Remembers in two of three later parts, and is quiet in the others."""
+    quiet = request.part in (0, 3)
+    return np.where(request.part == PARTED, 0.0, honest) if quiet else remembers(member, request, honest)
+
+
+@pytest.mark.parametrize("lies", [later, at_times])
+def test_who_remembers_later_is_named(task: Any, lies: Meddle) -> None:
     task, columns = task
-    ensemble, _ = drive(task, members(columns, c=later))
-    assert ensemble.track == "alone"
-    assert "it knew less (c)" in ensemble.stopped
-
-
-def test_who_remembers_in_two_of_three_later_parts_is_named(task: Any) -> None:
-    def at_times(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        quiet = request.part in (0, 3)
-        return np.where(request.part == PARTED, 0.0, honest) if quiet else remembers(member, request, honest)
-
-    task, columns = task
-    ensemble, _ = drive(task, members(columns, c=at_times))
+    ensemble, _ = drive(task, members(columns, c=lies))
     assert ensemble.track == "alone"
     assert "it knew less (c)" in ensemble.stopped
 
