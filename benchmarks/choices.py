@@ -26,7 +26,7 @@ from sklearn.model_selection import train_test_split
 from gal import GALClassifier
 from gal.engine import stacking, task_making
 from gal.evaluate.metrics import accuracy, auc, log_loss
-from gal.models import tabular
+from gal.models.tabular import tabular_model, wide_ridge
 from gal_bench.peers.tables import SETS, PeerTable, peer_tables
 
 UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
@@ -37,19 +37,23 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
         (stacking, "_together", lambda _, more: more),
     ],
     "five trees at 0.1 for several outputs": [
-        (tabular, "TREES_OF_SEVERAL", 5),
-        (tabular, "RATE_OF_SEVERAL", 0.1),
+        (tabular_model, "TREES_OF_SEVERAL", 5),
+        (tabular_model, "RATE_OF_SEVERAL", 0.1),
     ],
     "closing models whose first trees settle nothing": [(stacking, "_settled", lambda *_: False)],
     "residuals that do not go by the curve of the loss": [(task_making, "_curved", lambda *_, **__: False)],
     "a tenth of the rows validates, another chooses": [(task_making, "JUDGES", 10**9)],
-    "for two classes, ten trees at 0.1": [(tabular, "TREES", 10), (tabular, "RATE", 0.1)],
+    "for two classes, ten trees at 0.1": [(tabular_model, "TREES", 10), (tabular_model, "RATE", 0.1)],
     "for two classes, a closing forest whose trees all see all rows": [(stacking, "MUCH", -1.0)],
     "for two classes, a closing forest whose trees never see all rows": [(stacking, "MUCH", 2.0)],
     "trees that look at half of the columns": [
-        (tabular, "HistGradientBoostingRegressor", partial(HistGradientBoostingRegressor, max_features=0.5))
+        (
+            tabular_model,
+            "HistGradientBoostingRegressor",
+            partial(HistGradientBoostingRegressor, max_features=0.5),
+        )
     ],
-    "inner products of long numbers": [(tabular, "COARSE", np.inf)],
+    "inner products of long numbers": [(wide_ridge, "COARSE", np.inf)],
     "for several classes, no network": [(stacking, "_with_network", lambda closing, *_: closing)],
     "for several classes, no network, and a forest that is no more certain than it says": [
         (stacking, "_with_network", lambda closing, *_: closing),
@@ -60,8 +64,8 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
         (stacking, "_with_network", lambda closing, *_: closing),
         (stacking, "_sharpness", lambda *_: 1.0),
         (stacking, "LEAF_OF_SEVERAL", 2),
-        (tabular, "TREES_OF_SEVERAL", 5),
-        (tabular, "RATE_OF_SEVERAL", 0.1),
+        (tabular_model, "TREES_OF_SEVERAL", 5),
+        (tabular_model, "RATE_OF_SEVERAL", 0.1),
     ],
 }
 """What each choice is undone by: a place, a name there, and what it was before, or would be."""

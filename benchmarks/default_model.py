@@ -37,7 +37,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gal import GALClassifier, GALRegressor
 from gal.errors import MissingDataError
-from gal.models.tabular import TableEncoder, TabularModel, as_frame
+from gal.models.tabular import TableEncoder, TabularModel
+from gal.models.tabular.frames import as_frame
 from gal_bench.data.datasets import Dataset, load
 
 QUICK_ROWS = 12_000

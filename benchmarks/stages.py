@@ -34,15 +34,16 @@ from gal import GALClassifier
 from gal.core import algorithm, steps
 from gal.engine import drivers, organization, stacking
 from gal.evaluate.metrics import accuracy, auc, log_loss
-from gal.models import tabular
+from gal.models.tabular import TableEncoder, tabular_model
+from gal.models.tabular.known_table import KnownTable
 from gal_bench.peers import methods
 from gal_bench.peers.tables import SETS, PeerTable, peer_tables
 
 PLACES: list[tuple[Any, str, str | Callable[..., str | None]]] = [
-    (tabular.KnownTable, "codes", "encoding columns"),
-    (tabular.TableEncoder, "fit", "encoding columns"),
-    (tabular, "ridge", "local ridge"),
-    (tabular, "fit_tree", "local trees"),
+    (KnownTable, "codes", "encoding columns"),
+    (TableEncoder, "fit", "encoding columns"),
+    (tabular_model, "ridge", "local ridge"),
+    (tabular_model, "fit_tree", "local trees"),
     (drivers, "fit_locally", lambda *a, **_: f"local fits, rest, {a[3].track}"),
     (organization, "_own_values", "fitted values of all rows"),
     (algorithm, "weighed", "weights and line search"),

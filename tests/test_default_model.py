@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +22,13 @@ from gal import GALClassifier, GALRegressor
 from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_crossing
 from gal.engine.organization import fit_locally
-from gal.models import TabularModel, check_local_model, tabular
-from gal.models.grown_trees import fit_tree, fitted_mapper
-from gal.models.tabular import BEND, MAX_CATEGORIES, KnownTable, TableEncoder, ridge
+from gal.models import TabularModel, check_local_model
+from gal.models.tabular import TableEncoder, table_encoder, tabular_model, wide_ridge
+from gal.models.tabular.column_values import MAX_CATEGORIES
+from gal.models.tabular.grown_trees import fit_tree, fitted_mapper
+from gal.models.tabular.known_table import KnownTable
+from gal.models.tabular.table_encoder import BEND
+from gal.models.tabular.wide_ridge import ridge
 
 Floats = NDArray[np.float64]
 
@@ -263,7 +268,7 @@ class TestKnownTables:
             return bins(self, *given, **named)
 
         monkeypatch.setattr(KnownTable, "bins", counted)
-        monkeypatch.setattr(tabular, "WEIGHED_ROWS", 500)
+        monkeypatch.setattr(tabular_model, "WEIGHED_ROWS", 500)
         for fitted in (rows, np.arange(600)):
             asked.clear()
             local_weight = weight if len(fitted) == 560 else None
@@ -384,7 +389,7 @@ class TestRidge:
     ) -> None:
         encoder, codes, target, weight = self.problem()
         whole = Ridge(alpha=2.0).fit(encoder.wide(codes), target, weight if weighted else None)
-        monkeypatch.setattr(tabular, "BLOCK", 50 * encoder.width)
+        monkeypatch.setattr(table_encoder, "BLOCK", 50 * encoder.width)
         assert len(list(encoder.blocks(codes))) == 12
         known = KnownTable(mixed_table()[0])
         coefficients, intercepts = ridge(known, encoder, target, weight if weighted else None, 2.0)
@@ -400,14 +405,14 @@ class TestRidge:
         x = rng.normal(size=(n, 2))
         X = np.column_stack([x, x[:, 0] + 1e-4 * rng.normal(size=n), x @ [1, -1]])
         y, weight, kinds = x[:, :1] ** 2 + rng.normal(size=(n, 1)), rng.random(n), []
-        encoder, products = TableEncoder().fit(X), tabular._coarse_products
-        monkeypatch.setattr(tabular, "BLOCK", -(-n // blocks) * encoder.width)
+        encoder, products = TableEncoder().fit(X), wide_ridge._coarse_products
+        monkeypatch.setattr(table_encoder, "BLOCK", -(-n // blocks) * encoder.width)
 
         def noted(wide: Any, root: Floats) -> Floats:
             kinds.append(wide.dtype)
             return products(wide, root)
 
-        monkeypatch.setattr(tabular, "_coarse_products", noted)
+        monkeypatch.setattr(wide_ridge, "_coarse_products", noted)
         wide = encoder.wide(encoder.codes(X))
         for alpha, coarse in ((1.0, True), (1e-3, False)):
             kinds.clear()
@@ -418,12 +423,12 @@ class TestRidge:
             said, meant = wide @ found[0][0] + found[0][1], exact.predict(wide).reshape(n, 1)
             assert np.abs(said - meant).max() < (1e-5 if coarse else 1e-7)
         kinds.clear()
-        ridge(KnownTable(X), encoder, y.repeat(tabular.SEVERAL, axis=1), weight, 1.0)
+        ridge(KnownTable(X), encoder, y.repeat(wide_ridge.SEVERAL, axis=1), weight, 1.0)
         ridge(KnownTable(X[:1999]), encoder, y[:1999], weight[:1999], 1.0)
         assert not kinds  # several outputs, or few rows
 
     def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tabular, "BLOCK", 2**14)
+        monkeypatch.setattr(table_encoder, "BLOCK", 2**14)
         n = 40_000
         names = np.random.default_rng(0).integers(0, MAX_CATEGORIES, n)
         table = pd.DataFrame({"name": pd.Series(names.astype(str), dtype="category")})
@@ -561,3 +566,11 @@ def test_is_a_local_model_by_contract() -> None:
 @pytest.mark.parametrize("model", [TabularModel(), TabularModel(min_rows=10)], ids=["ridge", "with trees"])
 def test_is_a_scikit_learn_estimator(model: TabularModel) -> None:
     check_estimator(model, on_skip=None)
+
+
+@pytest.mark.parametrize("stored", [TabularModel, TableEncoder])
+def test_stored_models_find_it_where_it_always_was(stored: type) -> None:
+    """Files name classes; releases before this one have them in one module."""
+    name = f"gal.models.tabular.{stored.__name__}"
+    assert f"{stored.__module__}.{stored.__qualname__}" == name
+    assert pkgutil.resolve_name(name) is stored

@@ -223,3 +223,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_map_of_the_rooms_names_files_that_are_there() -> None:
+    """In the tables of CONTRIBUTING.md, paths with a folder in them."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## How to add")[0]
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    named = [one.rstrip("/") for one in re.findall(r"`([\w./]+)`", rows) if "/" in one]
+    assert len(named) > 30
+    assert [one for one in named if not (ROOT / one).exists() and not [*(ROOT / "src/gal").rglob(one)]] == []

@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 SOURCES = TESTS.parent / "src"
 FIXED_WAIT = re.compile(r"\.(?:wait|join)\((?:timeout=)?\d|\b(?:timeout|deadline)=[1-9]")
 """Seconds that no variable stretches; parts of a second are waited for on purpose."""
-FUNCTION_LINES, CLASS_LINES, MODULES = 60, 250, 14
+FUNCTION_LINES, CLASS_LINES, FILE_LINES, MODULES = 60, 250, 600, 14
 
 FULL_FOLDERS = {"gal/core"}
 """One room that may be full: each file is a part of the algorithm."""
@@ -61,6 +61,15 @@ def too_long(root: Path, *, classes: bool) -> set[str]:
     return found
 
 
+def long_files(root: Path) -> set[str]:
+    """Files with more lines than one reads in one go."""
+    return {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if len(path.read_text(encoding="utf-8").splitlines()) > FILE_LINES
+    }
+
+
 def full_folders(root: Path) -> set[str]:
     """Folders with more modules than one looks through."""
     count: dict[str, int] = defaultdict(int)
@@ -83,10 +92,11 @@ def defined_twice(root: Path) -> set[str]:
     [
         (partial(too_long, classes=False), set(), f"functions have at most {FUNCTION_LINES} lines"),
         (partial(too_long, classes=True), set(), f"classes have at most {CLASS_LINES} lines"),
+        (long_files, set(), f"files have at most {FILE_LINES} lines"),
         (full_folders, FULL_FOLDERS, f"folders have at most {MODULES} modules"),
         (defined_twice, DEFINED_TWICE, "a public name is defined in one file"),
     ],
-    ids=["functions", "classes", "folders", "names"],
+    ids=["functions", "classes", "files", "folders", "names"],
 )
 def test_a_rule_of_the_house(find: Callable[[Path], set[str]], listed: set[str], rule: str) -> None:
     found = find(SOURCES)
@@ -110,11 +120,17 @@ def test_what_breaks_a_rule_is_found(tmp_path: Path) -> None:
         + "def same(): ...\ndef inner(): ...\ndef _own(): ...\n"
     )
     for n in range(MODULES - 1):
-        (folder / f"module_{n}.py").write_text("def _own(): ...\n")
+        (folder / f"module_{n}.py").write_text("# a line\n" * (FILE_LINES + (n == 0)))
     assert too_long(tmp_path, classes=False) == {"decorated"}
     assert too_long(tmp_path, classes=True) == {"Large"}
+    assert long_files(tmp_path) == {"gal/module_0.py"}
     assert full_folders(tmp_path) == {"gal"}
     assert defined_twice(tmp_path) == {"same"}
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
+def test_no_file_beside_the_sources_is_long(folder: str) -> None:
+    assert not long_files(TESTS.parent / folder)
 
 
 def fixed_waits(text: str) -> list[str]:

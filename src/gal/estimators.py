@@ -42,7 +42,7 @@ from gal.engine.stacking import Closing
 from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
-from gal.models.tabular import is_frame
+from gal.models.tabular.frames import is_frame
 from gal.privacy.added_rounds import added_fitted, added_judgement, added_progress
 from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import (

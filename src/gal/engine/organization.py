@@ -38,7 +38,7 @@ from gal.models.adapters import (
 )
 from gal.models.known_columns import KnownColumns
 from gal.models.sequences import Sequences
-from gal.models.tabular import is_frame
+from gal.models.tabular.frames import is_frame
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

@@ -24,7 +24,7 @@ from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.evaluate.sum_columns import ToldInSum, check_summed, columns_in_sum
-from gal.models.tabular import as_frame
+from gal.models.tabular.frames import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.leakage.from_predictions import (
     PredictionsTell,

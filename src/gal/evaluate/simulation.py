@@ -32,7 +32,7 @@ from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
 from gal.evaluate.spreading import Spread, with_one_core
-from gal.models.tabular import as_frame
+from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
 
 RESAMPLES = 1000

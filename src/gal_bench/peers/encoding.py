@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from gal.models.tabular import TableEncoder, as_table
+from gal.models.tabular import TableEncoder
+from gal.models.tabular.frames import as_table
 from gal_bench.peers.tables import PeerTable
 
 Floats = NDArray[np.float64]

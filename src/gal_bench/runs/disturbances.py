@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from gal.errors import InvalidOptionError
 from gal.models import PerOutput, as_local_model, supports_sample_weight
 from gal.models.adapters import fit_weighted, prepared
-from gal.models.tabular import is_frame
+from gal.models.tabular.frames import is_frame
 
 Values = NDArray[Any]
 

@@ -52,7 +52,8 @@ from gal.evaluate.baselines.method import (
     options_used,
 )
 from gal.extras import is_installed
-from gal.models.tabular import TableEncoder, as_table
+from gal.models.tabular import TableEncoder
+from gal.models.tabular.frames import as_table
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]

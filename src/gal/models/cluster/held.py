@@ -10,7 +10,8 @@ import numpy as np
 from gal.errors import InvalidOptionError
 from gal.models.cluster.placement import Cluster, Here
 from gal.models.parted import Floats32, PartColumn, PartedView, in_parts
-from gal.models.tabular import TableEncoder, as_table
+from gal.models.tabular import TableEncoder
+from gal.models.tabular.frames import as_table
 
 Place = Cluster | Here
 

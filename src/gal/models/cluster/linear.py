@@ -17,7 +17,7 @@ from gal.models.cluster.held import HeldView, Place, as_codes, hold, place_of
 from gal.models.cluster.part_work import one_thread
 from gal.models.cluster.placement import KEPT, Found, Here, values_in_order
 from gal.models.parted import Floats32, PartedView
-from gal.models.tabular import MAX_CATEGORIES
+from gal.models.tabular.column_values import MAX_CATEGORIES
 
 Floats = NDArray[np.float64]
 SHARDS = 64

@@ -18,7 +18,8 @@ from scipy.optimize import minimize_scalar
 from sklearn.model_selection import KFold
 
 from gal.core.losses import Loss
-from gal.models.tabular import TableEncoder, as_table
+from gal.models.tabular import TableEncoder
+from gal.models.tabular.frames import as_table
 from gal.privacy.leakage.ridges import curved, left_out, straight
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 

@@ -21,7 +21,8 @@ from sklearn.ensemble._hist_gradient_boosting.grower import TreeGrower
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 
 if TYPE_CHECKING:
-    from gal.models.tabular import KnownTable, TableEncoder
+    from gal.models.tabular.known_table import KnownTable
+    from gal.models.tabular.table_encoder import TableEncoder
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,100 @@
+"""What one column of a table holds: numbers, dates as numbers, or categories as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.models.tabular.frames import Table
+
+if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers does without
+    import pandas as pd
+
+    Column = pd.Series[Any] | NDArray[Any]
+
+Floats = NDArray[np.float64]
+
+MAX_CATEGORIES = 64
+"""Categories kept apart per column; rarer ones are taken together."""
+
+NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
+"""What a column of objects may hold to be read as numbers, as ``pandas.api.types.infer_dtype`` says it."""
+
+TIMES = {"datetime64", "datetime", "date"}
+
+
+def columns_of(table: Table) -> Iterator[Column]:
+    """One after another."""
+    if isinstance(table, np.ndarray):
+        yield from table.T
+    else:
+        for _, column in table.items():
+            yield column
+
+
+def is_number(column: Column) -> bool:
+    """Whether larger and smaller mean something: numbers, booleans, dates; also where kept as objects."""
+    if isinstance(column, np.ndarray):
+        return True
+    import pandas as pd
+
+    types = pd.api.types
+    if types.is_object_dtype(column):
+        return types.infer_dtype(column, skipna=True) in NUMBERS | TIMES
+    return bool(types.is_numeric_dtype(column) or _is_time(column))
+
+
+def _is_time(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
+    types = pd.api.types
+    return bool(types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column))
+
+
+def as_numbers(column: Column) -> Floats:
+    """Numbers, and days (dates since 1970) of times; what is neither, or infinite, is NaN."""
+    if isinstance(column, np.ndarray):
+        numbers = np.array(column, dtype=np.float64)
+    else:
+        numbers = _numbers_of_series(column)
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
+
+
+def _numbers_of_series(column: pd.Series[Any]) -> Floats:
+    import pandas as pd
+
+    types = pd.api.types
+    if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) in TIMES:
+        column = pd.to_datetime(column, errors="coerce", utc=True)
+    if types.is_datetime64_any_dtype(column):
+        column = pd.to_datetime(column, utc=True) - pd.Timestamp(0, tz="UTC")
+    if types.is_timedelta64_dtype(column):
+        column = column.dt.total_seconds() / 86400.0
+    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "fiub":
+        column = pd.to_numeric(column, errors="coerce")
+    return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def frequent(column: Column, counts: Floats) -> list[str]:
+    """The most frequent categories as text, sorted; ``counts`` says how much each row counts."""
+    import pandas as pd
+
+    codes, distinct = pd.factorize(column)
+    known = codes >= 0
+    totals = np.bincount(codes[known], counts[known], len(distinct))
+    first = np.argsort(-totals, kind="stable")[:MAX_CATEGORIES]
+    return sorted({str(distinct[place]) for place in first if totals[place] > 0})
+
+
+def positions(column: Column, categories: list[str]) -> Floats:
+    """Where each value stands among the categories; NaN where missing or unknown."""
+    import pandas as pd
+
+    codes, distinct = pd.factorize(column)  # only distinct values become text
+    place = {category: float(position) for position, category in enumerate(categories)}
+    places = [place.get(str(value), np.nan) for value in distinct]
+    return np.array([*places, np.nan])[codes]  # a missing value has code -1: the last

@@ -1,0 +1,141 @@
+"""A table of the default local model's, and what all rounds of a task compute of it once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from gal.models.tabular.frames import Table, is_frame
+from gal.models.tabular.table_encoder import TableEncoder
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    from gal.models.tabular.grown_trees import Sorted
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+
+class KnownTable:
+    """A table, and what was already computed of it: its encoder, codes, wide matrix and bins.
+
+    ``known[rows]`` are some of its rows, the same object for the same rows: what is computed of the fit rows
+    in the first round is at hand in the next. Nothing here depends on what was asked before: without
+    anything at hand the same numbers are computed again.
+    """
+
+    def __init__(
+        self, table: Table, whole: KnownTable | None = None, rows: NDArray[np.intp] | None = None
+    ) -> None:
+        self.table = table
+        self.named: Table = table if whole is None else whole.named
+        self._whole, self.rows = None if whole is None else ref(whole), rows
+        """The table that it is a part of, and which of its rows these are; None where it is whole."""
+        self.shape: tuple[int, ...] = tuple(table.shape)
+        self._parts: list[KnownTable] = []
+        self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
+        self._wide: dict[int, Floats] = {}
+        self._short: dict[int, Floats32] = {}
+        self.moments: dict[int, tuple[Floats, Floats]] = {}
+        """Means and centred inner products of the wide columns, every row counting the same, by encoder."""
+        self.sorted: Sorted | None = None
+        """What histogram trees that are fitted to all of these rows have in common."""
+        self.grown: dict[int, tuple[HistGradientBoostingRegressor, Floats]] = {}
+        """What the trees of the last fit said of these rows while they grew; taken once."""
+        self._bins: dict[int, tuple[Any, NDArray[np.uint8] | None]] = {}
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: NDArray[np.intp]) -> KnownTable:
+        for part in self._parts:
+            if part.rows is not None and np.array_equal(part.rows, rows):
+                return part
+        table: Any = self.table
+        self._parts.append(KnownTable(table.iloc[rows] if is_frame(table) else table[rows], self, rows))
+        return self._parts[-1]
+
+    def grown_from(self, tree: HistGradientBoostingRegressor) -> KnownTable | None:
+        """This table or the part of it that holds what these trees said while they grew."""
+        return next((one for one in (self, *self._parts) if id(tree) in one.grown), None)
+
+    @cached_property
+    def noted(self) -> dict[str, Any]:
+        """What scikit-learn notes of the columns: how many there are, and their names, if these are text."""
+        noting = BaseEstimator()
+        validate_data(noting, self.named, reset=True, skip_check_array=True)
+        return {name: value for name, value in vars(noting).items() if name.endswith("_in_")}
+
+    @cached_property
+    def encoder(self) -> TableEncoder:
+        """Learned from all rows alike."""
+        return TableEncoder().fit(self.table)
+
+    def codes(self, encoder: TableEncoder) -> Floats:
+        """As this encoder has them."""
+        if id(encoder) not in self._codes:
+            whole = self._in_one_block(encoder)
+            found = encoder.codes(self.table) if whole is None else whole.codes(encoder)[self.rows]
+            self._codes[id(encoder)] = encoder, found
+        return self._codes[id(encoder)][1]
+
+    def _in_one_block(self, encoder: TableEncoder) -> KnownTable | None:
+        """The table that this is a part of, where what is made of it is small, and of each row by itself: a
+        part takes its own from there. (Of a column of objects all rows together say what it holds.)
+        """
+        whole = None if self._whole is None else self._whole()
+        if whole is None or not encoder.in_one_block(len(whole)):
+            return None
+        table: Any = whole.table
+        return None if is_frame(table) and np.dtype(object) in set(table.dtypes) else whole
+
+    def wide(self, encoder: TableEncoder) -> Floats:
+        """The wide matrix, where it is one block."""
+        if id(encoder) not in self._wide:
+            whole = self._in_one_block(encoder)
+            made = encoder.wide(self.codes(encoder)) if whole is None else whole.wide(encoder)[self.rows]
+            self._wide[id(encoder)] = made
+        return self._wide[id(encoder)]
+
+    def short(self, encoder: TableEncoder, wide: Floats) -> Floats32:
+        """A block of the wide matrix as numbers of half the length; kept where it is one block only."""
+        if self._wide.get(id(encoder)) is not wide:
+            return wide.astype(np.float32)
+        if id(encoder) not in self._short:
+            self._short[id(encoder)] = wide.astype(np.float32)
+        return self._short[id(encoder)]
+
+    def wide_blocks(self, encoder: TableEncoder) -> Iterator[tuple[slice, Floats]]:
+        """The wide matrix block by block; kept where it is one block only."""
+        codes = self.codes(encoder)
+        blocks = list(encoder.blocks(codes))
+        if len(blocks) == 1:
+            yield blocks[0], self.wide(encoder)
+            return
+        for block in blocks:
+            yield block, encoder.wide(codes[block])
+
+    def bins(
+        self, tree: HistGradientBoostingRegressor, encoder: TableEncoder, *, again: bool = False
+    ) -> NDArray[np.uint8] | None:
+        """The codes as these trees bin them; None where trees of other rows come for the first time, unless
+        they come ``again``: to bin for one of them takes longer than to predict from codes.
+        """
+        mapper = tree._bin_mapper
+        if self.sorted is not None and self.sorted.mapper is mapper:
+            return self.sorted.bins
+        again = again or any(part.sorted and part.sorted.mapper is mapper for part in self._parts)
+        if id(mapper) not in self._bins and not again:
+            self._bins[id(mapper)] = mapper, None
+        elif self._bins.get(id(mapper), (mapper, None))[1] is None:
+            codes = tree._preprocess_X(self.codes(encoder), reset=False)
+            self._bins[id(mapper)] = mapper, mapper.transform(codes)
+        return self._bins[id(mapper)][1]

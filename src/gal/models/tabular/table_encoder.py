@@ -1,0 +1,134 @@
+"""Mixed tables as numbers: a code for each column, and a wide matrix of lines, bends and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.models.tabular.column_values import as_numbers, columns_of, frequent, is_number, positions
+from gal.models.tabular.frames import Table
+
+Floats = NDArray[np.float64]
+
+BLOCK = 2**22
+"""Numbers in a block of the wide matrix: 32 MiB. A million rows of text would be gigabytes at once."""
+
+KNOTS = (0.25, 0.5, 0.75)
+"""Quantiles of a number at which its line may bend."""
+
+BEND = 0.1
+"""Size of the bends beside a standardised column: the ridge shrinks them a hundred times as much."""
+
+
+class TableEncoder:
+    """Turns a mixed table into numbers: one code per column (for trees), from it wide (for linear models)."""
+
+    __module__ = "gal.models.tabular"  # where stored models look for it
+
+    def fit(self, table: Table, sample_weight: Floats | None = None) -> TableEncoder:
+        """Learn the categories of a column, or its scale; a column without either says nothing.
+
+        ``table``: a pandas frame, or an array (n, d) of numbers.
+        """
+        n_columns = table.shape[1]
+        self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
+        self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
+        self.bends_: list[Floats] = [np.empty((0, 4))] * n_columns
+        self.says_nothing_ = [False] * n_columns
+        for j, column in enumerate(columns_of(table)):
+            if is_number(column):
+                self.says_nothing_[j] = not self._scale(j, as_numbers(column), sample_weight)
+            else:
+                counts = np.ones(len(table)) if sample_weight is None else sample_weight
+                self.categories_[j] = frequent(column, counts)
+                self.says_nothing_[j] = not self.categories_[j]
+        self.is_category_ = [bool(categories) for categories in self.categories_]
+        return self
+
+    def _scale(self, j: int, numbers: Floats, counts: Floats | None) -> bool:
+        """Learn mean, standard deviation and bends; whether there is any number to learn from."""
+        known = ~np.isnan(numbers) if counts is None else ~np.isnan(numbers) & (counts > 0)
+        if not known.any():
+            return False
+        numbers, counts = numbers[known], None if counts is None else counts[known]
+        self.center_[j] = np.average(numbers, weights=counts)
+        spread = np.average((numbers - self.center_[j]) ** 2, weights=counts)
+        # A constant column has a spread of rounding errors only.
+        if spread > 1e-24 * self.center_[j] ** 2:
+            self.scale_[j] = np.sqrt(spread)
+            self.bends_[j] = _bends((numbers - self.center_[j]) / self.scale_[j], counts)
+        return True
+
+    def codes(self, table: Table) -> Floats:
+        """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
+        codes = np.zeros(table.shape)  # trees fail on a column without any known value: it stays 0
+        for j, column in enumerate(columns_of(table)):
+            if self.is_category_[j]:
+                codes[:, j] = positions(column, self.categories_[j])
+            elif not self.says_nothing_[j]:
+                codes[:, j] = as_numbers(column)
+        return codes
+
+    def wide(self, codes: Floats) -> Floats:
+        """Standardised numbers and their bends (missing: the mean), and one column per category."""
+        wide = np.zeros((len(codes), self.width))
+        for j, (start, end) in enumerate(pairwise(self._edges)):
+            missing = np.isnan(codes[:, j])
+            known: Any = np.flatnonzero(~missing) if missing.any() else slice(None)
+            if self.is_category_[j]:
+                wide[np.flatnonzero(~missing), start + codes[known, j].astype(np.intp)] = 1.0
+                continue
+            line = (codes[known, j] - self.center_[j]) / self.scale_[j]
+            wide[known, start] = line
+            for column, (knot, level, slope, size) in zip(range(start + 1, end), self.bends_[j], strict=True):
+                wide[known, column] = (np.maximum(line - knot, 0.0) - level - slope * line) * (BEND / size)
+        return wide
+
+    @property
+    def width(self) -> int:
+        """Columns of the wide matrix."""
+        return self._edges[-1]
+
+    @property
+    def _edges(self) -> list[int]:
+        """Where the wide columns of each column start, and the last ones end."""
+        widths = [
+            len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)
+        ]
+        return [0, *accumulate(widths)]
+
+    def in_one_block(self, n_rows: int) -> bool:
+        """Whether the wide matrix of so many rows is small."""
+        return n_rows * self.width <= BLOCK
+
+    def blocks(self, codes: Floats) -> Iterator[slice]:
+        """Stretches of rows whose wide matrix is small."""
+        rows = max(1, BLOCK // max(1, self.width))
+        for start in range(0, len(codes), rows):
+            yield slice(start, start + rows)
+
+
+def _bends(line: Floats, counts: Floats | None) -> Floats:
+    """Hinges max(line - knot, 0) less what a straight line says of them: rows of knot, level, slope, size.
+
+    ``line`` is standardised, so level and slope are plain averages.
+    """
+    if counts is None:
+        places = np.searchsorted(np.arange(1.0, len(line) + 1), np.multiply(KNOTS, len(line)))
+        knots = np.unique(np.partition(line, places)[places])
+    else:
+        order = np.argsort(line, kind="stable")
+        below = np.cumsum(counts[order])
+        knots = np.unique(line[order][np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
+    bends = []
+    for knot in knots:
+        hinge = np.maximum(line - knot, 0.0)
+        level, slope = np.average(hinge, weights=counts), np.average(hinge * line, weights=counts)
+        size = np.sqrt(np.average((hinge - level - slope * line) ** 2, weights=counts))
+        if size > 1e-6:  # two distinct values cannot bend
+            bends.append((knot, level, slope, size))
+    return np.reshape(bends, (-1, 4)).astype(np.float64)
