@@ -425,3 +425,19 @@ def test_inner_products_of_many_rows_are_those_of_all_pieces(m: int, monkeypatch
     np.testing.assert_allclose(found.gram, whole.T @ whole, rtol=1e-11, atol=1e-8)
     np.testing.assert_array_equal(found.gram, found.gram.T)
     np.testing.assert_allclose(found.sums[:, 0], whole.sum(axis=0), rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize("m", [5, weights_module.MANY, weights_module.MANY + 1, 40])
+@pytest.mark.parametrize("most", [True, False])
+def test_no_other_weights_on_the_simplex_are_better(m: int, most: bool) -> None:
+    """Of few organizations and of many, whether most have a weight or few."""
+    rng = np.random.default_rng(m)
+    columns = rng.normal(size=(5 * m, m))
+    hessian = columns.T @ columns
+    linear = hessian @ (rng.random(m) / m if most else rng.normal(size=m))
+    found = simplex_quadratic(hessian, linear)
+    slope = hessian @ found - linear
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)
+    assert slope @ found - slope.min() < 1e-8 * np.abs(slope).max()  # the gap to any vertex
+    assert (np.count_nonzero(found) > m / 2) == most

@@ -36,6 +36,9 @@ FEW_ROWS, SMALL_PRODUCT = 24, 1_000_000
 """OpenBLAS has a kernel of its own for products of up to so many multiplications, worth it up to so many
 rows."""
 
+MANY = 16
+"""Organizations beyond which few have a weight: those are looked for one by one."""
+
 EVEN = 1e-10
 """Ridge, relative to each organization's own square: among equally good weights the even ones win."""
 
@@ -271,7 +274,8 @@ def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
 
     Finite and exact: every pass solves the equality-constrained problem on the current support,
     steps towards it until a weight reaches 0, and otherwise adds the organization whose gradient
-    is the most promising; it ends when none is.
+    is the most promising; it ends when none is. It begins with everybody, since most have a weight; of many,
+    with the best one.
     """
     m = len(linear)
     sizes = np.diag(hessian)
@@ -280,8 +284,9 @@ def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
     scale = float(sizes[sizes > 0].min())
     hessian = (hessian + np.diag(_ridge(hessian))) / scale
     linear = linear / scale
-    weights = np.zeros(m)
-    weights[int(np.argmin(np.diag(hessian) / 2 - linear))] = 1.0
+    weights = np.full(m, 1 / m)
+    if m > MANY:
+        weights = (np.arange(m) == np.argmin(np.diag(hessian) / 2 - linear)).astype(np.float64)
     support = weights > 0
     for _ in range(20 * m + 20):
         target, level = _on_support(hessian, linear, support)
@@ -316,8 +321,9 @@ def _ridge(hessian: Floats) -> Floats:
 def _on_support(hessian: Floats, linear: Floats, support: NDArray[np.bool_]) -> tuple[Floats, float]:
     """Minimiser with the weights off the support at 0 and the sum at 1, and the common gradient."""
     chosen = np.flatnonzero(support)
-    block = hessian[np.ix_(chosen, chosen)]
-    both = np.linalg.solve(block, np.column_stack([linear[chosen], np.ones(len(chosen))]))
+    right = np.ones((len(chosen), 2))
+    right[:, 0] = linear[chosen]
+    both = np.linalg.solve(hessian[chosen[:, None], chosen], right)
     level = (both[:, 0].sum() - 1) / both[:, 1].sum()
     target = np.zeros(len(linear))
     target[chosen] = both[:, 0] - level * both[:, 1]
