@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gal.core.state import Progress, Round
-from gal.core.stopping import Stopping, validation_losses
+from gal.core.stopping import HARDLY, Behind, Stopping, validation_losses
 from gal.errors import InvalidOptionError
 
 NAN = float("nan")
@@ -74,6 +74,50 @@ def test_patience(losses: list[float], stops: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("losses", "patience", "stops"),
+    [
+        ([5.0, 4.0, 4.1, 4.2], 3, True),
+        ([5.0, 4.0, 4.2, 4.1], 3, False),  # it rose once only
+        ([5.0, 4.0, 4.0, 4.1], 3, False),
+        ([5.0, 4.0, 4.1], 3, False),
+        ([5.0, 4.0, 4.1], 2, False),  # two rounds at least
+        ([5.0, 4.0, 4.1, 4.2], 4, False),
+        ([5.0, 4.0, 4.1, 4.2, 4.3], 4, True),
+        ([NAN, NAN, NAN, NAN], 3, False),
+    ],
+)
+def test_where_it_only_rises_one_round_less_will_do(losses: list[float], patience: int, stops: bool) -> None:
+    reason = Stopping(patience=patience, soon=True).reason(progress_of(losses))
+    assert ("worse and worse on the validation rows" in reason) == stops
+    assert Stopping(patience=patience).reason(progress_of(losses)) == ""
+    assert Stopping(patience=None, soon=True).reason(progress_of(losses)) == ""
+
+
+@pytest.mark.parametrize(
+    ("alone", "assisted", "ends"),
+    [
+        ([10.0, 9.0, 9.0 - 0.99 * HARDLY * 4], [10.0, 6.0, 5.0], True),
+        ([10.0, 9.0, 9.0 - 1.02 * HARDLY * 4], [10.0, 6.0, 5.0], False),
+        ([10.0, 9.999], [10.0, 5.0], False),  # one round proves nothing
+        ([10.0, 9.0, 9.5], [10.0, 5.0], True),  # worse; assistance has ended
+        ([10.0, 9.0, 9.0], [10.0, 9.5, 9.4], False),  # she is ahead
+        ([10.0, 9.0, 8.99], [10.0, 9.5, 8.8, 1.0, 1.0], False),  # of assistance two rounds count, as then
+        ([NAN, NAN, NAN], [NAN, NAN, NAN], False),
+    ],
+)
+def test_who_is_far_behind_alone_ends(alone: list[float], assisted: list[float], ends: bool) -> None:
+    behind = Behind(None)
+    assert behind.reason() == ""
+    behind.note_alone(progress_of(alone))
+    behind.note_assisted(progress_of(assisted))
+    assert ("no further round is learned" in behind.reason()) == ends
+    resumed = Behind(progress_of(assisted))
+    assert resumed.reason() == ""
+    resumed.note_alone(progress_of(alone))
+    assert resumed.reason() == behind.reason()
+
+
+@pytest.mark.parametrize(
     ("losses", "stops"),
     [
         ([10.0, 9.8], False),
@@ -118,4 +162,4 @@ def test_options_out_of_range_are_refused() -> None:
                 Stopping(**{name: value})  # type: ignore[arg-type]
     for name in ("patience", "usual"):
         with pytest.raises(InvalidOptionError, match=f"{name} must be None or at least 1, got 0"):
-            Stopping(**{name: 0})
+            Stopping(**{name: 0})  # type: ignore[arg-type]

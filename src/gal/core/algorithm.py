@@ -33,6 +33,7 @@ from gal.core.steps import (
     start,
     weighed,
 )
+from gal.core.stopping import Behind
 from gal.core.task import Task
 from gal.core.weights import Fitted
 from gal.errors import InvalidInputError
@@ -116,11 +117,13 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
         why = f"{ENDED} in round {len(reached.rounds) + 1}"
         return conclude(task, reached, None, None, None, why)
     within = replace(task, rounds=most)
-    parts = _parts(judge, "assisted", most, first)
-    tracks = [_rounds(within, "assisted", progress, on_round, judge.reason, first=first), *parts]
+    parts, behind = _parts(judge, "assisted", most, first), Behind(progress)
+    noted = behind.note_assisted if on_round is None else partial(_both, behind.note_assisted, on_round)
+    tracks = [_rounds(within, "assisted", progress, noted, judge.reason, first=first), *parts]
     if task.alone is not None and judge_alone is not None:
+        ended = behind.reason if task.stopping.soon and not task.rows.n_parts else judge_alone.reason
         tracks += [
-            _rounds(task.alone, "alone", None, None, judge_alone.reason),
+            _rounds(task.alone, "alone", None, behind.note_alone, ended),
             *_parts(judge_alone, "alone", task.rounds),
         ]
     ends = yield from side_by_side(tracks)
@@ -133,6 +136,11 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     judged, judged_alone = judge.judge(), None if judge_alone is None else judge_alone.judge()
     crossed = yield from cross(task, best_rounds("assisted", assisted, judged))
     return conclude(task, assisted, alone, judged, judged_alone, why, crossed)
+
+
+def _both(note: Observer, on_round: Observer, progress: Progress) -> None:
+    note(progress)
+    on_round(progress)
 
 
 def _parts(judge: LeftOut, track: Track, rounds: int, first: Progress | None = None) -> list[Rounds]:

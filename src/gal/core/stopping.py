@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,16 +14,22 @@ from gal.errors import InvalidOptionError
 WORTH, LATELY = 0.01, 3
 """Beyond the usual rounds the lowest loss must fall by this share of itself in so many rounds."""
 
+HARDLY, AT_LEAST = 0.004, 2
+"""A round of the label holder alone that brings less than this share of what she lacks is her last, from so
+many on: ten such would be a twenty-fifth of it."""
+
 NO_MORE = f"the loss fell by less than {WORTH:.0%} in {LATELY} rounds"
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """Four rules, each off at its None; whichever holds first ends the learning.
+    """Five rules, four off at their None; whichever holds first ends the learning.
 
     - ``min_rate``: the rate is not above this fraction of the largest so far (the paper's rule, without
       units).
     - ``patience``: the validation loss has not been at its lowest for this many rounds.
+    - ``soon``: nor for one less, but at least two, where it rose in each of them; and the label holder alone
+      ends where she is far `Behind`.
     - ``plateau``: the train loss fell by less than this fraction in the last round.
     - ``usual``: from so many rounds on, the lowest validation loss must still fall (``still_falls``).
     """
@@ -31,6 +38,7 @@ class Stopping:
     patience: int | None = 3
     plateau: float | None = None
     usual: int | None = None
+    soon: bool = False
 
     def __post_init__(self) -> None:
         for name in ("min_rate", "plateau"):
@@ -52,8 +60,11 @@ class Stopping:
             return f"round {last.round}: the rate fell to {last.rate:.3g}, no step helps any more"
         losses = validation_losses(progress.initial_validation_loss, progress.rounds)
         since_best = 0 if np.isnan(losses[-1]) else len(losses) - 1 - int(np.argmin(losses))
-        if self.patience is not None and since_best >= self.patience:
-            return f"round {last.round}: no better on the validation rows for {self.patience} rounds"
+        patience = np.inf if self.patience is None else self.patience
+        if since_best >= patience:
+            return f"round {last.round}: no better on the validation rows for {patience} rounds"
+        if self.soon and since_best >= max(patience - 1, 2) and _rises(losses, since_best):
+            return f"round {last.round}: worse and worse on the validation rows for {since_best} rounds"
         if self.plateau is not None:
             before = (
                 progress.rounds[-2].train_loss if len(progress.rounds) > 1 else progress.initial_train_loss
@@ -70,9 +81,46 @@ def validation_losses(initial: float, rounds: Sequence[Round]) -> list[float]:
     return [initial, *(done.validation_loss for done in rounds)]
 
 
+def _rises(losses: Sequence[float], rounds: int) -> bool:
+    """Whether it rose in each of the last rounds."""
+    return all(before < after for before, after in pairwise(losses[-rounds - 1 :]))
+
+
 def still_falls(losses: Sequence[float], times: int = 1) -> bool:
     """Whether the lowest loss is lower than it was some rounds ago, or so many times as many, by enough, as
     far as anybody knows.
     """
     before = min(losses[: -times * LATELY], default=np.inf)
     return not min(losses) > before - WORTH * abs(before)
+
+
+class Behind:
+    """Whether the label holder alone can still come near to assistance: where a round of hers brought next to
+    nothing of what she lacks, further ones are not learned.
+
+    Her round t is compared with the first t rounds of assistance, so a learning that is resumed ends hers
+    where it would have ended.
+    """
+
+    def __init__(self, assisted: Progress | None) -> None:
+        self._assisted: Progress | None = assisted
+        self._alone: Progress | None = None
+
+    def note_assisted(self, progress: Progress) -> None:
+        """A round of assistance is done."""
+        self._assisted = progress
+
+    def note_alone(self, progress: Progress) -> None:
+        """A round of hers is done."""
+        self._alone = progress
+
+    def reason(self) -> str:
+        """Why she should end now; empty where she should go on, and where nothing validates."""
+        if self._assisted is None or self._alone is None or len(self._alone.rounds) < AT_LEAST:
+            return ""
+        t = len(self._alone.rounds)
+        own = validation_losses(self._alone.initial_validation_loss, self._alone.rounds)
+        helped = validation_losses(self._assisted.initial_validation_loss, self._assisted.rounds[:t])
+        if min(own[:-1]) - min(own) < HARDLY * (min(own) - min(helped)):
+            return f"round {t}: so little of what assistance brings that no further round is learned"
+        return ""

@@ -90,7 +90,8 @@ def make_task(
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=apart)
     members = () if release is not None else sorted(set(organizations) - set(moving))
     crossing = _crossing(options, labels, rows, members, n_jobs, private=private, tables=tables)
-    rounds = _most_rounds(options, labels, rows, apart=apart or bool(moving) or not tables)
+    other = apart or bool(moving) or not tables
+    rounds = _most_rounds(options, labels, rows, apart=other)
     closing = _closing(options, labels, rows, (len(organizations), rounds), n_jobs, private=private)
     return Task(
         y=labels.y,
@@ -105,8 +106,8 @@ def make_task(
         sample_weight=weight,
         weights=_weights(options, local, rows),
         line_search=line_search(search),
-        stopping=_stopping(options, rounds),
-        curved=_curved(options, labels, apart=apart or bool(moving) or not tables),
+        stopping=_stopping(options, rounds, soon=not other),
+        curved=_curved(options, labels, apart=other),
         scale_residual=_scales(options),
         fully_corrective=options.fully_corrective,
         keep_fitted=private,
@@ -130,12 +131,12 @@ def _most_rounds(options: Options, labels: Labels, rows: Rows, *, apart: bool) -
     return MOST_ROUNDS if free and judged else options.usual_rounds
 
 
-def _stopping(options: Options, rounds: int) -> Stopping:
+def _stopping(options: Options, rounds: int, *, soon: bool) -> Stopping:
     """When learning ends before its last round; the paper's never does."""
     if options.paper:
         return Stopping(None, None, None)
     usual = ROUNDS if is_auto(options.rounds) and rounds > ROUNDS else None
-    return Stopping(options.min_rate, options.patience, options.plateau, usual)
+    return Stopping(options.min_rate, options.patience, options.plateau, usual, soon)
 
 
 def _scales(options: Options) -> bool:
