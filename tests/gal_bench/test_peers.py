@@ -156,8 +156,8 @@ def test_lines_are_those_of_the_body() -> None:
     assert lines_of(perfect) == 2
 
 
-def result(peer: str, auc: float, log_loss: float) -> PeerResult:
-    return PeerResult("Adult", "by name", 0, peer, auc, 0.5, log_loss, 1.0, 2.0, 3.0, 4)
+def result(peer: str, auc: float, log_loss: float, seed: int = 0) -> PeerResult:
+    return PeerResult("Adult", "by name", seed, peer, auc, 0.5, log_loss, 1.0, 2.0, 3.0, 4)
 
 
 def test_the_page_says_how_far_each_goes() -> None:
@@ -168,6 +168,16 @@ def test_the_page_says_how_far_each_goes() -> None:
     assert "| forest pooled | 0.8000 | 0.3000 |  |  |" in page
     assert "- Letter: not here" in page
     assert share_of_way("GAL", {"GAL": [0.5, 0.5]}, 0) is None
+
+
+def test_of_several_seeds_the_page_says_who_is_better() -> None:
+    found = [result("GAL", score, 0.4, seed) for seed, score in enumerate([0.7, 0.8, 0.9])]
+    found += [result("SplitNN", score, 0.4, seed) for seed, score in enumerate([0.71, 0.79, 0.96])]
+    page = peers_page([*found, result("FedTree vertical", 0.5, 0.6)], {})
+    assert page.count("better than GAL by") == 1
+    assert "| 4 | +0.0200 (0.0208) |" in page  # of .01, -.01 and .06
+    assert "| GAL | 0.8000 | 0.4000 |  |  | 1.0 | 2.0 | 3.0 | 4 |  |" in page
+    assert next(line for line in page.splitlines() if "| FedTree v" in line).endswith("| 4 |  |")  # one seed
 
 
 def test_letter_is_read_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +212,9 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert json.loads(done.stdout)["results"][0]["peer"] == "perfect"
     assert "## Small, by name" in (tmp_path / "results-peers.md").read_text()
+    more = ["--results", str(tmp_path), "--seeds", "2", "--first-seed", "7", "--json"]
+    again = CliRunner().invoke(app, ["bench", "peers", "--dataset", "Adult", *more])
+    assert [one["seed"] for one in json.loads(again.stdout)["results"]] == [0, 7, 8]
     wrong = CliRunner().invoke(app, ["bench", "peers", "--dataset", "Wine", "--results", str(tmp_path)])
     assert wrong.exit_code != 0
 

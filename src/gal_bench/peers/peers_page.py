@@ -24,6 +24,9 @@ table is not among them.
 """
 
 COLUMNS = ("", "score", "log loss", "of the way", "by log loss", "seconds", "CPU s", "MB", "lines")
+BETTER = "better than GAL by"
+"""A column more where there are several seeds: the mean difference in score, and its standard error."""
+GAL = "GAL"
 
 
 def peers_page(results: Sequence[PeerResult], skipped: Mapping[str, str]) -> str:
@@ -40,13 +43,14 @@ def peers_page(results: Sequence[PeerResult], skipped: Mapping[str, str]) -> str
 def _table(name: str, split: str, results: Sequence[PeerResult]) -> str:
     score = "AUC" if results[0].auc is not None else "accuracy"
     seeds = len({one.seed for one in results})
+    columns = (*COLUMNS, BETTER) if seeds > 1 else COLUMNS
     lines = [
         f"## {name}, {split}",
         "",
         f"The score is {score}" + (f", the mean of {seeds} seeds." if seeds > 1 else "."),
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---|" + "---:|" * (len(COLUMNS) - 1),
+        "| " + " | ".join(columns) + " |",
+        "|---|" + "---:|" * (len(columns) - 1),
     ]
     means = {peer: _means([one for one in results if one.peer == peer]) for peer in _names(results)}
     for peer, (reached, lost, *costs) in means.items():
@@ -59,6 +63,7 @@ def _table(name: str, split: str, results: Sequence[PeerResult]) -> str:
             *("" if way is None else f"{way:.1%}" for way in ways),
         ]
         cells += [f"{seconds:.1f}", f"{cpu:.1f}", f"{moved:.1f}" if moved else "", f"{count:.0f}"]
+        cells += [_better(peer, results)] if seeds > 1 else []
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -74,6 +79,15 @@ def share_of_way(peer: str, means: Mapping[str, Sequence[float]], place: int) ->
     if peer.endswith(("alone", "pooled")) or not alone or not pooled or not max(pooled) > max(alone):
         return None
     return (sign * means[peer][place] - max(alone)) / (max(pooled) - max(alone))
+
+
+def _better(peer: str, results: Sequence[PeerResult]) -> str:
+    """Than GAL, on the seeds that both have; empty for GAL itself, and for fewer than two."""
+    theirs, ours = ({one.seed: one.score for one in results if one.peer == name} for name in (peer, GAL))
+    ahead = [theirs[seed] - ours[seed] for seed in sorted(theirs.keys() & ours.keys())]
+    if peer == GAL or len(ahead) < 2:
+        return ""
+    return f"{np.mean(ahead):+.4f} ({np.std(ahead, ddof=1) / np.sqrt(len(ahead)):.4f})"
 
 
 def _names(results: Sequence[PeerResult]) -> list[str]:

@@ -21,7 +21,13 @@ PEERS = "peers"
 
 
 def bench_peers(
-    sets: Sequence[str], seeds: int, results: Path, data_dir: Path | None, *, as_json: bool
+    sets: Sequence[str],
+    seeds: int,
+    results: Path,
+    data_dir: Path | None,
+    *,
+    first_seed: int = 0,
+    as_json: bool,
 ) -> None:
     """Run what is missing, write ``peers.csv`` and ``results-peers.md``, and print the page."""
     unknown = [name for name in sets if name not in SETS]
@@ -30,7 +36,12 @@ def bench_peers(
     out = Console(stderr=True, quiet=as_json)
     with out.status("starting") as status:
         found, skipped = compare_peers(
-            sets or SETS, results, data_dir, seeds=seeds, say=lambda what: status.update(escape(what))
+            sets or SETS,
+            results,
+            data_dir,
+            seeds=seeds,
+            first_seed=first_seed,
+            say=lambda what: status.update(escape(what)),
         )
     page = peers_page(found, skipped)
     (results / "results-peers.md").write_text(page, encoding="utf-8")
