@@ -13,8 +13,9 @@ E[r s | x_m] is not. After the rounds the label holder therefore asks for fits o
    turn: the same for three. Which signs to begin with, the label holder finds out at home, without asking:
    those whose product tells most of the residual beside what the third has said so far.
 
-It ends where nothing is heard. All requests are fit requests of further rounds; the label holder's own model
-(``gal.engine.interactions``) makes of the answers what validation rows believe.
+It ends where nothing is heard. What is left then are the answers to random targets: coarse functions of each
+one's columns, for which nothing was told. All requests are fit requests of further rounds; the label holder's
+own model (``gal.engine.interactions``) makes of the answers what validation rows believe.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ class _Heard:
 
 
 def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
-    """Ask for crossed fits after the rounds; None where nobody answers or nothing is heard."""
+    """Ask for crossed fits after the rounds; None where nobody answers, or where nothing is heard and the
+    answers to random targets are not wanted.
+    """
     plan = task.crossing
     members = tuple(name for name in task.organizations if name not in task.moving)
     if plan is None or len(members) < 2:
@@ -148,7 +151,7 @@ def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
             yield from _three(heard, residual, first, plan.signs - (first - task.rounds - SEEDS - 1))
     except EndLearning:
         return None
-    return _kept(heard) if _tells_enough(heard) else None
+    return _kept(heard)
 
 
 def _widths(signs: int) -> list[int]:
@@ -343,18 +346,26 @@ def _heard_since(heard: _Heard, first: int, least: float = HEARD) -> bool:
 
 
 def _kept(heard: _Heard) -> Crossed | None:
-    """What was heard, and the answers that tell its signs; the rest is forgotten."""
-    vectors = tuple(one for one in heard.vectors if one.score >= HEARD)
-    if not vectors:
+    """What was heard, and the answers that tell its signs; where that is too little, the answers to random
+    targets, if they are wanted. The rest is forgotten.
+    """
+    plan, last = heard.task.crossing, heard.task.rounds + SEEDS
+    vectors, seen = tuple(one for one in heard.vectors if one.score >= HEARD), tuple[Answered, ...]()
+    if not _tells_enough(heard):
+        vectors = ()
+        if plan is not None and plan.coarse:
+            seen = tuple(sorted(key for key in heard.answers if key[0] <= last))
+    if not vectors and not seen:
         return None
     search = heard.task.rows.search
-    answers = {key: heard.answers[key] for key in Crossings(vectors, {}, {}).answered}
+    answers = {key: heard.answers[key] for key in Crossings(vectors, {}, {}, seen).answered}
     named = {f"{round} {name}": values for (round, name), values in answers.items()}
     means = {key: values[search].mean(axis=0, dtype=np.float64) for key, values in named.items()}
     crossings = Crossings(
         vectors,
         {key: tuple(map(float, mean)) for key, mean in means.items()},
         {key: spread_of(values) for key, values in named.items()},
+        seen,
     )
     return Crossed(crossings, answers)
 
