@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,25 @@ from sklearn.metrics import roc_auc_score
 
 import gal
 from gal import GALClassifier, GALRegressor, Organization
-from gal.core.interactions.crossed_answers import SEEDS, Crossings
+from gal.core.interactions.crossed_answers import SEEDS, Crossings, Sign, Vector
 from gal.core.line_search import Line
 from gal.core.losses import BinaryLogLoss
+from gal.core.requests import FitRequest, Terms
 from gal.engine.drivers import InProcess, drive_learning
-from gal.engine.interactions import LITTLE, SPREAD, Interactions, believed_share
+from gal.engine.interactions import (
+    LEAVES_OF_RANDOM,
+    LITTLE,
+    SPREAD,
+    CrossedForest,
+    Interactions,
+    believed_share,
+)
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
 from gal.storage import load_ensemble, save_ensemble
+from gal_bench.adversaries.attacked_tasks import drive
+from gal_bench.adversaries.hostile_answers import HostileAnswers, Member
 
 N, ROUNDS = 2100, 2
 NAMES = ("a", "b")
@@ -44,9 +55,9 @@ def columns() -> dict[str, list[int]]:
     return {"a": [0, 1], "b": [2, 3]}
 
 
-@pytest.mark.usefixtures("nothing_is_heard")
+@pytest.mark.usefixtures("nothing_is_heard", "small_forests")
 def test_they_help_where_no_crossed_residual_is_heard(tmp_path: Path) -> None:
-    """Everybody's answers, and no sign; stored and read back they say the same."""
+    """Everybody's answers, and no sign, to trees of two kinds; stored and read back they say the same."""
     X, y = halves()
     view = {"a": X[:, :2], "b": X[:, 2:]}
     unseen = {name: view[name][N:] for name in NAMES}
@@ -57,10 +68,13 @@ def test_they_help_where_no_crossed_residual_is_heard(tmp_path: Path) -> None:
         task = make_task(class_labels(y[:N], options), NAMES, options, label_holder="a", seed=0)
         ensemble = drive_learning(task, members, InProcess())
         outputs[signs] = gal.predict(ensemble, list(members.values()), unseen).output
-    assert ensemble.crossing is not None
+    assert isinstance(ensemble.crossing, CrossedForest)
     further = range(task.rounds + 1, task.rounds + SEEDS + 1)
     assert ensemble.crossing.crossings.vectors == ()
     assert ensemble.crossing.crossings.seen == tuple((round, name) for round in further for name in NAMES)
+    trees = ensemble.crossing.model.estimators_
+    assert [tree.min_samples_leaf for tree in trees] == [leaf for leaf in LEAVES_OF_RANDOM for _ in range(6)]
+    assert len({tree.random_state for tree in trees}) == len(trees)
     assert ensemble.asked_rounds == (*range(1, ensemble.n_rounds + 1), *further)
     gain = roc_auc_score(y[N:], outputs["auto"]) - roc_auc_score(y[N:], outputs["off"])
     assert gain > 0.01
@@ -82,7 +96,8 @@ def test_of_several_classes_and_numbers_they_are_not_looked_at() -> None:
 
 
 def test_what_is_seen_stands_last_as_it_is() -> None:
-    answers = {(3, "a"): np.float32([[1.0], [2.0]]), (3, "b"): np.float32([[5.0], [7.0]])}
+    said = {(3, "a"): [[1.0], [2.0]], (3, "b"): [[5.0], [7.0]]}
+    answers = {key: np.array(values, dtype=np.float32) for key, values in said.items()}
     crossings = Crossings((), {}, {}, ((3, "a"), (3, "b")))
     table = crossings.features(np.zeros((2, 1)), {"b": np.full((2, 1), 4.0)}, answers)
     assert crossings.answered == [(3, "a"), (3, "b")]
@@ -102,6 +117,64 @@ def test_who_remembers_labels_of_fitted_rows_is_not_believed(lies: bool) -> None
     nothing = np.zeros((N, 1))
     model = Interactions(coarse=True)(task, Crossings((), {}, {}, ((11, "b"),)), nothing, nothing, {}, said)
     assert (model is None) == lies
+
+
+@dataclass
+class Remembers(HostileAnswers):
+    """Fits honestly; but to random targets it adds some of the first residual that it was sent."""
+
+    adds: float = 0.5
+    crossed: int = 0
+
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Any) -> Any:
+        self.crossed += request.target == "crossed"
+        if request.target != "random":
+            return honest
+        first = np.nan_to_num(self.seen[1])
+        return honest + self.adds * honest.std() * first / first.std()
+
+
+@pytest.mark.parametrize("adds", [0.0, 0.5, -0.5])
+@pytest.mark.usefixtures("nothing_is_heard", "small_forests")
+def test_who_tells_of_labels_where_there_are_none_has_no_part_in_it(adds: float) -> None:
+    """Neither its answers nor signs of them are used, and no residual is crossed for it; the others go on."""
+    X, y = halves(N)
+    views = {"a": X[:, :1], "b": X[:, 1:2], "c": X[:, 2:]}
+    members = {name: Member(Organization(name, view)) for name, view in views.items()}
+    liar = members["b"].attack = Remembers(np.random.default_rng(0), adds=adds)
+    options = Options(rounds=ROUNDS, closing=False)
+    ensemble = drive(
+        make_task(class_labels(y, options), list(views), options, label_holder="a", seed=0), members
+    )
+    assert ensemble.crossing is not None
+    assert {name for _, name in ensemble.crossing.crossings.seen} == (set("ac") if adds else set("abc"))
+    assert (liar.crossed == 0) == bool(adds)
+
+
+@pytest.mark.usefixtures("small_forests")
+def test_crossed_answers_have_a_rule_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.125)
+    rng, options = np.random.default_rng(0), Options()
+    y = rng.integers(0, 2, size=N)
+    task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
+    answers = {(11, "b"): (y + rng.normal(size=N))[:, None].astype(np.float32)}
+    nothing, vector = np.zeros((N, 1)), Vector(11, "b", Sign("a", None, (1.0,), 0.0), 9.0)
+    shares = []
+    for crossings in (Crossings((), {}, {}, ((11, "b"),)), Crossings((vector,), {}, {})):
+        model = Interactions(coarse=True)(task, crossings, nothing, nothing, {"a": nothing}, answers)
+        assert model is not None
+        shares.append(model.share)
+    assert shares[0] == 0.125
+    assert shares[1] > 0.5
+
+
+def test_noisy_labels_look_at_none_of_it() -> None:
+    options = Options(interactions=4)
+    labels = class_labels(np.arange(N) % 2, options)
+    tasks = [
+        make_task(labels, NAMES, options, label_holder="a", private=private) for private in (True, False)
+    ]
+    assert [one.crossing is not None and one.crossing.coarse for one in tasks] == [False, True]
 
 
 def line(n: int, gain: float, *, weight: Any = None, seed: int = 0) -> Line:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, combinations, islice, product, zip_longest
 
 import numpy as np
@@ -60,6 +61,11 @@ all of it would hardly change a prediction, and neither are more fits asked for 
 REMEMBERED = 3.0
 """Standard errors by which the correlation may be lower on rows whose residual was never sent: an honest
 answer is as good there, since it is out of fold; one that gives back what it was sent is not.
+"""
+
+BETRAYED = 5.0
+"""Standard errors by which an answer to a random target may differ in what it tells of labels, between rows
+that were sent and others.
 """
 
 STARTS = 2
@@ -112,6 +118,24 @@ class _Heard:
         if n_unseen and elsewhere < found - REMEMBERED / np.sqrt(n_unseen):
             return 0.0
         return float(found * np.sqrt(n_rows))
+
+    def tells_of_labels(self, values: Floats32) -> bool:
+        """Whether an answer to a random target tells more of the labels of rows that were sent, or less, than
+        of others. There is no label in the target: nobody does who only fits it.
+        """
+        rows = self.task.rows
+        here, n_fit = self._correlation(values, self._labels, rows.fit)
+        elsewhere, n_unseen = self._correlation(values, self._labels, np.flatnonzero(~rows.is_fit))
+        if not n_fit or not n_unseen:
+            return False
+        return abs(here - elsewhere) > BETRAYED * float(np.sqrt(1 / n_fit + 1 / n_unseen))
+
+    @cached_property
+    def _labels(self) -> Floats32:
+        """What the labels are beyond F^0, shape (n, K)."""
+        task = self.task
+        first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
+        return task.loss.pseudo_residual(task.y, first).astype(np.float32)
 
     def _correlation(self, values: Floats32, target: Floats32, rows: NDArray[np.intp]) -> tuple[float, float]:
         """On these rows, and how many they count for."""
@@ -205,7 +229,8 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
             heard.answers[request.round, name] = values
     for name in members:
         rounds = [round for round, answered in heard.answers if answered == name]
-        if rounds:  # who does not take part lends no sign either
+        # Who does not take part lends no sign either, and who tells of labels takes no part.
+        if rounds and not any(heard.tells_of_labels(heard.answers[round, name]) for round in rounds):
             said = [None, *rounds] if name in heard.parts else rounds
             heard.signs[name] = [heard.sign(name, round) for round in said]
 
@@ -354,7 +379,7 @@ def _kept(heard: _Heard) -> Crossed | None:
     if not _tells_enough(heard):
         vectors = ()
         if plan is not None and plan.coarse:
-            seen = tuple(sorted(key for key in heard.answers if key[0] <= last))
+            seen = tuple(sorted(key for key in heard.answers if key[0] <= last and key[1] in heard.signs))
     if not vectors and not seen:
         return None
     search = heard.task.rows.search
