@@ -3,16 +3,20 @@
 A model of her own sees F^T, what each organization added to it, and every crossed answer, as it is and with
 its sign taken back. It is followed as far as the validation rows say, and only where what it gains there is
 more than chance: the output is ``closed + share * (model - closed)`` in link space.
+
+Where no crossed residual was heard it sees the answers to random targets instead, and is followed less far
+than validation rows say, the less the fewer they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.interactions.crossed_answers import Answered, Crossings
@@ -33,8 +37,19 @@ LOOKED_AT, MOST_LOOKED_AT = 0.5, 64
 LEAVES = (20, 3)
 """Fewest rows in a leaf: where labels are noisy many, where they are not few; validation rows choose."""
 
+LEAVES_OF_RANDOM = (10, 40)
+"""The same for a forest on answers to random targets: half of its trees have the one, half the other."""
+
 CERTAIN = 1.0
-"""Standard errors by which the loss on validation rows must fall."""
+"""Standard errors by which crossed answers must lower the loss on validation rows."""
+
+SPREAD = 0.5
+"""How far from 0 the share of answers to random targets is thought to be before validation rows say anything:
+its standard deviation.
+"""
+
+LITTLE = 0.05
+"""What would be followed less than that is not worth asking for in prediction."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,8 @@ class Interactions:
     """Cores that the forest is fitted with. What is learned does not depend on them."""
     flipped: float = 0.0
     """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
+    coarse: bool = False
+    """Where no crossed residual is heard, the forest sees the answers to random targets."""
     private: bool = False
     """Labels are a noisy copy: what is heard is asked for in prediction, and the private refit uses it."""
 
@@ -150,39 +167,67 @@ class Interactions:
         judges, weight = task.rows.validation, task.sample_weight
         heard = None if weight is None else weight[judges]
         found: CrossedForest | None = None
-        for leaf in LEAVES:
-            model = self._fit(task, table, leaf)
+        for model in self._models(task, table, crossed=bool(crossings.vectors)):
             toward = said(model, task.loss, table[judges]) - closed[judges]
             line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
-            share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+            share = _certain_share(line) if crossings.vectors else believed_share(line)
             better = found is None or line.value(share) < found.validation_loss
-            if better and _gains(line, share):
+            if better and share > 0:
                 found = CrossedForest(model, crossings, share, line.value(share), task.loss)
         return found
 
-    def _fit(self, task: Task, table: Floats32, leaf: int) -> Any:
-        """A forest on all rows but the validation rows."""
+    def _models(self, task: Task, table: Floats32, *, crossed: bool) -> Iterator[Any]:
+        """Those among which validation rows choose."""
+        if crossed:
+            yield from (self._fit(task, table, leaf) for leaf in LEAVES)
+            return
+        model, more = (
+            self._fit(task, table, leaf, TREES // 2, turn) for turn, leaf in enumerate(LEAVES_OF_RANDOM)
+        )
+        model.estimators_ = [*model.estimators_, *more.estimators_]
+        yield model.set_params(n_estimators=len(model.estimators_))
+
+    def _fit(self, task: Task, table: Floats32, leaf: int, trees: int | None = None, turn: int = 0) -> Any:
+        """A forest on all rows but the validation rows; another one at every ``turn``."""
         rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
         weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
         forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
         model = forest(
-            TREES,
+            TREES if trees is None else trees,
             max_features=min(LOOKED_AT, MOST_LOOKED_AT / table.shape[1]),
             min_samples_leaf=leaf,
             n_jobs=self.n_jobs,
-            random_state=task.seed,
+            random_state=task.seed + turn,
         )
         model.fit(table[rest], target[rest], None if weight is None else weight[rest])
         return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
 
 
-def _gains(line: Line, share: float) -> bool:
-    """Whether the loss of these rows falls by more than chance where they are moved so far."""
-    if share <= 0:
-        return False
+def _certain_share(line: Line) -> float:
+    """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance."""
+    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
     before = line.loss.value(line.y, line.output)
     gains = before - line.loss.value(line.y, line.output + share * line.direction)
     counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
     gain = float(gains @ counts / counts.sum())
     error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
-    return gain > CERTAIN * error
+    return share if gain > CERTAIN * error else 0.0
+
+
+def believed_share(line: Line) -> float:
+    """How far these rows follow a direction, in [0, 1]: the most likely share, where before any row is heard
+    shares are spread about 0. Of a log loss.
+
+    Rows that say much are followed as they say; few rows, or rows that hardly say anything, less. Where there
+    is nothing to gain their best share is not 0 either, by chance: expect that to cost a quarter of 1 / rows
+    at most. So it needs no threshold, below which a small gain would be lost on most tables that have it.
+    """
+    counts = np.ones(len(line.y)) if line.sample_weight is None else line.sample_weight
+    rows = float(counts.sum() ** 2 / np.square(counts).sum()) if counts.any() else 0.0
+
+    def slope(share: float) -> float:
+        return rows * line.slope(share)[0] + share / SPREAD**2
+
+    if not slope(LITTLE) < 0:
+        return 0.0
+    return float(brentq(slope, LITTLE, 1.0, xtol=1e-6)) if slope(1.0) > 0 else 1.0

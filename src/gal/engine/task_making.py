@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.core.curved import bends
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
-from gal.core.losses import AbsoluteError, MultinomialLogLoss
+from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss
 from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
 from gal.core.rows import FittedValues, Rows, assign_rows, with_crossing
@@ -176,6 +176,7 @@ def _crossing(
     """
     wanted = options.interactions
     judged = private or (len(rows.validation) > 0 and closes(labels.loss))
+    coarse = isinstance(labels.loss, BinaryLogLoss) and not private  # of several classes it was not measured
     if not isinstance(wanted, str):
         if not judged or len(members) < 2:
             raise InvalidOptionError(
@@ -183,12 +184,13 @@ def _crossing(
                 "error, at least two organizations whose models do not move, and no noise on residuals: pass "
                 "interactions='off'"
             )
-        return Interactions(int(wanted), n_jobs=n_jobs, private=private)
+        return Interactions(int(wanted), n_jobs=n_jobs, coarse=coarse, private=private)
     signs = SIGNS + SIGNS_FOR_THREE * (len(members) > 2)
     size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * signs
     tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
     possible = judged and tables and not private and len(members) > 1
-    return Interactions(signs, SIGNS, n_jobs) if wanted == "auto" and possible and tried else None
+    wanted_here = wanted == "auto" and possible and tried
+    return Interactions(signs, SIGNS, n_jobs, coarse=coarse) if wanted_here else None
 
 
 def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:

@@ -74,6 +74,8 @@ class Crossings:
     """By "round organization": mean answer per output; it stands in for one that is missing."""
     spreads: Mapping[str, tuple[tuple[float, ...], ...]]
     """By "round organization", see ``plausible.py``."""
+    seen: tuple[Answered, ...] = ()
+    """Answers to random targets that are looked at as they are, where no crossed residual was heard."""
 
     @property
     def answered(self) -> list[Answered]:
@@ -81,7 +83,7 @@ class Crossings:
         signs = [sign for one in self.vectors for sign in one.signs]
         needed = {(one.round, one.organization) for one in self.vectors}
         needed |= {(sign.round, sign.organization) for sign in signs if sign.round is not None}
-        return sorted(needed)
+        return sorted(needed | set(self.seen))
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -97,7 +99,8 @@ class Crossings:
         self, output: Floats, parts: Mapping[str, Floats], answers: Mapping[Answered, Floats32]
     ) -> Floats32:
         """What the label holder's model sees of each row: F^T, what each organization added to it, what the
-        signs were made of, and every crossed answer as it is and with its sign taken back.
+        signs were made of, and every crossed answer as it is and with its sign taken back; where there is
+        none, the answers to random targets.
         """
         lines: dict[tuple[str, int | None], Floats] = {}
         columns: list[Floats | Floats32] = [output, *(parts[name] for name in sorted(parts))]
@@ -111,6 +114,7 @@ class Crossings:
                 values = values * np.where(line >= 0, np.float32(1), np.float32(-1))[:, None]
             columns.append(values)
         columns += [line[:, None] for line in lines.values()]
+        columns += [answers[key] for key in self.seen]
         largest = np.finfo(np.float32).max  # whatever somebody answers, the model gets finite numbers
         return np.concatenate([np.clip(column, -largest, largest) for column in columns], axis=1).astype(
             np.float32
@@ -185,6 +189,10 @@ class LearnsCrossed(Protocol):
         """How many of them are for what two organizations know together; where these hear nothing, all that
         are left are for three.
         """
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the answers to random targets are looked at where no crossed residual is heard."""
 
     @property
     def private(self) -> bool:

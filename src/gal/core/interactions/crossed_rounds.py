@@ -13,14 +13,16 @@ E[r s | x_m] is not. After the rounds the label holder therefore asks for fits o
    turn: the same for three. Which signs to begin with, the label holder finds out at home, without asking:
    those whose product tells most of the residual beside what the third has said so far.
 
-It ends where nothing is heard. All requests are fit requests of further rounds; the label holder's own model
-(``gal.engine.interactions``) makes of the answers what validation rows believe.
+It ends where nothing is heard. What is left then are the answers to random targets: coarse functions of each
+one's columns, for which nothing was told. All requests are fit requests of further rounds; the label holder's
+own model (``gal.engine.interactions``) makes of the answers what validation rows believe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, combinations, islice, product, zip_longest
 
 import numpy as np
@@ -59,6 +61,11 @@ all of it would hardly change a prediction, and neither are more fits asked for 
 REMEMBERED = 3.0
 """Standard errors by which the correlation may be lower on rows whose residual was never sent: an honest
 answer is as good there, since it is out of fold; one that gives back what it was sent is not.
+"""
+
+BETRAYED = 5.0
+"""Standard errors by which an answer to a random target may differ in what it tells of labels, between rows
+that were sent and others.
 """
 
 STARTS = 2
@@ -112,6 +119,24 @@ class _Heard:
             return 0.0
         return float(found * np.sqrt(n_rows))
 
+    def tells_of_labels(self, values: Floats32) -> bool:
+        """Whether an answer to a random target tells more of the labels of rows that were sent, or less, than
+        of others. There is no label in the target: nobody does who only fits it.
+        """
+        rows = self.task.rows
+        here, n_fit = self._correlation(values, self._labels, rows.fit)
+        elsewhere, n_unseen = self._correlation(values, self._labels, np.flatnonzero(~rows.is_fit))
+        if not n_fit or not n_unseen:
+            return False
+        return abs(here - elsewhere) > BETRAYED * float(np.sqrt(1 / n_fit + 1 / n_unseen))
+
+    @cached_property
+    def _labels(self) -> Floats32:
+        """What the labels are beyond F^0, shape (n, K)."""
+        task = self.task
+        first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
+        return task.loss.pseudo_residual(task.y, first).astype(np.float32)
+
     def _correlation(self, values: Floats32, target: Floats32, rows: NDArray[np.intp]) -> tuple[float, float]:
         """On these rows, and how many they count for."""
         weight = self.task.sample_weight
@@ -125,7 +150,9 @@ class _Heard:
 
 
 def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
-    """Ask for crossed fits after the rounds; None where nobody answers or nothing is heard."""
+    """Ask for crossed fits after the rounds; None where nobody answers, or where nothing is heard and the
+    answers to random targets are not wanted.
+    """
     plan = task.crossing
     members = tuple(name for name in task.organizations if name not in task.moving)
     if plan is None or len(members) < 2:
@@ -148,7 +175,7 @@ def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
             yield from _three(heard, residual, first, plan.signs - (first - task.rounds - SEEDS - 1))
     except EndLearning:
         return None
-    return _kept(heard) if _tells_enough(heard) else None
+    return _kept(heard)
 
 
 def _widths(signs: int) -> list[int]:
@@ -202,7 +229,8 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
             heard.answers[request.round, name] = values
     for name in members:
         rounds = [round for round, answered in heard.answers if answered == name]
-        if rounds:  # who does not take part lends no sign either
+        # Who does not take part lends no sign either, and who tells of labels takes no part.
+        if rounds and not any(heard.tells_of_labels(heard.answers[round, name]) for round in rounds):
             said = [None, *rounds] if name in heard.parts else rounds
             heard.signs[name] = [heard.sign(name, round) for round in said]
 
@@ -343,18 +371,26 @@ def _heard_since(heard: _Heard, first: int, least: float = HEARD) -> bool:
 
 
 def _kept(heard: _Heard) -> Crossed | None:
-    """What was heard, and the answers that tell its signs; the rest is forgotten."""
-    vectors = tuple(one for one in heard.vectors if one.score >= HEARD)
-    if not vectors:
+    """What was heard, and the answers that tell its signs; where that is too little, the answers to random
+    targets, if they are wanted. The rest is forgotten.
+    """
+    plan, last = heard.task.crossing, heard.task.rounds + SEEDS
+    vectors, seen = tuple(one for one in heard.vectors if one.score >= HEARD), tuple[Answered, ...]()
+    if not _tells_enough(heard):
+        vectors = ()
+        if plan is not None and plan.coarse:
+            seen = tuple(sorted(key for key in heard.answers if key[0] <= last and key[1] in heard.signs))
+    if not vectors and not seen:
         return None
     search = heard.task.rows.search
-    answers = {key: heard.answers[key] for key in Crossings(vectors, {}, {}).answered}
+    answers = {key: heard.answers[key] for key in Crossings(vectors, {}, {}, seen).answered}
     named = {f"{round} {name}": values for (round, name), values in answers.items()}
     means = {key: values[search].mean(axis=0, dtype=np.float64) for key, values in named.items()}
     crossings = Crossings(
         vectors,
         {key: tuple(map(float, mean)) for key, mean in means.items()},
         {key: spread_of(values) for key, values in named.items()},
+        seen,
     )
     return Crossed(crossings, answers)
 

@@ -190,6 +190,7 @@ class TaskTerms(BaseModel):
                 "times signs, in folds. The signs are those of what the others answer to her, and "
                 "yours multiply what they fit: from a residual with signs and one without, an organization "
                 "can tell the sign of each row, one bit of another's answer, or of two answers multiplied. "
+                "What you fitted may be asked for in prediction. "
                 "policy.interactions = false in your node.toml refuses that; you would take part in the "
                 "rounds alone."
             ]

@@ -122,6 +122,28 @@ def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
     assert found.output.tobytes() == gal.predict(ensemble, members, there).output.tobytes()
 
 
+def test_where_nothing_is_heard_the_answers_to_random_targets_are_those_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gal.core.interactions.crossed_rounds.LEAST", 1.0)
+    tables = together()
+    rng, here, there = np.random.default_rng(1), tables["clinic"]["clinic_a"], tables["shop"]["shop_a"]
+    odds = np.exp(-(here + there + 2 * here * there))
+    tables["clinic"][LABEL] = np.where(rng.random(N) < 1 / (1 + odds), "yes", "no")
+    with running(Network(tmp_path_factory.mktemp("unheard"), tables, models=MODELS)) as net:
+        record = net.invite("unheard", rounds=ROUNDS)
+        net.wait_until_joined(record)
+        facts = net.learn("unheard")
+        ensemble, members = net.in_process(rounds=ROUNDS)
+        assert ensemble.crossing is not None
+        assert ensemble.crossing.crossings.vectors == ()
+        assert {name for _, name in ensemble.crossing.crossings.seen} == set(NAMES)
+        assert facts["crossed"] == ensemble.crossing.share
+        assert exact(net.ensemble(record)) == exact(ensemble)
+        assert outputs(net, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
+        assert_a_restart_changes_nothing(net, record)
+
+
 def test_a_number_of_signs_that_was_agreed_on_can_be_learned(network: Network) -> None:
     """The signs that a task needs depend on how many are invited, not on the label holder alone."""
     record = network.invite("numbered", rounds=1, interactions=1)
