@@ -44,6 +44,7 @@ SMALLEST = {
     "many_splits": "Wine --splits 2 --models Ridge",
     "mutants": "",
     "nodes": "bytes --rows 300",
+    "pooled_splits": "Iris Diabetes --splits 2",
     "privacy": "canaries --seeds 1 --sets Wine",
     "private_training": "--sets Diabetes --seeds 1 --rows 200",
     "reference": "fidelity --datasets Wine --organizations 2",
@@ -105,6 +106,7 @@ def test_every_script_is_here() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("pooled_splits", r"\| SVR \| Iris \| 2 \| \d+\.\d\d \| \d+\.\d\d \| \d+\.\d\d \| [+-]\d"),
         ("averaged_parts", r"\| Ridge \| Iris \| 2 \| \d+\.\d\d \| [+-]\d"),
         ("contributions", r"60 rows, sum +noise earns"),
         ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gal.core.algorithm import learn
 from gal.core.cross_validation import Judgement
-from gal.core.guards.judged_first import IN_FIRST, contradicted, harm
+from gal.core.guards.judged_first import FLATTERS, IN_FIRST, contradicted, harm, remembering
 from gal.core.losses import SquaredError
 from gal.core.requests import FitRequest
 from gal.core.rows import assign_rows
@@ -172,6 +172,36 @@ def test_honest_organizations_are_not_named(noise: float) -> None:
         task, columns = made(np.random.default_rng(seed), noise)
         ensemble, _ = drive(task, members(columns))
         assert "looks like" not in ensemble.stopped
+
+
+def named(task: Task, added: Callable[[int], Floats], trust: float = 1.0) -> tuple[str, ...]:
+    """Who is where one round adds this to the rows that a part leaves out, beside half of the labels."""
+    output, reached, counts = 0.5 * task.y, [], ({"b": 1.0, "c": 1.0},)
+    for part in range(PARTS):
+        said = {"b": 0.5 * task.y, "c": added(part)}
+        rows = task.rows.without(part).validation
+        output[rows] += said["c"][rows]
+        fitted = ({name: values.astype(np.float32) for name, values in said.items()},)
+        done: Any = (None,)
+        reached.append(Progress(output, rounds=done, coefficients=counts, history=(counts,), fitted=fitted))
+    model: Any = Fixed(task, {}, {})
+    model.kept, model.trust, model.coefficients = 1, trust, counts
+    model.judged = Judgement((1.0, 0.5), (1.0, 1.0), (np.zeros((N, 1)), output), tuple(reached))
+    return remembering(task, model)
+
+
+def test_who_adds_next_to_nothing_is_not_named_for_its_sign(task: Any) -> None:
+    """Of a column that others know as well, one part may say that it adds a little, and one the opposite."""
+    task, _ = task
+
+    def flips(size: float) -> Callable[[int], Floats]:
+        return lambda part: np.asarray((-size if part == 0 else size) * task.y)
+
+    # Half of the labels is lacking: a little more makes rows lose four times that share less.
+    assert named(task, flips(0.8 * FLATTERS / 4)) == ()
+    assert named(task, flips(1.2 * FLATTERS / 4)) == ("c",)
+    assert named(task, flips(2 * FLATTERS / 4), trust=0.5) == ()  # of what is used of it
+    assert named(task, lambda part: (0.2 if part == 2 else -0.001) * task.y) == ("c",)
 
 
 def test_who_says_little_of_rows_left_out_is_not_used_unless_it_helps(task: Any) -> None:

@@ -6,7 +6,8 @@ anything about its rows; who misses one of its rounds is not asked for that roun
 judges three things:
 
 - whether what somebody adds to rows that a part leaves out follows what these lack more closely where they
-  were sent before than in the first part, beyond chance: that is remembered, not learned;
+  were sent before than in the first part, beyond chance, and makes them lose less: that is remembered, not
+  learned;
 - whether the model of all rows, with its weights on the answers of the first part, is worse than alone there,
   beyond noise;
 - whether who adds far less to these rows than to others helps there; who does not is left out.
@@ -35,6 +36,12 @@ Floats32 = NDArray[np.float32]
 BEYOND_CHANCE, CLOSER = 5.0, 0.1
 """What is larger in later parts by so many standard errors, and by so much, is not by chance
 (``benchmarks/wrongly_named.py``).
+"""
+
+FLATTERS = 0.02
+"""By such a share of what they would lose, rows of some later part have to lose less with what somebody adds.
+Who adds next to nothing may add it with one sign in one part and with the other in another (a column that
+others know as well): no row looks better by that.
 """
 
 QUIET = 0.7
@@ -78,7 +85,20 @@ def remembering(task: Task, helped: Concluded) -> tuple[str, ...]:
     others = [name for name in task.organizations if name != task.label_holder]
     rows = [rows_of_part(task, part) for part in range(task.rows.n_parts)]
     kept = len(helped.coefficients)
-    return who_remembers(others, task.label_holder, task.loss, task.y, helped.judged, kept, rows)
+    named = who_remembers(others, task.label_holder, task.loss, task.y, helped.judged, kept, rows)
+    return tuple(name for name in named if _flatters(task, helped, helped.judged, name))
+
+
+def _flatters(task: Task, helped: Concluded, judged: Judgement, name: str) -> bool:
+    """Whether some later part loses less with what an organization adds, by more than next to nothing."""
+    for part in range(FIRST + 1, task.rows.n_parts):
+        rows = rows_of_part(task, part)
+        output, y = _left_out(helped, judged, rows), task.y[rows]
+        mine = helped.trust * _added(judged.reached[part], helped.kept, rows, name, task.loss.n_outputs)
+        with_it, without = (float(task.loss.value(y, one).mean()) for one in (output, output - mine))
+        if without - with_it > FLATTERS * without:
+            return True
+    return False
 
 
 def who_remembers(
