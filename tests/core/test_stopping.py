@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gal.core.state import Progress, Round
-from gal.core.stopping import HARDLY, Behind, Stopping, validation_losses
+from gal.core.stopping import HARDLY, FarBehind, Stopping, validation_losses
 from gal.errors import InvalidOptionError
 
 NAN = float("nan")
@@ -106,12 +106,12 @@ def test_where_it_only_rises_one_round_less_will_do(losses: list[float], patienc
     ],
 )
 def test_who_is_far_behind_alone_ends(alone: list[float], assisted: list[float], ends: bool) -> None:
-    behind = Behind(None)
+    behind = FarBehind(None)
     assert behind.reason() == ""
     behind.note_alone(progress_of(alone))
     behind.note_assisted(progress_of(assisted))
     assert ("no further round is learned" in behind.reason()) == ends
-    resumed = Behind(progress_of(assisted))
+    resumed = FarBehind(progress_of(assisted))
     assert resumed.reason() == ""
     resumed.note_alone(progress_of(alone))
     assert resumed.reason() == behind.reason()

@@ -33,7 +33,7 @@ from gal.core.steps import (
     start,
     weighed,
 )
-from gal.core.stopping import Behind
+from gal.core.stopping import FarBehind
 from gal.core.task import Task
 from gal.core.weights import Fitted
 from gal.errors import InvalidInputError
@@ -117,7 +117,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
         why = f"{ENDED} in round {len(reached.rounds) + 1}"
         return conclude(task, reached, None, None, None, why)
     within = replace(task, rounds=most)
-    parts, behind = _parts(judge, "assisted", most, first), Behind(progress)
+    parts, behind = _parts(judge, "assisted", most, first), FarBehind(progress)
     noted = behind.note_assisted if on_round is None else partial(_both, behind.note_assisted, on_round)
     tracks = [_rounds(within, "assisted", progress, noted, judge.reason, first=first), *parts]
     if task.alone is not None and judge_alone is not None:

@@ -29,7 +29,7 @@ class Stopping:
       units).
     - ``patience``: the validation loss has not been at its lowest for this many rounds.
     - ``soon``: nor for one less, but at least two, where it rose in each of them; and the label holder alone
-      ends where she is far `Behind`.
+      ends where she is `FarBehind`.
     - ``plateau``: the train loss fell by less than this fraction in the last round.
     - ``usual``: from so many rounds on, the lowest validation loss must still fall (``still_falls``).
     """
@@ -94,7 +94,7 @@ def still_falls(losses: Sequence[float], times: int = 1) -> bool:
     return not min(losses) > before - WORTH * abs(before)
 
 
-class Behind:
+class FarBehind:
     """Whether the label holder alone can still come near to assistance: where a round of hers brought next to
     nothing of what she lacks, further ones are not learned.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gal.core.curved import bends
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
-from gal.core.line_search import line_search
+from gal.core.line_search import LineSearch, line_search
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss
 from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
@@ -81,7 +81,6 @@ def make_task(
     labels. ``n_jobs``: cores for the closing model.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
-    search = ("lbfgs" if options.paper else "exact") if is_auto(options.line_search) else options.line_search
     steered = release is not None and release.steers
     # Where labels are protected by releases only, even which rows are held out must not follow from them.
     drawn_by = replace(labels, classes=None) if steered else labels
@@ -105,7 +104,7 @@ def make_task(
         ),
         sample_weight=weight,
         weights=_weights(options, local, rows),
-        line_search=line_search(search),
+        line_search=_line_search(options),
         stopping=_stopping(options, rounds, soon=not other),
         curved=_curved(options, labels, apart=other),
         scale_residual=_scales(options),
@@ -119,6 +118,11 @@ def make_task(
         crossing=crossing,
         seed=seed,
     )
+
+
+def _line_search(options: Options) -> LineSearch:
+    usual = "lbfgs" if options.paper else "exact"
+    return line_search(usual if is_auto(options.line_search) else options.line_search)
 
 
 def _most_rounds(options: Options, labels: Labels, rows: Rows, *, apart: bool) -> int:

@@ -72,15 +72,14 @@ def compare_peers(
     folder: Path,
     data_dir: Path | None,
     *,
-    seeds: int = 1,
-    first_seed: int = 0,
+    seeds: Sequence[int] = (0,),
     say: Callable[[str], None],
     peers: Mapping[str, Peer] = PEERS,
 ) -> tuple[list[PeerResult], dict[str, str]]:
     """Run what ``peers.csv`` in this folder lacks; all results, and why sets or peers were left out."""
     done, skipped = read_peers(folder / "peers.csv"), dict[str, str]()
     for name in sets:
-        for seed in range(first_seed, first_seed + seeds):
+        for seed in seeds:
             try:
                 for table in peer_tables(name, data_dir, seed):
                     for result in _missing(table, seed, done, skipped, peers, say):

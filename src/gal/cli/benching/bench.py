@@ -127,14 +127,8 @@ def bench(
         raise InvalidInputError("--backend spreads runs of the paper's tables, not of adversaries and peers")
     if tables == [PEERS]:
         _check_writable(work.results)
-        bench_peers(
-            part.dataset or [],
-            part.seeds or 1,
-            work.results,
-            work.data_dir,
-            first_seed=part.first_seed,
-            as_json=as_json,
-        )
+        seeds = range(part.first_seed, part.first_seed + (part.seeds or 1))
+        bench_peers(part.dataset or [], seeds, work.results, work.data_dir, as_json=as_json)
         return
     if ADVERSARIES in (tables or []):
         _check_jobs(work.jobs)

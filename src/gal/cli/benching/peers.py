@@ -21,13 +21,7 @@ PEERS = "peers"
 
 
 def bench_peers(
-    sets: Sequence[str],
-    seeds: int,
-    results: Path,
-    data_dir: Path | None,
-    *,
-    first_seed: int = 0,
-    as_json: bool,
+    sets: Sequence[str], seeds: range, results: Path, data_dir: Path | None, *, as_json: bool
 ) -> None:
     """Run what is missing, write ``peers.csv`` and ``results-peers.md``, and print the page."""
     unknown = [name for name in sets if name not in SETS]
@@ -40,7 +34,6 @@ def bench_peers(
             results,
             data_dir,
             seeds=seeds,
-            first_seed=first_seed,
             say=lambda what: status.update(escape(what)),
         )
     page = peers_page(found, skipped)
