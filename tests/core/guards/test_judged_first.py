@@ -250,14 +250,26 @@ def test_where_nothing_is_compared_no_part_goes_first(task: Any) -> None:
 
 
 class Fixed:
-    """A model with these coefficients whose first part was told this."""
+    """A model with these coefficients whose first part was told this, and had other ones, or the same."""
 
-    def __init__(self, task: Task, counts: dict[str, float], said: Mapping[str, Floats]) -> None:
-        self.coefficients = (counts,)
+    kept, trust = 1, 1.0
+
+    def __init__(
+        self,
+        task: Task,
+        counts: dict[str, float],
+        said: Mapping[str, Floats],
+        before: dict[str, float] | None = None,
+    ) -> None:
+        self.coefficients, before = (counts,), counts if before is None else before
         rows = task.rows.without(0).validation
         heard = ({name: values[rows].astype(np.float32) for name, values in said.items()},)
-        reached = Progress(np.zeros((N, 1)), heard=heard)
-        self.judged = Judgement((1.0,), (1.0,), (np.zeros((N, 1)),), (reached, None, None, None))
+        reached = Progress(np.zeros((N, 1)), heard=heard, history=((before,),))
+        then = sum((before[name] * said[name] for name in set(before) & set(said)), np.zeros((N, 1)))
+        stages = np.zeros((N, 1)), then
+        self.judged = Judgement((1.0, 1.0), (1.0, 1.0), stages, (reached, None, None, None))
+        fitted = ({name: values.astype(np.float32) for name, values in said.items()},)
+        self.progress = Progress(np.zeros((N, 1)), fitted=fitted)
 
 
 def test_harm_is_of_the_weights_on_what_was_said_before(task: Any) -> None:
@@ -275,6 +287,25 @@ def test_harm_is_of_the_weights_on_what_was_said_before(task: Any) -> None:
     assert harm(task, barely, own) == 0.0
     assert harm(task, hurts, own) == pytest.approx(0.99 * loss)
     assert harm(task, missed, own) == pytest.approx(0.24 * loss)
+
+
+def test_other_rates_are_no_harm_and_other_weights_are(task: Any) -> None:
+    """The last learning may take longer steps along smaller answers; who has a weight is another matter."""
+    task, _ = task
+    own: Any = Fixed(task, {"a": 0.2}, {"a": task.y})
+    said, noise = {"a": task.y, "b": task.y}, np.random.default_rng(0).normal(size=task.y.shape)
+    then = {"a": 0.5, "b": 0.5}
+    longer: Any = Fixed(task, {"a": 2.0, "b": 2.0}, said, then)
+    assert harm(task, longer, own) == 0.0
+    assert harm(task, Fixed(task, {"a": 2.4, "b": 1.6}, said, then), own) == 0.0  # type: ignore[arg-type]
+    for others in ({"a": 0.5, "b": 3.5}, {"b": 3.0}):
+        moved: Any = Fixed(task, others, said, then)
+        assert harm(task, moved, own) > 0.0
+    assert harm(task, Fixed(task, {"a": 2.0, "b": 2.0}, said), own) > 0.0  # type: ignore[arg-type]
+    bad: Any = Fixed(task, {"a": 4.0, "b": 4.0}, {"a": noise, "b": noise}, {"a": 1.0, "b": 1.0})
+    assert harm(task, bad, own) > 0.0  # nor was it any better then
+    nobody: Any = Fixed(task, {"a": 2.0, "b": 2.0}, said, {})
+    assert harm(task, nobody, own) > 0.0
 
 
 def test_one_row_with_all_the_weight_tells_nothing(task: Any) -> None:

@@ -47,6 +47,11 @@ others know as well): no row looks better by that.
 QUIET = 0.7
 """Who adds less than such a share to the rows of the first part has to help there."""
 
+ALIKE = 0.15
+"""Where no more than that of what is added comes from others than before, nobody got a weight that it did not
+have: rates alone may differ from learning to learning, and later answers with them.
+"""
+
 NOISE = 2.0
 """Standard errors by which the first part has to lose more with assistance than alone."""
 
@@ -220,7 +225,7 @@ def _added(
 
 def harm(task: Task, helped: Concluded, own: Concluded) -> float:
     """By how much more the rows of the first part lose with assistance than alone; 0 where that is no more
-    than noise, or where nothing was judged first.
+    than noise, where nothing was judged first, or where only the rates differ.
     """
     if helped.judged is None or own.judged is None:
         return 0.0
@@ -230,10 +235,38 @@ def harm(task: Task, helped: Concluded, own: Concluded) -> float:
         return 0.0  # a few rows have all the weight: they tell nothing
     y, share = task.y[rows], weight / weight.sum()
     losses = [task.loss.value(y, _output(one, one.judged, rows)) for one in (helped, own)]
-    more = losses[0] - losses[1]
-    mean = float(share @ more)
-    noise = float(np.sqrt(np.square(share * (more - mean)).sum()))
-    return mean if mean > NOISE * noise else 0.0
+    mean, noise = _mean_and_noise(losses[0] - losses[1], share)
+    if not mean > NOISE * noise:
+        return 0.0
+    left_out = _left_out(helped, helped.judged, rows), _left_out(own, own.judged, rows)
+    gain, noise = _mean_and_noise(task.loss.value(y, left_out[1]) - task.loss.value(y, left_out[0]), share)
+    return 0.0 if gain > NOISE * noise and _moved(helped, rows) < ALIKE else mean
+
+
+def _mean_and_noise(values: Floats, share: Floats) -> tuple[float, float]:
+    """The weighted mean, and its standard error."""
+    mean = float(share @ values)
+    return mean, float(np.sqrt(np.square(share * (values - mean)).sum()))
+
+
+def _moved(helped: Concluded, rows: NDArray[np.intp]) -> float:
+    """How much of what the organizations add comes from others in the end than in the learning of the first
+    part, from 0 to 1.
+    """
+    reached = None if helped.judged is None else helped.judged.reached[FIRST]
+    if reached is None or not reached.history:
+        return 1.0
+    before = reached.history[min(helped.kept, len(reached.history)) - 1] if helped.kept else ()
+    said = answers_for_part(reached, rows)
+    names = sorted({name for one in (*helped.coefficients, *before) for name in one})
+    sizes = np.array(
+        [
+            [_spread(helped.coefficients, helped.progress.fitted, name), _spread(before, said, name)]
+            for name in names
+        ]
+    ).reshape(-1, 2)
+    totals = sizes.sum(axis=0)
+    return 0.5 * float(np.abs(np.subtract(*(sizes / totals).T)).sum()) if (totals > 0).all() else 1.0
 
 
 def _output(model: Concluded, judged: Judgement | None, rows: NDArray[np.intp]) -> Floats:
