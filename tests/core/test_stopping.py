@@ -96,12 +96,15 @@ def test_where_it_only_rises_one_round_less_will_do(losses: list[float], patienc
 @pytest.mark.parametrize(
     ("alone", "assisted", "ends"),
     [
-        ([10.0, 9.0, 9.0 - 0.99 * HARDLY * 4], [10.0, 6.0, 5.0], True),
-        ([10.0, 9.0, 9.0 - 1.02 * HARDLY * 4], [10.0, 6.0, 5.0], False),
-        ([10.0, 9.999], [10.0, 5.0], False),  # one round proves nothing
-        ([10.0, 9.0, 9.5], [10.0, 5.0], True),  # worse; assistance has ended
-        ([10.0, 9.0, 9.0], [10.0, 9.5, 9.4], False),  # she is ahead
-        ([10.0, 9.0, 8.99], [10.0, 9.5, 8.8, 1.0, 1.0], False),  # of assistance two rounds count, as then
+        ([10.0, 9.0, 9.0, 9.0 - 0.99 * HARDLY * 4], [10.0, 6.0, 5.5, 5.0], True),
+        ([10.0, 9.0, 9.0, 9.0 - 1.02 * HARDLY * 4], [10.0, 6.0, 5.5, 5.0], False),
+        ([10.0, 9.0, 8.9, 8.9], [10.0, 6.0, 5.5, 5.0], False),  # one round proves nothing
+        ([10.0, 9.999, 9.999], [10.0, 5.0, 5.0], False),  # nor do two, of which the first is one
+        ([10.0, 9.0, 9.5, 9.3], [10.0, 5.0], True),  # worse; assistance has ended
+        ([10.0, 9.0, 9.0, 9.0], [10.0, 9.5, 9.4, 9.4], False),  # she is ahead
+        ([10.0, 5.3, 5.3, 5.3], [10.0, 6.0, 5.0, 5.0], False),  # near: 0.3 of 5
+        ([10.0, 5.6, 5.6, 5.6], [10.0, 6.0, 5.0, 5.0], True),
+        ([10.0, 9.0, 9.0, 8.99], [10.0, 9.5, 9.4, 8.8, 1.0], False),  # as many rounds of assistance count
         ([NAN, NAN, NAN], [NAN, NAN, NAN], False),
     ],
 )

@@ -14,9 +14,11 @@ from gal.errors import InvalidOptionError
 WORTH, LATELY = 0.01, 3
 """Beyond the usual rounds the lowest loss must fall by this share of itself in so many rounds."""
 
-HARDLY, AT_LEAST = 0.004, 2
-"""A round of the label holder alone that brings less than this share of what she lacks is her last, from so
-many on: ten such would be a twenty-fifth of it."""
+HARDLY, IN_A_ROW, FAR = 0.004, 2, 0.1
+"""Where so many rounds of the label holder alone in a row bring less than this share of what she lacks each,
+and she lacks this share of all that assistance brings, they are her last: ten such would be a twenty-fifth of
+it. Nearer, every round may decide whether assistance helps at all, and what it is worth.
+"""
 
 NO_MORE = f"the loss fell by less than {WORTH:.0%} in {LATELY} rounds"
 
@@ -95,8 +97,8 @@ def still_falls(losses: Sequence[float], times: int = 1) -> bool:
 
 
 class FarBehind:
-    """Whether the label holder alone can still come near to assistance: where a round of hers brought next to
-    nothing of what she lacks, further ones are not learned.
+    """Whether the label holder alone can still come near to assistance: where rounds of hers bring next to
+    nothing of much that she lacks, further ones are not learned.
 
     Her round t is compared with the first t rounds of assistance, so a learning that is resumed ends hers
     where it would have ended.
@@ -116,11 +118,13 @@ class FarBehind:
 
     def reason(self) -> str:
         """Why she should end now; empty where she should go on, and where nothing validates."""
-        if self._assisted is None or self._alone is None or len(self._alone.rounds) < AT_LEAST:
+        if self._assisted is None or self._alone is None or len(self._alone.rounds) <= IN_A_ROW:
             return ""
         t = len(self._alone.rounds)
         own = validation_losses(self._alone.initial_validation_loss, self._alone.rounds)
         helped = validation_losses(self._assisted.initial_validation_loss, self._assisted.rounds[:t])
-        if min(own[:-1]) - min(own) < HARDLY * (min(own) - min(helped)):
+        lacks = min(own) - min(helped)
+        late = [min(own[: t - past]) - min(own[: t - past + 1]) for past in range(IN_A_ROW)]
+        if lacks > FAR * (helped[0] - min(helped)) and max(late) < HARDLY * lacks:
             return f"round {t}: so little of what assistance brings that no further round is learned"
         return ""
