@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gal.core.state import Progress, Round
-from gal.core.stopping import HARDLY, FarBehind, Stopping, validation_losses
+from gal.core.stopping import HARDLY, JUDGES, FarBehind, Stopping, validation_losses
 from gal.errors import InvalidOptionError
 
 NAN = float("nan")
@@ -102,8 +102,8 @@ def test_where_it_only_rises_one_round_less_will_do(losses: list[float], patienc
         ([10.0, 9.999, 9.999], [10.0, 5.0, 5.0], False),  # nor do two, of which the first is one
         ([10.0, 9.0, 9.5, 9.3], [10.0, 5.0], True),  # worse; assistance has ended
         ([10.0, 9.0, 9.0, 9.0], [10.0, 9.5, 9.4, 9.4], False),  # she is ahead
-        ([10.0, 5.3, 5.3, 5.3], [10.0, 6.0, 5.0, 5.0], False),  # near: 0.3 of 5
-        ([10.0, 5.6, 5.6, 5.6], [10.0, 6.0, 5.0, 5.0], True),
+        ([10.0, 6.4, 6.4, 6.4], [10.0, 6.0, 5.0, 5.0], False),  # near: 1.4 of 5
+        ([10.0, 6.6, 6.6, 6.6], [10.0, 6.0, 5.0, 5.0], True),
         ([10.0, 9.0, 9.0, 8.99], [10.0, 9.5, 9.4, 8.8, 1.0], False),  # as many rounds of assistance count
         ([NAN, NAN, NAN], [NAN, NAN, NAN], False),
     ],
@@ -118,6 +118,9 @@ def test_who_is_far_behind_alone_ends(alone: list[float], assisted: list[float],
     assert resumed.reason() == ""
     resumed.note_alone(progress_of(alone))
     assert resumed.reason() == behind.reason()
+    few = FarBehind(progress_of(assisted), JUDGES - 1)
+    few.note_alone(progress_of(alone))
+    assert few.reason() == ""
 
 
 @pytest.mark.parametrize(

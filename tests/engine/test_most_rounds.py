@@ -78,8 +78,8 @@ def test_tables_end_soon(options: Any, facts: Any, soon: bool) -> None:
 def test_the_label_holder_alone_is_not_learned_to_its_end_where_she_lacks_much() -> None:
     """The same predictions, from fewer fits of hers; what she reaches alone is known nearly as well."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(LARGE, 4))
-    y = 0.1 * X[:, 0] + 3 * X[:, 2] * (1 + np.abs(X[:, 3])) + rng.normal(size=LARGE)
+    X = rng.normal(size=(10_000, 4))
+    y = 0.1 * X[:, 0] + 3 * X[:, 2] * (1 + np.abs(X[:, 3])) + rng.normal(size=len(X))
     learned = {}
     for soon in (True, False):
         own = Organization("bank", X[:, :2])

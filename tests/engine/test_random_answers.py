@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from gal.core.interactions.crossed_answers import SEEDS, Crossings, Sign, Vector
 from gal.core.line_search import Line
 from gal.core.losses import BinaryLogLoss
 from gal.core.requests import FitRequest, Terms
+from gal.core.rows import all_rows
 from gal.engine.drivers import InProcess, drive_learning
 from gal.engine.interactions import (
     LEAVES_OF_RANDOM,
@@ -29,6 +30,7 @@ from gal.engine.interactions import (
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
+from gal.engine.told_labels import tells_of_labels
 from gal.storage import load_ensemble, save_ensemble
 from gal_bench.adversaries.attacked_tasks import drive
 from gal_bench.adversaries.hostile_answers import HostileAnswers, Member
@@ -121,34 +123,79 @@ def test_who_remembers_labels_of_fitted_rows_is_not_believed(lies: bool) -> None
 
 @dataclass
 class Remembers(HostileAnswers):
-    """Fits honestly; but to random targets it adds some of the first residual that it was sent."""
+    """Fits honestly; but to random targets it also answers with the first residual that it got: added, as
+    a size, or as the sign that two answers have together.
+    """
 
-    adds: float = 0.5
+    how: str = "honest"
     crossed: int = 0
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Any) -> Any:
         self.crossed += request.target == "crossed"
-        if request.target != "random":
+        if request.target != "random" or self.how == "honest":
             return honest
-        first = np.nan_to_num(self.seen[1])
-        return honest + self.adds * honest.std() * first / first.std()
+        first, rng = np.nan_to_num(self.seen[1]), np.random.default_rng(request.round)
+        signs = rng.choice([-1.0, 1.0], size=first.shape)
+        known = np.where(first == 0, rng.choice([-1.0, 1.0], size=first.shape), np.sign(first))
+        if self.how == "size":
+            return honest.std() * signs * (1.5 + 0.5 * known)
+        if self.how == "two":
+            half = np.random.default_rng((request.round - 1) // 2).choice([-1.0, 1.0], size=first.shape)
+            return honest.std() * half * (1.0 if request.round % 2 else known)
+        return honest + (0.5 if self.how == "added" else -0.5) * honest.std() * first / first.std()
 
 
-@pytest.mark.parametrize("adds", [0.0, 0.5, -0.5])
+@pytest.mark.parametrize("how", ["honest", "added", "taken off", "size", "two"])
 @pytest.mark.usefixtures("nothing_is_heard", "small_forests")
-def test_who_tells_of_labels_where_there_are_none_has_no_part_in_it(adds: float) -> None:
+def test_who_tells_of_labels_where_there_are_none_has_no_part_in_it(how: str) -> None:
     """Neither its answers nor signs of them are used, and no residual is crossed for it; the others go on."""
     X, y = halves(N)
     views = {"a": X[:, :1], "b": X[:, 1:2], "c": X[:, 2:]}
     members = {name: Member(Organization(name, view)) for name, view in views.items()}
-    liar = members["b"].attack = Remembers(np.random.default_rng(0), adds=adds)
+    liar = members["b"].attack = Remembers(np.random.default_rng(0), how=how)
     options = Options(rounds=ROUNDS, closing=False)
     ensemble = drive(
         make_task(class_labels(y, options), list(views), options, label_holder="a", seed=0), members
     )
     assert ensemble.crossing is not None
-    assert {name for _, name in ensemble.crossing.crossings.seen} == (set("ac") if adds else set("abc"))
-    assert (liar.crossed == 0) == bool(adds)
+    lies = how != "honest"
+    assert {name for _, name in ensemble.crossing.crossings.seen} == (set("ac") if lies else set("abc"))
+    assert (liar.crossed == 0) == lies
+    assert ("random targets that tell of labels (b)" in ensemble.stopped) == lies
+
+
+@pytest.mark.usefixtures("nothing_is_heard", "small_forests")
+def test_what_she_knows_by_herself_is_no_assistance() -> None:
+    """Where all others are left out, her own answers alone are not looked at."""
+    X, y = halves(N)
+    members = {name: Member(Organization(name, X[:, [place]])) for place, name in enumerate("ab")}
+    members["b"].attack = Remembers(np.random.default_rng(0), how="added")
+    options = Options(rounds=ROUNDS, closing=False)
+    ensemble = drive(
+        make_task(class_labels(y, options), ["a", "b"], options, label_holder="a", seed=0), members
+    )
+    assert ensemble.crossing is None
+    assert "tell of labels (b)" in ensemble.stopped
+
+
+def test_few_rows_that_were_never_sent_name_nobody() -> None:
+    options = Options()
+    y = np.arange(N) % 2
+    task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
+    known = np.where(task.rows.is_fit, y, 1 - y)[:, None].astype(np.float32)
+    assert tells_of_labels(task, [known])
+    assert not tells_of_labels(replace(task, crossing=None, rows=all_rows(N)), [known])
+    assert not Interactions(coarse=False).betrays(task, [known])  # as for several classes and noisy labels
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_honest_answers_do_not_look_like_remembered_labels(seed: int) -> None:
+    """A rare class and heavy tails, where a few rows say much."""
+    rng, options = np.random.default_rng(seed), Options()
+    y = (rng.random(N) < 0.01).astype(int)
+    task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=seed)
+    amount = np.exp(1.5 * rng.normal(size=(N, 1)) + 2 * y[:, None]).astype(np.float32)
+    assert not tells_of_labels(task, [amount, rng.standard_cauchy((N, 1)).astype(np.float32)])
 
 
 @pytest.mark.usefixtures("small_forests")

@@ -175,6 +175,7 @@ def test_of_several_seeds_the_page_says_who_is_better() -> None:
     found += [result("SplitNN", score, 0.4, seed) for seed, score in enumerate([0.71, 0.79, 0.96])]
     page = peers_page([*found, result("FedTree vertical", 0.5, 0.6)], {})
     assert page.count("better than GAL by") == 1
+    assert "the mean of 3 seeds; all are judged on the same rows" in page
     assert "| 4 | +0.0200 (0.0208) |" in page  # of .01, -.01 and .06
     assert "| GAL | 0.8000 | 0.4000 |  |  | 1.0 | 2.0 | 3.0 | 4 |  |" in page
     assert next(line for line in page.splitlines() if "| FedTree v" in line).endswith("| 4 |  |")  # one seed

@@ -265,7 +265,7 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
     if facts.get("closing") is not None:
         out.print(f"A closing model on all answers takes part: its share is {facts['closing']:.0%}.")
     if facts.get("crossed") is not None:
-        out.print(f"What organizations know only together takes part: its share is {facts['crossed']:.0%}.")
+        out.print(f"What was asked for after the rounds takes part: its share is {facts['crossed']:.0%}.")
     _print_privacy(facts, out)
     table = Table("organization", "contribution", "rows it knows", "rounds missed")
     for name, share in facts["contributions"].items():

@@ -117,7 +117,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
         why = f"{ENDED} in round {len(reached.rounds) + 1}"
         return conclude(task, reached, None, None, None, why)
     within = replace(task, rounds=most)
-    parts, behind = _parts(judge, "assisted", most, first), FarBehind(progress)
+    parts, behind = _parts(judge, "assisted", most, first), FarBehind(progress, len(task.rows.validation))
     noted = behind.note_assisted if on_round is None else partial(_both, behind.note_assisted, on_round)
     tracks = [_rounds(within, "assisted", progress, noted, judge.reason, first=first), *parts]
     if task.alone is not None and judge_alone is not None:

@@ -45,6 +45,7 @@ REMEMBERED = "somebody looks like giving back what it was sent: of rows not sent
 CONTRADICTED = "rows lose far more where they had not been sent before: somebody gives back what it was sent"
 """Said where nobody by itself looks like it."""
 
+BETRAYED = "no part in what comes after the rounds, for answers to random targets that tell of labels"
 JUDGED_WORSE = "what was said of rows before these were sent is worse than alone"
 """Said where the cross-validation is not believed."""
 
@@ -289,7 +290,7 @@ class BestRounds:
 
     def crossed(self, task: Task, crossed: Crossed | None) -> BestRounds:
         """The same moved by what answers to crossed residuals say, as far as validation rows believe it."""
-        if task.crossing is None or crossed is None:
+        if task.crossing is None or crossed is None or not crossed.answers:
             return self
         output, parts = self.added_up(task)
         used = [
@@ -314,6 +315,8 @@ def conclude(
     if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
     chosen = helped = _closed(task, best_rounds("assisted", assisted, judged)).crossed(task, crossed)
+    if crossed is not None and crossed.betrayed:
+        why = f"{why}; {BETRAYED} ({', '.join(crossed.betrayed)})"
     if task.alone is not None:
         chosen = helped = replace(helped, dropped=unproven(task, helped))
     own, own_loss, helped_loss = None, float("nan"), helped.validated

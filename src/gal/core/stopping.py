@@ -14,10 +14,11 @@ from gal.errors import InvalidOptionError
 WORTH, LATELY = 0.01, 3
 """Beyond the usual rounds the lowest loss must fall by this share of itself in so many rounds."""
 
-HARDLY, IN_A_ROW, FAR = 0.004, 2, 0.1
+HARDLY, IN_A_ROW, FAR, JUDGES = 0.004, 2, 0.3, 1000
 """Where so many rounds of the label holder alone in a row bring less than this share of what she lacks each,
-and she lacks this share of all that assistance brings, they are her last: ten such would be a twenty-fifth of
-it. Nearer, every round may decide whether assistance helps at all, and what it is worth.
+and she lacks this share of all that assistance brings, they are her last, if so many rows validate: ten such
+would be a twenty-fifth of it. Nearer, or on fewer rows, every round may decide whether assistance helps at
+all, and what it is worth.
 """
 
 NO_MORE = f"the loss fell by less than {WORTH:.0%} in {LATELY} rounds"
@@ -104,7 +105,8 @@ class FarBehind:
     where it would have ended.
     """
 
-    def __init__(self, assisted: Progress | None) -> None:
+    def __init__(self, assisted: Progress | None, judges: int = JUDGES) -> None:
+        self._judges = judges
         self._assisted: Progress | None = assisted
         self._alone: Progress | None = None
 
@@ -118,9 +120,11 @@ class FarBehind:
 
     def reason(self) -> str:
         """Why she should end now; empty where she should go on, and where nothing validates."""
-        if self._assisted is None or self._alone is None or len(self._alone.rounds) <= IN_A_ROW:
+        if self._assisted is None or self._alone is None or self._judges < JUDGES:
             return ""
         t = len(self._alone.rounds)
+        if t <= IN_A_ROW:
+            return ""
         own = validation_losses(self._alone.initial_validation_loss, self._alone.rounds)
         helped = validation_losses(self._assisted.initial_validation_loss, self._assisted.rounds[:t])
         lacks = min(own) - min(helped)

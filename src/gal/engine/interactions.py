@@ -26,6 +26,7 @@ from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.stacking import said
+from gal.engine.told_labels import tells_of_labels
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -175,6 +176,10 @@ class Interactions:
             if better and share > 0:
                 found = CrossedForest(model, crossings, share, line.value(share), task.loss)
         return found
+
+    def betrays(self, task: Task, said: Sequence[Floats32]) -> bool:
+        """Looked at where labels are 0 and 1, and no noisy copy."""
+        return self.coarse and tells_of_labels(task, said)
 
     def _models(self, task: Task, table: Floats32, *, crossed: bool) -> Iterator[Any]:
         """Those among which validation rows choose."""

@@ -47,7 +47,7 @@ def _table(name: str, split: str, results: Sequence[PeerResult]) -> str:
     lines = [
         f"## {name}, {split}",
         "",
-        f"The score is {score}" + (f", the mean of {seeds} seeds." if seeds > 1 else "."),
+        f"The score is {score}" + (f", the mean of {seeds} seeds{_same_rows(name)}." if seeds > 1 else "."),
         "",
         "| " + " | ".join(columns) + " |",
         "|---|" + "---:|" * (len(columns) - 1),
@@ -66,6 +66,13 @@ def _table(name: str, split: str, results: Sequence[PeerResult]) -> str:
         cells += [_better(peer, results)] if seeds > 1 else []
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _same_rows(name: str) -> str:
+    """What standard errors are not about."""
+    if name != "Adult":
+        return ""
+    return "; all are judged on the same rows, which come with it: standard errors are of the methods alone"
 
 
 def share_of_way(peer: str, means: Mapping[str, Sequence[float]], place: int) -> float | None:

@@ -66,7 +66,8 @@ class TablePart:
         int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
     ] = None
     first_seed: Annotated[
-        int, typer.Option(help="Begin with this seed: other ones judge the same figures anew.", min=0)
+        int,
+        typer.Option(help="Begin with this seed: other ones judge the same figures anew.", min=0, max=2**31),
     ] = 0
 
 

@@ -6,7 +6,7 @@ How they are found is in ``crossed_rounds.py``, what is made of them in ``gal.en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -150,6 +150,8 @@ class Crossed:
     crossings: Crossings
     answers: Mapping[Answered, Floats32]
     """Shape (n, K) each."""
+    betrayed: tuple[str, ...] = ()
+    """Who had no part in it, because what it answered to random targets tells of labels."""
 
 
 class CrossedModel(Protocol):
@@ -193,6 +195,9 @@ class LearnsCrossed(Protocol):
     @property
     def coarse(self) -> bool:
         """Whether the answers to random targets are looked at where no crossed residual is heard."""
+
+    def betrays(self, task: Task, said: Sequence[Floats32]) -> bool:
+        """Whether what an organization answered to random targets tells of labels of rows that were sent."""
 
     @property
     def private(self) -> bool:

@@ -22,14 +22,21 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain, combinations, islice, product, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.guards.plausible import spread_of
-from gal.core.interactions.crossed_answers import SEEDS, Answered, Crossed, Crossings, Sign, Vector
+from gal.core.interactions.crossed_answers import (
+    SEEDS,
+    Answered,
+    Crossed,
+    Crossings,
+    LearnsCrossed,
+    Sign,
+    Vector,
+)
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.steps import BestRounds, at, residual_and_size
@@ -63,11 +70,6 @@ REMEMBERED = 3.0
 answer is as good there, since it is out of fold; one that gives back what it was sent is not.
 """
 
-BETRAYED = 5.0
-"""Standard errors by which an answer to a random target may differ in what it tells of labels, between rows
-that were sent and others.
-"""
-
 STARTS = 2
 """Products of two signs that an organization is sent first. More of them begin better, and cost as much as
 they do where three know nothing together.
@@ -98,6 +100,8 @@ class _Heard:
     """By organization: signs that its answers give before any residual was crossed."""
     sent: dict[str, list[Floats32]] = field(default_factory=dict)
     """By organization: signs that residuals were crossed with for it."""
+    betrayed: list[str] = field(default_factory=list)
+    """Whose answers to random targets tell of labels."""
 
     def sign(self, organization: str, round: int | None) -> tuple[Sign, Floats32]:
         """The sign of an answer: on which side of its median along its widest direction a row lies."""
@@ -118,24 +122,6 @@ class _Heard:
         if n_unseen and elsewhere < found - REMEMBERED / np.sqrt(n_unseen):
             return 0.0
         return float(found * np.sqrt(n_rows))
-
-    def tells_of_labels(self, values: Floats32) -> bool:
-        """Whether an answer to a random target tells more of the labels of rows that were sent, or less, than
-        of others. There is no label in the target: nobody does who only fits it.
-        """
-        rows = self.task.rows
-        here, n_fit = self._correlation(values, self._labels, rows.fit)
-        elsewhere, n_unseen = self._correlation(values, self._labels, np.flatnonzero(~rows.is_fit))
-        if not n_fit or not n_unseen:
-            return False
-        return abs(here - elsewhere) > BETRAYED * float(np.sqrt(1 / n_fit + 1 / n_unseen))
-
-    @cached_property
-    def _labels(self) -> Floats32:
-        """What the labels are beyond F^0, shape (n, K)."""
-        task = self.task
-        first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
-        return task.loss.pseudo_residual(task.y, first).astype(np.float32)
 
     def _correlation(self, values: Floats32, target: Floats32, rows: NDArray[np.intp]) -> tuple[float, float]:
         """On these rows, and how many they count for."""
@@ -161,7 +147,7 @@ def cross(task: Task, candidate: BestRounds) -> AskingCrossed:
     residual, _, _ = residual_and_size(task, output)
     heard = _Heard(task, parts)
     try:
-        yield from _seed(heard, members)
+        yield from _seed(heard, members, plan)
         first = last = task.rounds + SEEDS + 1
         for turn, width in enumerate(_widths(plan.pairs)):
             if turn > 1 and not _tells_enough(heard):
@@ -211,8 +197,10 @@ def _needed(n_fit: int, turn: int) -> float:
     return (HINTED, max(HEARD, enough / 2), max(HEARD, enough))[min(turn, 2)]
 
 
-def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
-    """Everybody fits random targets: signs of what those say who answer."""
+def _seed(heard: _Heard, members: Sequence[str], plan: LearnsCrossed) -> Pass:
+    """Everybody fits random targets: signs of what those say who answer. Whose answers tell of labels, which
+    are not in these targets, has no part in it.
+    """
     task = heard.task
     rng = np.random.default_rng([task.seed, SEEDS])
     shape = len(task.rows.fit), task.loss.n_outputs
@@ -229,8 +217,10 @@ def _seed(heard: _Heard, members: Sequence[str]) -> Pass:
             heard.answers[request.round, name] = values
     for name in members:
         rounds = [round for round, answered in heard.answers if answered == name]
-        # Who does not take part lends no sign either, and who tells of labels takes no part.
-        if rounds and not any(heard.tells_of_labels(heard.answers[round, name]) for round in rounds):
+        answers = [heard.answers[round, name] for round in rounds]
+        if rounds and name != task.label_holder and plan.betrays(task, answers):
+            heard.betrayed.append(name)
+        elif rounds:  # who does not take part lends no sign either
             said = [None, *rounds] if name in heard.parts else rounds
             heard.signs[name] = [heard.sign(name, round) for round in said]
 
@@ -380,7 +370,9 @@ def _kept(heard: _Heard) -> Crossed | None:
         vectors = ()
         if plan is not None and plan.coarse:
             seen = tuple(sorted(key for key in heard.answers if key[0] <= last and key[1] in heard.signs))
-    if not vectors and not seen:
+        if {name for _, name in seen} <= {heard.task.label_holder}:
+            seen = ()  # what she knows by herself is no assistance
+    if not vectors and not seen and not heard.betrayed:
         return None
     search = heard.task.rows.search
     answers = {key: heard.answers[key] for key in Crossings(vectors, {}, {}, seen).answered}
@@ -392,7 +384,7 @@ def _kept(heard: _Heard) -> Crossed | None:
         {key: spread_of(values) for key, values in named.items()},
         seen,
     )
-    return Crossed(crossings, answers)
+    return Crossed(crossings, answers, tuple(heard.betrayed))
 
 
 def _widest(values: Floats | Floats32) -> Floats:
