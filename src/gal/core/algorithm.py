@@ -78,7 +78,9 @@ def _rounds(
         weights = task.weights(seen.residual, seen, seen.sample_weight)  # w^t
         line = line_along(task, progress, chosen, weights, scale)
         rate = task.line_search(line, round=t, scale=scale)  # eta^t
-        progress = advance(task, progress, fitted, chosen, weights, rate, scale, away | left_out)  # F^t
+        progress = advance(
+            task, progress, fitted, chosen, weights, rate, scale, away | left_out, judges=part is not None
+        )  # F^t
         if on_round is not None:
             on_round(progress)
         why = task.stopping.reason(progress) or ended()

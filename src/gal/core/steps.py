@@ -188,8 +188,12 @@ def advance(
     rate: float,
     scale: float,
     left_out: Mapping[str, str],
+    *,
+    judges: bool = False,
 ) -> Progress:
-    """F^t and the record of the round."""
+    """F^t and the record of the round; of a learning that only judges nobody asks who earned what, nor what
+    answers looked like.
+    """
     counts = {name: float(rate * weight) for name, weight in zip(fitted, weights, strict=True)}
     counts = {name: count for name, count in counts.items() if count != 0}
     output = moved(progress.output, [(counts[name], fitted[name]) for name in counts])
@@ -203,7 +207,10 @@ def advance(
         output, coefficients = moved(progress.output, moves), tuple(ByName(counts) for counts in refitted)
     losses = _loss_on(task, task.rows.search, output), _loss_on(task, task.rows.validation, output)
     before = progress.rounds[-1].train_loss if progress.rounds else progress.initial_train_loss
-    if isinstance(task.loss, SquaredError) and refitted is None:
+    shares: dict[str, float]
+    if judges:
+        shares = {}
+    elif isinstance(task.loss, SquaredError) and refitted is None:
         shares = _quadratic_contributions(chosen, list(fitted), weights, rate, scale, before - losses[0])
     else:
         shares = _contributions(task, progress.output, steps, before - losses[0])
@@ -221,7 +228,7 @@ def advance(
         mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
         left_out=ByName(left_out),
         refit=refitted is not None,
-        spread=ByName({name: spread_of(values, ends.get(name)) for name, values in fitted.items()}),
+        spread=ByName({} if judges else {name: spread_of(fitted[name], ends.get(name)) for name in fitted}),
     )
     return replace(
         progress,
