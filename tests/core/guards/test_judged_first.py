@@ -242,6 +242,16 @@ def test_nobody_goes_further_than_the_first_part(rng: np.random.Generator) -> No
     assert len(ensemble.rounds) <= len(ahead)
 
 
+def test_learnings_that_only_judge_keep_no_record_of_who_earned_what(task: Any) -> None:
+    task, columns = task
+    judging, _ = drive(replace(task, keep_fitted=True), members(columns))
+    assert judging.judged is not None
+    rounds = [done for one in judging.judged.reached if one is not None for done in one.rounds]
+    assert len(rounds) > 4
+    assert not any(done.spread or any(done.contributions.values()) for done in rounds)
+    assert all(done.spread and any(done.contributions.values()) for done in judging.rounds)
+
+
 def test_where_nothing_is_compared_no_part_goes_first(task: Any) -> None:
     task, columns = task
     for other in (replace(task, label_holder=None), task.only("a")):
