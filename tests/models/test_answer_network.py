@@ -43,19 +43,42 @@ def test_it_hears_what_answers_say_together() -> None:
 def test_only_directions_in_which_answers_differ_are_seen() -> None:
     network = fitted()
     assert [one.along.shape for one in network.inputs] == [(3, 1), (2, 1)]
-    answers, _ = rings()
-    for one in network.inputs:
-        assert one(answers).std() == pytest.approx(1, rel=1e-3)
     same = [{"left": np.ones((50, 2), dtype=np.float32)}]
     assert AnswerNetwork.fit(same, np.arange(50) % 3, 3, None, seed=0) is None
 
 
-def test_many_organizations_share_the_directions() -> None:
-    rng = np.random.default_rng(0)
-    answers = [{f"m{at}": rng.normal(size=(300, 4)).astype(np.float32) for at in range(40)}]
+def variances(answers: Any) -> dict[str, Any]:
+    """Of what a network sees of each organization."""
     network = AnswerNetwork.fit(answers, np.arange(300) % 3, 3, None, seed=0)
     assert network is not None
-    assert {one.along.shape[1] for one in network.inputs} == {answer_network.MOST_DIRECTIONS // 40}
+    return {one.organization: one(answers).var(axis=0, dtype=np.float64) for one in network.inputs}
+
+
+def drawn(**widths: float) -> Any:
+    """Answers of normal numbers, of each organization with its own spread."""
+    rng = np.random.default_rng(0)
+    return [{name: (by * rng.normal(size=(300, 4))).astype(np.float32) for name, by in widths.items()}]
+
+
+def test_who_found_more_is_heard_louder_by_the_root_of_it() -> None:
+    seen = variances(drawn(much=9.0, some=1.0, little=0.1))
+    assert seen["much"].mean() / seen["some"].mean() == pytest.approx(9, rel=0.3)
+    assert seen["some"].mean() / seen["little"].mean() == pytest.approx(10, rel=0.3)
+    assert np.concatenate(list(seen.values())).mean() == pytest.approx(1, rel=0.01)
+
+
+def test_huge_answers_drown_nobody() -> None:
+    seen = variances(drawn(huge=1e15, some=1.0, other=1.0))
+    assert seen["some"].mean() > 0.05
+    assert len(seen["some"]) == 4
+
+
+def test_the_widest_directions_of_all_are_seen_and_some_of_everybody(monkeypatch: Any) -> None:
+    monkeypatch.setattr(answer_network, "DIRECTIONS", 6)
+    seen = variances(drawn(much=9.0, some=1.0))
+    assert {name: len(widths) for name, widths in seen.items()} == {"much": 4, "some": 2}
+    many = [{f"m{at}": one["much"] for at in range(40)} for one in drawn(much=1.0)]
+    assert {len(widths) for widths in variances(many).values()} == {1}
 
 
 def test_a_row_alone_has_the_bits_that_it_has_among_others() -> None:
@@ -91,8 +114,10 @@ def test_absurd_answers_give_numbers() -> None:
     assert np.isfinite(fitted().output(answers)).all()
 
 
-def test_whitened_answers_of_one_organization() -> None:
+def test_directions_of_one_organization_come_widest_first() -> None:
     rng = np.random.default_rng(0)
     values = (rng.normal(size=(400, 3)) @ rng.normal(size=(3, 3))).astype(np.float32)
-    seen = Widest.of([{"left": values}], "left", 3)([{"left": values}])
-    assert np.cov(seen.T) == pytest.approx(np.eye(3), abs=0.01)
+    widest, variance = Widest.of([{"left": values}], "left")
+    seen = values @ widest.along
+    assert np.cov(seen.T) == pytest.approx(np.diag(variance), rel=0.01, abs=0.01)
+    assert list(variance) == sorted(variance, reverse=True)

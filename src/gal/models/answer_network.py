@@ -1,8 +1,8 @@
 """A small network on what organizations answered: the part of the closing model that knows distances.
 
 Trees cut along one column at a time; what classes look like in all answers together is often round. The
-network sees, for each organization, the widest directions of all that it answered, each as wide as the next,
-and learns with noise on them: answers to rows that were fitted are closer to the labels than others will be.
+network sees the widest directions of all that each organization answered, the wider the more was found there.
+It learns with noise on them: answers to rows that were fitted are closer to the labels than others will be.
 
 NumPy alone: everything in it follows from the rows and the seed, and it is stored as plain arrays.
 """
@@ -10,7 +10,7 @@ NumPy alone: everything in it follows from the rows and the seed, and it is stor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,20 +22,28 @@ Floats32 = NDArray[np.float32]
 Answered = Sequence[Mapping[str, Floats32]]
 """Answers (n, K) by round and organization."""
 
-DIRECTIONS, MOST_DIRECTIONS = 16, 128
-"""Of the answers of one organization, and of all together, at most."""
+DIRECTIONS, LEAST_DIRECTIONS = 64, 2
+"""Of all answers together, the widest; and so many of each organization, if there is room."""
 NARROW = 1e-6
 """A direction with less than this share of the widest one's variance is rounding."""
+LOUDEST = 10.0
+"""How much louder than the median one an organization may be. The variance of what is answered says how much
+was found, and also how somebody's model counts: its root is heard. Huge numbers are heard as smaller ones."""
 FURTHEST = 10.0
-"""Standard deviations at which an answer is cut: whatever somebody answers, the network gets numbers."""
+"""Standard deviations of all directions together at which an answer is cut: whatever somebody answers, the
+network gets numbers."""
 
 BLOCK = 256
 """Rows that are multiplied at a time."""
 MOST_HIDDEN = 2**13
 """Rows of a hidden layer: that of a million would be gigabytes."""
 
-HIDDEN, BATCH, RATE, NOISE = 512, 256, 5e-3, 0.3
-VISITS, MOST_VISITS = 30, 2**19
+HIDDEN, HIDDEN_OF_TWO, BATCH, RATE, NOISE = 512, 128, 256, 5e-3, 0.3
+"""How many hidden units there are, also for two classes; rows in a batch; the rate, and the noise on what is
+seen, whose directions have variance 1 on average."""
+DRAWN = 2**14
+"""Rows of noise that are drawn; batches take theirs from there."""
+VISITS, MOST_VISITS = 60, 2**20
 """How often each row is seen, and how many rows are in all: the work is bounded."""
 WARMING = 50
 """Steps until the rate is reached; from there it falls to 0 along a cosine."""
@@ -43,7 +51,7 @@ WARMING = 50
 
 @dataclass(frozen=True)
 class Widest:
-    """The widest directions of what one organization answered, each with variance 1."""
+    """The widest directions of what one organization answered."""
 
     organization: str
     rounds: tuple[int, ...]
@@ -52,22 +60,49 @@ class Widest:
     """Shape (columns, directions)."""
 
     @staticmethod
-    def of(answers: Answered, organization: str, most: int) -> Widest:
-        """As they are in these rows."""
+    def of(answers: Answered, organization: str) -> tuple[Widest, Floats]:
+        """All directions as they are in these rows, the widest first, and their variances."""
         rounds = tuple(index for index, values in enumerate(answers) if organization in values)
         table = _side_by_side(answers, organization, rounds)
         mean = table.mean(axis=0)
         table -= mean
         variance, directions = np.linalg.eigh(table.T @ table / len(table))
-        order = np.argsort(variance)[::-1][:most]
+        order = np.argsort(variance)[::-1]
         order = order[variance[order] > max(NARROW * float(variance.max()), np.finfo(np.float32).tiny)]
-        return Widest(organization, rounds, mean, directions[:, order] / np.sqrt(variance[order]))
+        return Widest(organization, rounds, mean, directions[:, order]), variance[order]
 
     def __call__(self, answers: Answered) -> Floats32:
         """Where rows lie along them, shape (n, directions)."""
         table = _side_by_side(answers, self.organization, self.rounds)
         table -= self.mean
         return np.asarray(np.clip(_times(table, self.along), -FURTHEST, FURTHEST), dtype=np.float32)
+
+
+def _widest_of_all(answers: Answered) -> tuple[Widest, ...]:
+    """The widest directions of all organizations together, with variance 1 on average."""
+    names = sorted({name for values in answers for name in values})
+    found = [Widest.of(answers, name) for name in names]
+    found = [(one, variance) for one, variance in found if len(variance)]
+    if not found:
+        return ()
+    sizes = np.array([variance.sum() for _, variance in found])
+    usual = float(np.sort(sizes)[(len(sizes) - 1) // 2])
+    heard = np.minimum(np.sqrt(usual / sizes), LOUDEST * usual / sizes)
+    least = max(1, min(LEAST_DIRECTIONS, DIRECTIONS // len(found)))
+    ranks = sorted(
+        (place >= least, -width, index, place)
+        for index, (_, variance) in enumerate(found)
+        for place, width in enumerate(variance * heard[index])
+    )
+    kept = [0] * len(found)
+    for _, _, index, _ in ranks[: max(DIRECTIONS, len(found))]:
+        kept[index] += 1
+    total = sum(float(heard[i] * variance[: kept[i]].sum()) for i, (_, variance) in enumerate(found))
+    unit = np.sqrt(heard * sum(kept) / total)
+    return tuple(
+        replace(one, along=one.along[:, :many] * by)
+        for (one, _), many, by in zip(found, kept, unit, strict=True)
+    )
 
 
 def _times(table: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:
@@ -108,10 +143,8 @@ class AnswerNetwork:
         answers: Answered, y: NDArray[np.intp], n_classes: int, sample_weight: Floats | None, seed: int
     ) -> AnswerNetwork | None:
         """Learn the classes of these rows; None where nobody's answers differ from row to row."""
-        names = sorted({name for values in answers for name in values})
-        most = max(1, min(DIRECTIONS, MOST_DIRECTIONS // max(len(names), 1)))
-        inputs = tuple(Widest.of(answers, name, most) for name in names)
-        if sum(one.along.shape[1] for one in inputs) == 0:
+        inputs = _widest_of_all(answers)
+        if not inputs:
             return None
         table = np.concatenate([one(answers) for one in inputs], axis=1)
         with threadpool_limits(
@@ -130,15 +163,17 @@ def _trained(
     rng: np.random.Generator,
 ) -> list[Floats32]:
     """Weights into and out of the hidden layer, and its and the classes' constants; by Adam."""
-    width = table.shape[1]
-    into = rng.standard_normal((width, HIDDEN), dtype=np.float32) * np.float32(np.sqrt(2 / width))
-    out = rng.standard_normal((HIDDEN, n_classes), dtype=np.float32) * np.float32(0.1 * np.sqrt(2 / HIDDEN))
-    learned = [into, out, np.zeros(HIDDEN, np.float32), np.zeros(n_classes, np.float32)]
+    width, hidden = table.shape[1], HIDDEN if n_classes > 2 else HIDDEN_OF_TWO
+    into = rng.standard_normal((width, hidden), dtype=np.float32) * np.float32(np.sqrt(2 / width))
+    out = rng.standard_normal((hidden, n_classes), dtype=np.float32) * np.float32(0.1 * np.sqrt(2 / hidden))
+    learned = [into, out, np.zeros(hidden, np.float32), np.zeros(n_classes, np.float32)]
     means, squares = ([np.zeros_like(one) for one in learned] for _ in range(2))
     counts = None if sample_weight is None else (sample_weight / sample_weight.mean()).astype(np.float32)
     batches = list(_batches(len(table), rng))
+    noise = np.float32(NOISE) * rng.standard_normal((DRAWN + BATCH, width), dtype=np.float32)
     for step, rows in enumerate(batches, start=1):
-        seen = table[rows] + np.float32(NOISE) * rng.standard_normal((len(rows), width), dtype=np.float32)
+        begin = int(rng.integers(DRAWN))
+        seen = table[rows] + noise[begin : begin + len(rows)]
         heard = None if counts is None else counts[rows]
         rate = RATE * min(1.0, step / WARMING) * 0.5 * (1 + np.cos(np.pi * step / len(batches)))
         for one, mean, square, slope in zip(
