@@ -117,7 +117,9 @@ def test_who_remembers_labels_of_fitted_rows_is_not_believed(lies: bool) -> None
     told = np.where(task.rows.is_fit, y, rng.integers(0, 2, size=N)) if lies else y
     said = {(11, "b"): (told + rng.normal(size=N))[:, None].astype(np.float32)}
     nothing = np.zeros((N, 1))
-    model = Interactions(coarse=True)(task, Crossings((), {}, {}, ((11, "b"),)), nothing, nothing, {}, said)
+    model = Interactions(coarse=True)(
+        task, Crossings((), {}, {}, ((11, "b"),)), nothing, nothing, {}, said, []
+    )
     assert (model is None) == lies
 
 
@@ -208,7 +210,7 @@ def test_crossed_answers_have_a_rule_of_their_own(monkeypatch: pytest.MonkeyPatc
     nothing, vector = np.zeros((N, 1)), Vector(11, "b", Sign("a", None, (1.0,), 0.0), 9.0)
     shares = []
     for crossings in (Crossings((), {}, {}, ((11, "b"),)), Crossings((vector,), {}, {})):
-        model = Interactions(coarse=True)(task, crossings, nothing, nothing, {"a": nothing}, answers)
+        model = Interactions(coarse=True)(task, crossings, nothing, nothing, {"a": nothing}, answers, [])
         assert model is not None
         shares.append(model.share)
     assert shares[0] == 0.125

@@ -49,23 +49,15 @@ def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Float
     """
     if (ensemble.closing is None and ensemble.crossing is None) or answers.degraded.all():
         return output
-    closed = output
-    if ensemble.closing is not None:
-        used = [
-            {name: answers.values[name][index] for name in counts}
-            for index, counts in enumerate(ensemble.coefficients)
-        ]
-        closed = ensemble.closing.output(output, used)
+    used = [
+        {name: answers.values[name][index] for name in counts}
+        for index, counts in enumerate(ensemble.coefficients)
+    ]
+    closed = output if ensemble.closing is None else ensemble.closing.output(output, used)
     if ensemble.crossing is not None:
-        closed = _crossed_output(ensemble, ensemble.crossing, answers, output, closed)
+        parts, said = _crossed_answers(ensemble, ensemble.crossing, answers)
+        closed = ensemble.crossing.output(closed, output, parts, said, used)
     return np.where(answers.degraded[:, None], output, closed)
-
-
-def _crossed_output(
-    ensemble: Ensemble, crossing: CrossedModel, answers: Answers, output: Floats, closed: Floats
-) -> Floats:
-    parts, said = _crossed_answers(ensemble, crossing, answers)
-    return crossing.output(closed, output, parts, said)
 
 
 def _crossed_answers(

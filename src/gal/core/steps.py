@@ -305,7 +305,7 @@ class BestRounds:
             for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False)
         ]
         closed = output if self.closing is None else self.closing.output(output, used)
-        model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers)
+        model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers, used)
         return replace(self, crossing=model, crossed_answers={} if model is None else crossed.answers)
 
 

@@ -6,12 +6,15 @@ more than chance: the output is ``closed + share * (model - closed)`` in link sp
 
 Where no crossed residual was heard it sees the answers to random targets instead, and is followed less far
 than validation rows say, the less the fewer they are.
+
+For two classes a network on all answers, of the rounds and of those, is followed from there in the same way.
+(For several classes the closing model has one.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +24,13 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.interactions.crossed_answers import Answered, Crossings
 from gal.core.line_search import ExactSearch, Line
-from gal.core.losses import Loss, SquaredError
+from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.engine.stacking import said
 from gal.engine.told_labels import tells_of_labels
+from gal.models.answer_network import AnswerNetwork
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -49,6 +53,9 @@ SPREAD = 0.5
 its standard deviation.
 """
 
+NOTHING = Crossings((), {}, {})
+"""Of a model that needs no answer beyond the rounds."""
+
 LITTLE = 0.05
 """What would be followed less than that is not worth asking for in prediction."""
 
@@ -58,10 +65,16 @@ class CrossedForest:
     """A fitted model and how far it is followed; a `CrossedModel`."""
 
     model: Any
+    """A forest; None where only the network is followed."""
     crossings: Crossings
     share: float
+    """How far the forest is followed; where there is none, the network."""
     validation_loss: float
     loss: Loss
+    network: AnswerNetwork | None = None
+    """A second model, for two classes; None where there is none, as in files of before."""
+    network_share: float = 0.0
+    """How far it is followed from where the forest led."""
 
     def output(
         self,
@@ -69,10 +82,28 @@ class CrossedForest:
         output: Floats,
         parts: Mapping[str, Floats],
         answers: Mapping[Answered, Floats32],
+        used: Sequence[Mapping[str, Floats32]],
     ) -> Floats:
-        """The closed output of these rows moved towards the model."""
-        table = self.crossings.features(output, parts, answers)
-        return closed + self.share * (said(self.model, self.loss, table) - closed)
+        """The closed output of these rows moved towards the forest, and on towards the network."""
+        if self.model is not None:
+            table = self.crossings.features(output, parts, answers)
+            closed = closed + self.share * (said(self.model, self.loss, table) - closed)
+        if self.network is None:
+            return closed
+        own = _log_odds(self.network, [*used, *_by_round(self.crossings, answers)])
+        return closed + self.network_share * (own - closed)
+
+
+def _by_round(crossings: Crossings, answers: Mapping[Answered, Floats32]) -> list[dict[str, Floats32]]:
+    """Answers beyond the rounds, like those of the rounds."""
+    needed = crossings.answered
+    return [{name: answers[one, name] for one, name in needed if one == round} for round in crossings.rounds]
+
+
+def _log_odds(network: AnswerNetwork, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
+    """What a network of two classes says of each row, shape (n, 1)."""
+    said = network.output(answers)
+    return said[:, 1:] - said[:, :1]
 
 
 @dataclass(frozen=True)
@@ -91,6 +122,7 @@ class PublicCrossing:
         output: Floats,  # noqa: ARG002
         parts: Mapping[str, Floats],  # noqa: ARG002
         answers: Mapping[Answered, Floats32],  # noqa: ARG002
+        used: Sequence[Mapping[str, Floats32]],  # noqa: ARG002
     ) -> Floats:
         """The public output stays what it was."""
         return closed
@@ -160,6 +192,7 @@ class Interactions:
         output: Floats,
         parts: Mapping[str, Floats],
         answers: Mapping[Answered, Floats32],
+        used: Sequence[Mapping[str, Floats32]],
     ) -> CrossedForest | PublicCrossing | None:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
         if self.private:
@@ -175,7 +208,12 @@ class Interactions:
             better = found is None or line.value(share) < found.validation_loss
             if better and share > 0:
                 found = CrossedForest(model, crossings, share, line.value(share), task.loss)
-        return found
+        if not isinstance(task.loss, BinaryLogLoss):
+            return found
+        if found is None:  # then nobody is asked for anything beyond the rounds
+            return _with_network(task, CrossedForest(None, NOTHING, 0.0, np.inf, task.loss), closed, used)
+        moved = found.output(closed, output, parts, answers, used)
+        return _with_network(task, found, moved, [*used, *_by_round(crossings, answers)])
 
     def betrays(self, task: Task, said: Sequence[Floats32]) -> bool:
         """Looked at where labels are 0 and 1, and no noisy copy."""
@@ -206,6 +244,38 @@ class Interactions:
         )
         model.fit(table[rest], target[rest], None if weight is None else weight[rest])
         return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
+
+
+def _with_network(
+    task: Task, found: CrossedForest, moved: Floats, answers: Sequence[Mapping[str, Floats32]]
+) -> CrossedForest | None:
+    """The same followed by a network on all answers, as far as validation rows are believed."""
+    rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+    judges, weight = task.rows.validation, task.sample_weight
+    alone = found.model is None
+    network = AnswerNetwork.fit(
+        [{name: values[rest] for name, values in said.items()} for said in answers],
+        task.y[rest, 0].astype(np.intp),
+        2,
+        None if weight is None else weight[rest],
+        task.seed,
+        len(found.crossings.rounds),
+    )
+    if network is None:
+        return None if alone else found
+    said = _log_odds(network, [{name: values[judges] for name, values in one.items()} for one in answers])
+    heard = None if weight is None else weight[judges]
+    line = Line(task.loss, task.y[judges], moved[judges], said - moved[judges], heard)
+    share = min(believed_share(line), _certain_share(line))
+    if not share:
+        return None if alone else found
+    return replace(
+        found,
+        share=share if alone else found.share,
+        validation_loss=line.value(share),
+        network=network,
+        network_share=share,
+    )
 
 
 def _certain_share(line: Line) -> float:

@@ -29,6 +29,9 @@ NARROW = 1e-6
 LOUDEST = 10.0
 """How much louder than the median one an organization may be. The variance of what is answered says how much
 was found, and also how somebody's model counts: its root is heard. Huge numbers are heard as smaller ones."""
+FURTHER = 0.4
+"""How wide answers are taken to be that were given beyond the rounds, beside the mean one of the rounds: how
+large they are says nothing of what was found."""
 FURTHEST = 10.0
 """Standard deviations of all directions together at which an answer is cut: whatever somebody answers, the
 network gets numbers."""
@@ -60,16 +63,22 @@ class Widest:
     """Shape (columns, directions)."""
 
     @staticmethod
-    def of(answers: Answered, organization: str) -> tuple[Widest, Floats]:
-        """All directions as they are in these rows, the widest first, and their variances."""
+    def of(answers: Answered, organization: str, further: int = 0) -> tuple[Widest, Floats]:
+        """All directions as they are in these rows, the widest first, and their variances; the last
+        ``further`` answers are as wide as `FURTHER` says.
+        """
         rounds = tuple(index for index, values in enumerate(answers) if organization in values)
         table = _side_by_side(answers, organization, rounds)
         mean = table.mean(axis=0)
         table -= mean
+        unit = np.ones(table.shape[1])
+        if further:
+            unit = _even(answers, organization, rounds, table.std(axis=0), further)
+            table *= unit
         variance, directions = np.linalg.eigh(table.T @ table / len(table))
         order = np.argsort(variance)[::-1]
         order = order[variance[order] > max(NARROW * float(variance.max()), np.finfo(np.float32).tiny)]
-        return Widest(organization, rounds, mean, directions[:, order]), variance[order]
+        return Widest(organization, rounds, mean, unit[:, None] * directions[:, order]), variance[order]
 
     def __call__(self, answers: Answered) -> Floats32:
         """Where rows lie along them, shape (n, directions)."""
@@ -78,10 +87,27 @@ class Widest:
         return np.asarray(np.clip(_times(table, self.along), -FURTHEST, FURTHEST), dtype=np.float32)
 
 
-def _widest_of_all(answers: Answered) -> tuple[Widest, ...]:
+def _even(
+    answers: Answered, organization: str, rounds: tuple[int, ...], spread: Floats, further: int
+) -> Floats:
+    """What each column is multiplied by: 1 in the rounds; beyond them all columns become equally wide."""
+    first = len(answers) - further
+    beyond = np.concatenate(
+        [np.full(answers[index][organization].shape[1], index >= first) for index in rounds]
+    )
+    widths = [values.std(axis=0, dtype=np.float64) for said in answers[:first] for values in said.values()]
+    usual = float(np.sqrt(np.mean(np.square(np.concatenate(widths))))) if widths else 1.0
+    unit = np.ones(len(spread))
+    unit[beyond] = np.divide(
+        FURTHER * usual, spread[beyond], out=np.zeros(int(beyond.sum())), where=spread[beyond] > 0
+    )
+    return unit
+
+
+def _widest_of_all(answers: Answered, further: int) -> tuple[Widest, ...]:
     """The widest directions of all organizations together, with variance 1 on average."""
     names = sorted({name for values in answers for name in values})
-    found = [Widest.of(answers, name) for name in names]
+    found = [Widest.of(answers, name, further) for name in names]
     found = [(one, variance) for one, variance in found if len(variance)]
     if not found:
         return ()
@@ -140,10 +166,17 @@ class AnswerNetwork:
 
     @staticmethod
     def fit(
-        answers: Answered, y: NDArray[np.intp], n_classes: int, sample_weight: Floats | None, seed: int
+        answers: Answered,
+        y: NDArray[np.intp],
+        n_classes: int,
+        sample_weight: Floats | None,
+        seed: int,
+        further: int = 0,
     ) -> AnswerNetwork | None:
-        """Learn the classes of these rows; None where nobody's answers differ from row to row."""
-        inputs = _widest_of_all(answers)
+        """Learn the classes of these rows; None where nobody's answers differ from row to row. The last
+        ``further`` answers were given beyond the rounds.
+        """
+        inputs = _widest_of_all(answers, further)
         if not inputs:
             return None
         table = np.concatenate([one(answers) for one in inputs], axis=1)

@@ -67,7 +67,9 @@ class OwnModels:
     ) -> Floats:
         """What they make of F^T; ``used`` are the answers by round."""
         closed = output if self.closing is None else self.closing.output(output, used)
-        return closed if self.crossing is None else self.crossing.output(closed, output, parts, self.crossed)
+        if self.crossing is None:
+            return closed
+        return self.crossing.output(closed, output, parts, self.crossed, used)
 
 
 def spoken(

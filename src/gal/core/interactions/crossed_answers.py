@@ -175,8 +175,11 @@ class CrossedModel(Protocol):
         output: Floats,
         parts: Mapping[str, Floats],
         answers: Mapping[Answered, Floats32],
+        used: Sequence[Mapping[str, Floats32]],
     ) -> Floats:
-        """The output (n, K) of rows with this closed output and this F^T."""
+        """The output (n, K) of rows with this closed output and this F^T; ``used``: the answers that were
+        added up, by round and organization.
+        """
 
 
 class LearnsCrossed(Protocol):
@@ -215,5 +218,6 @@ class LearnsCrossed(Protocol):
         output: Floats,
         parts: Mapping[str, Floats],
         answers: Mapping[Answered, Floats32],
+        used: Sequence[Mapping[str, Floats32]],
     ) -> CrossedModel | None:
         """Of the task's own rows; None where it helps nobody."""

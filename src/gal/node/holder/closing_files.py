@@ -38,7 +38,9 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
         digest=digest(path.read_bytes()),
         share=0.0 if closing is None else closing.share,
         validation_loss=last.validation_loss if last.share > 0 else None,
-        crossed=None if crossing is None or crossing.share == 0 else crossing.share,
+        crossed=crossing.share
+        if crossing is not None and crossing.share and crossing.crossings.answered
+        else None,
     )
 
 
@@ -94,7 +96,7 @@ def _read(path: Path, version: int) -> Ensemble:
     try:
         stored = load_ensemble(path)
         for one in (stored.closing, stored.crossing):
-            if isinstance(one, Closing | CrossedForest):
+            if isinstance(one, Closing | CrossedForest) and one.model is not None:
                 check_forest(one.model)
     except StoredModelError as error:
         raise TaskError(f"the closing model of version {version} cannot be used: {error}") from error

@@ -14,6 +14,7 @@ import pytest
 import gal
 from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
 from gal.core.state import Ensemble
+from gal.engine.interactions import CrossedForest
 from gal.errors import RefusedError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.state import TaskRecord
@@ -122,23 +123,41 @@ def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
     assert found.output.tobytes() == gal.predict(ensemble, members, there).output.tobytes()
 
 
-def test_where_nothing_is_heard_the_answers_to_random_targets_are_those_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gal.core.interactions.crossed_rounds.LEAST", 1.0)
+def with_noisy_labels() -> Any:
+    """The same tables; labels are drawn by columns of two organizations and their product."""
     tables = together()
     rng, here, there = np.random.default_rng(1), tables["clinic"]["clinic_a"], tables["shop"]["shop_a"]
     odds = np.exp(-(here + there + 2 * here * there))
     tables["clinic"][LABEL] = np.where(rng.random(N) < 1 / (1 + odds), "yes", "no")
-    with running(Network(tmp_path_factory.mktemp("unheard"), tables, models=MODELS)) as net:
+    return tables
+
+
+@pytest.mark.parametrize("forest", [True, False])
+def test_where_nothing_is_heard_what_is_made_of_answers_is_that_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, forest: bool
+) -> None:
+    """Of those to random targets, by a forest; or, where none is followed, of those of the rounds by a
+    network, and nobody is asked for more.
+    """
+    monkeypatch.setattr("gal.core.interactions.crossed_rounds.LEAST", 1.0)
+    if not forest:
+        monkeypatch.setattr("gal.engine.interactions.Interactions._models", lambda *_, **__: iter(()))
+        monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.25)
+        monkeypatch.setattr("gal.engine.interactions._certain_share", lambda _: 0.5)
+    with running(Network(tmp_path_factory.mktemp("unheard"), with_noisy_labels(), models=MODELS)) as net:
         record = net.invite("unheard", rounds=ROUNDS)
         net.wait_until_joined(record)
         facts = net.learn("unheard")
         ensemble, members = net.in_process(rounds=ROUNDS)
-        assert ensemble.crossing is not None
-        assert ensemble.crossing.crossings.vectors == ()
-        assert {name for _, name in ensemble.crossing.crossings.seen} == set(NAMES)
-        assert facts["crossed"] == ensemble.crossing.share
+        crossing = ensemble.crossing
+        assert isinstance(crossing, CrossedForest)
+        assert crossing.crossings.vectors == ()
+        assert {name for _, name in crossing.crossings.seen} == (set(NAMES) if forest else set())
+        assert facts["crossed"] == (crossing.share if forest else None)
+        assert (crossing.model is not None) == forest
+        if not forest:
+            assert crossing.network is not None
+            assert crossing.share == crossing.network_share == 0.25
         assert exact(net.ensemble(record)) == exact(ensemble)
         assert outputs(net, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
         assert_a_restart_changes_nothing(net, record)

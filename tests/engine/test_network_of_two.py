@@ -1,0 +1,116 @@
+"""Two classes: after crossed residuals a network on all answers, as far as validation rows are certain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+import gal
+from gal import GALClassifier, Organization
+from gal.core.interactions.crossed_answers import Crossings
+from gal.engine.drivers import InProcess, drive_learning
+from gal.engine.interactions import CrossedForest, Interactions
+from gal.engine.labels import class_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
+from gal.storage import load_ensemble, save_ensemble
+
+N, ROUNDS = 3000, 3
+NAMES = ("a", "b")
+
+
+def near_and_far(n: int = 2 * N, clear: float = 3.0) -> tuple[Any, Any]:
+    """Two columns of each organization, a point each; rows are mostly 1 where these are near each other."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    odds = np.exp(clear * (2 - np.square(X[:, :2] - X[:, 2:]).sum(axis=1)))
+    return X, (rng.random(n) < odds / (1 + odds)).astype(int)
+
+
+def learned(X: Any, y: Any) -> tuple[Any, dict[str, Organization]]:
+    members = {name: Organization(name, X[:N, 2 * at : 2 * at + 2]) for at, name in enumerate(NAMES)}
+    options = Options(rounds=ROUNDS)
+    task = make_task(class_labels(y[:N], options), NAMES, options, label_holder="a", seed=0)
+    return drive_learning(task, members, InProcess()), members
+
+
+def test_it_is_followed_where_it_helps_and_stored(tmp_path: Path) -> None:
+    X, y = near_and_far()
+    ensemble, members = learned(X, y)
+    crossing = ensemble.crossing
+    assert isinstance(crossing, CrossedForest)
+    assert crossing.network is not None
+    assert 0 < crossing.network_share <= 1
+    unseen = {name: X[N:, 2 * at : 2 * at + 2] for at, name in enumerate(NAMES)}
+    without = replace(ensemble, crossing=replace(crossing, network=None, network_share=0.0))
+    said = [
+        1 / (1 + np.exp(-gal.predict(one, list(members.values()), unseen).output))
+        for one in (ensemble, without)
+    ]
+    assert log_loss(y[N:], said[0]) < 0.95 * log_loss(y[N:], said[1])
+    assert roc_auc_score(y[N:], said[0]) > roc_auc_score(y[N:], said[1])
+    save_ensemble(ensemble, tmp_path / "ensemble.gal")
+    again = gal.predict(load_ensemble(tmp_path / "ensemble.gal"), list(members.values()), unseen)
+    np.testing.assert_array_equal(1 / (1 + np.exp(-again.output)), said[0])
+    # A row has the same bits alone and among others.
+    one = gal.predict(ensemble, list(members.values()), {name: view[:1] for name, view in unseen.items()})
+    assert one.output.tobytes() == again.output[:1].tobytes()
+
+
+def test_where_no_forest_is_followed_nobody_is_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network sees the rounds alone then, and prediction asks for these."""
+    monkeypatch.setattr(Interactions, "_models", lambda *_, **__: iter(()))
+    X, y = near_and_far()
+    ensemble, members = learned(X, y)
+    crossing = ensemble.crossing
+    assert isinstance(crossing, CrossedForest)
+    assert crossing.model is None
+    assert crossing.network is not None
+    assert crossing.share == crossing.network_share > 0
+    assert crossing.crossings.answered == []
+    assert ensemble.asked_rounds == tuple(range(1, ensemble.n_rounds + 1))
+    unseen = {name: X[N:, 2 * at : 2 * at + 2] for at, name in enumerate(NAMES)}
+    moved = gal.predict(ensemble, list(members.values()), unseen).output
+    plain = gal.predict(replace(ensemble, crossing=None), list(members.values()), unseen).output
+    assert roc_auc_score(y[N:], moved) > roc_auc_score(y[N:], plain)
+
+
+def task_of(y: Any) -> Any:
+    options = Options()
+    return make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
+
+
+@pytest.mark.parametrize("lies", [True, False])
+def test_who_remembers_labels_of_fitted_rows_moves_nothing(
+    lies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that is the label of every fitted row, and noise on the others; the same of all rows does."""
+    monkeypatch.setattr(Interactions, "_models", lambda *_, **__: iter(()))
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, size=N)
+    task = task_of(y)
+    told = np.where(task.rows.is_fit, y, rng.integers(0, 2, size=N)) if lies else y
+    used = [{"b": (told + rng.normal(size=N))[:, None].astype(np.float32)}]
+    nothing, answers = np.zeros((N, 1)), {(11, "a"): rng.normal(size=(N, 1)).astype(np.float32)}
+    seen = Crossings((), {}, {}, ((11, "a"),))
+    model = Interactions(coarse=True)(task, seen, nothing, nothing, {}, answers, used)
+    assert (model is None) == lies
+
+
+def test_labels_that_are_noise_are_left_alone() -> None:
+    X, y = near_and_far(N, clear=0.0)
+    model = GALClassifier({"a": [0, 1], "b": [2, 3]}, rounds=ROUNDS, random_state=0).fit(X, y)
+    assert model.crossing_ is None or model.crossing_.network is None
+
+
+def test_of_several_classes_and_without_crossing_there_is_none() -> None:
+    X, y = near_and_far(N)
+    columns = {"a": [0, 1], "b": [2, 3]}
+    several = GALClassifier(columns, rounds=1, random_state=0).fit(X, y + (X[:, 0] > 1))
+    assert several.crossing_ is None or several.crossing_.network is None
+    assert GALClassifier(columns, rounds=1, interactions="off", random_state=0).fit(X, y).crossing_ is None
