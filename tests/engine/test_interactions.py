@@ -20,7 +20,7 @@ from gal.core.interactions.crossed_rounds import _echoed_products, _Heard, _need
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.engine.drivers import InProcess, drive_learning
-from gal.engine.interactions import Interactions
+from gal.engine.interactions import LEAVES, TREES, Interactions
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -435,5 +435,21 @@ def test_a_split_looks_at_half_of_the_columns_but_never_at_hundreds(columns: int
     rng, options = np.random.default_rng(0), Options(validation_fraction=0.1)
     labels = class_labels(np.arange(60) % 2, options)
     task = make_task(labels, ["alice", "bob"], options, label_holder="alice")
-    forest = Interactions()._fit(task, rng.normal(size=(60, columns)).astype(np.float32), 3)
+    table, plan = rng.normal(size=(60, columns)).astype(np.float32), Interactions()
+    forest = plan._grown(task, table, plan._unfitted(task, table, 3), 2)
     assert forest.estimators_[0].max_features_ == looked_at
+
+
+def test_validation_rows_choose_leaves_and_only_the_chosen_grow_to_their_end() -> None:
+    """The forest is the one that would be grown at once."""
+    rng, options = np.random.default_rng(0), Options(validation_fraction=0.2)
+    table = rng.normal(size=(2000, 5)).astype(np.float32)
+    noisy = (rng.random(2000) < 0.5 + 0.1 * np.sign(table[:, 0])).astype(int)
+    clear = (table[:, 0] * table[:, 1] > 0).astype(int)
+    plan = Interactions()
+    for y, leaf in ((noisy, LEAVES[0]), (clear, LEAVES[1])):
+        task = make_task(class_labels(y, options), ["alice", "bob"], options, label_holder="alice", seed=0)
+        forest = plan._chosen(task, table, np.zeros((2000, 1)))
+        assert (forest.min_samples_leaf, len(forest.estimators_)) == (leaf, TREES)
+        whole = plan._grown(task, table, plan._unfitted(task, table, leaf), TREES)
+        np.testing.assert_array_equal(forest.predict_proba(table), whole.predict_proba(table))

@@ -64,7 +64,7 @@ def test_it_is_followed_where_it_helps_and_stored(tmp_path: Path) -> None:
 
 def test_where_no_forest_is_followed_nobody_is_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The network sees the rounds alone then, and prediction asks for these."""
-    monkeypatch.setattr(Interactions, "_models", lambda *_, **__: iter(()))
+    monkeypatch.setattr(Interactions, "_followed", lambda *_: None)
     X, y = near_and_far()
     ensemble, members = learned(X, y)
     crossing = ensemble.crossing
@@ -90,7 +90,7 @@ def test_who_remembers_labels_of_fitted_rows_moves_nothing(
     lies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that is the label of every fitted row, and noise on the others; the same of all rows does."""
-    monkeypatch.setattr(Interactions, "_models", lambda *_, **__: iter(()))
+    monkeypatch.setattr(Interactions, "_followed", lambda *_: None)
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, size=N)
     task = task_of(y)

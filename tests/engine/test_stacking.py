@@ -106,7 +106,9 @@ def test_its_output_is_on_the_way_from_the_rounds_to_its_model() -> None:
     closing = model.closing_
     assert isinstance(closing, Closing)
     own = said(closing.model, SquaredError(), features(plain, rounds))
-    assert last == pytest.approx(plain + closing.share * (own - plain))
+    closed = plain + closing.share * (own - plain)
+    assert closing.network is not None
+    assert last == pytest.approx(closed + closing.network_share * (closing.network.output(rounds) - closed))
     assert model.predict(X[:50]) == pytest.approx(last[:, 0])
 
 
@@ -272,9 +274,11 @@ def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_files_of_before_are_read(tmp_path: Path) -> None:
-    """They have the closing model among what was fitted, not with the ensemble."""
+    """They have the closing model among what was fitted, not with the ensemble, and no network."""
     X, y = crossed(FEW)
     model = regressor(PARTS, rounds=2, random_state=0).fit(X, y)
+    assert isinstance(model.closing_, Closing)
+    model.ensemble_ = replace(model.ensemble_, closing=replace(model.closing_, network=None))
     expected, path = model.predict(X), tmp_path / "model.gal"
     model.save(path)
     facts, ensemble, objects = read_archive(path)

@@ -121,3 +121,50 @@ def test_directions_of_one_organization_come_widest_first() -> None:
     seen = values @ widest.along
     assert np.cov(seen.T) == pytest.approx(np.diag(variance), rel=0.01, abs=0.01)
     assert list(variance) == sorted(variance, reverse=True)
+
+
+def test_numbers_are_learned_in_their_own_size() -> None:
+    """Products of what two organizations say, and as many again of another size."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 2)).astype(np.float32)
+    y = np.column_stack([X[:, 0] * X[:, 1], 1e4 * X.sum(axis=1) + 3e5])
+    answers = [{"left": X[:, :1], "right": X[:, 1:]}]
+    some, rest = slice(0, 3000), slice(3000, None)
+    network = AnswerNetwork.fit_numbers(
+        [{name: values[some] for name, values in answers[0].items()}], y[some], None, seed=0
+    )
+    assert network is not None
+    said = network.output([{name: values[rest] for name, values in answers[0].items()}])
+    missed = np.square(said - y[rest]).mean(axis=0) / y[rest].var(axis=0)
+    assert (missed < 0.2).all()
+    same = np.column_stack([y[:, 0], np.ones(len(y))])
+    assert AnswerNetwork.fit_numbers(answers, same, None, seed=0) is None
+
+
+def test_numbers_of_rows_that_count_nothing_are_not_learned() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 1)).astype(np.float32)
+    weight = np.where(X[:, 0] > 0, 1.0, 0.0)
+    y = np.where(weight[:, None] > 0, X, 100.0)
+    network = AnswerNetwork.fit_numbers([{"left": X}], y.astype(np.float64), weight, seed=0)
+    assert network is not None
+    said = network.output([{"left": X}])[:, 0]
+    assert np.abs(said - X[:, 0])[weight > 0].mean() < 3
+
+
+def test_answers_beyond_the_rounds_are_of_one_width() -> None:
+    """How large an answer to a random target is says nothing of what was found."""
+    rng = np.random.default_rng(0)
+    said = {name: rng.normal(size=(400, 1)).astype(np.float32) for name in ("left", "right")}
+    sizes = []
+    for size in (1.0, 1e-3, 1e6):
+        beyond = {name: size * values[::-1] for name, values in said.items()}
+        network = AnswerNetwork.fit([said, beyond], np.arange(400) % 2, 2, None, seed=0, further=1)
+        assert network is not None
+        sizes.append(np.concatenate([one([said, beyond]).var(axis=0) for one in network.inputs]))
+        assert network.weights[0].shape == (4, answer_network.HIDDEN_OF_TWO)
+    np.testing.assert_allclose(sizes[1], sizes[0], rtol=1e-3)
+    np.testing.assert_allclose(sizes[2], sizes[0], rtol=1e-3)
+    assert sizes[0][1] / sizes[0][0] == pytest.approx(answer_network.FURTHER**2, rel=0.2)
+    silent = [said, {"left": np.ones((400, 1), dtype=np.float32)}]
+    assert AnswerNetwork.fit(silent, np.arange(400) % 2, 2, None, seed=0, further=1) is not None

@@ -13,7 +13,7 @@ For two classes a network on all answers, of the rounds and of those, is followe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,14 +28,16 @@ from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.stacking import said
+from gal.engine.stacking import certain_share, said
 from gal.engine.told_labels import tells_of_labels
 from gal.models.answer_network import AnswerNetwork
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-TREES = 60
+TREES, TREES_OF_NUMBERS = 60, 40
+FIRST_TREES = 20
+"""With so many trees of each kind validation rows choose which one grows to its end."""
 LOOKED_AT, MOST_LOOKED_AT = 0.5, 64
 """What share of the columns a split looks at, and how many at most: with 26 classes there are thousands."""
 
@@ -44,9 +46,6 @@ LEAVES = (20, 3)
 
 LEAVES_OF_RANDOM = (10, 40)
 """The same for a forest on answers to random targets: half of its trees have the one, half the other."""
-
-CERTAIN = 1.0
-"""Standard errors by which crossed answers must lower the loss on validation rows."""
 
 SPREAD = 0.5
 """How far from 0 the share of answers to random targets is thought to be before validation rows say anything:
@@ -197,17 +196,7 @@ class Interactions:
         """Fit it on all rows but the validation rows, which decide its share; None where it has none."""
         if self.private:
             return PublicCrossing(crossings)
-        table = crossings.features(output, parts, answers)
-        judges, weight = task.rows.validation, task.sample_weight
-        heard = None if weight is None else weight[judges]
-        found: CrossedForest | None = None
-        for model in self._models(task, table, crossed=bool(crossings.vectors)):
-            toward = said(model, task.loss, table[judges]) - closed[judges]
-            line = Line(task.loss, task.y[judges], closed[judges], toward, heard)
-            share = _certain_share(line) if crossings.vectors else believed_share(line)
-            better = found is None or line.value(share) < found.validation_loss
-            if better and share > 0:
-                found = CrossedForest(model, crossings, share, line.value(share), task.loss)
+        found = self._followed(task, crossings, crossings.features(output, parts, answers), closed)
         if not isinstance(task.loss, BinaryLogLoss):
             return found
         if found is None:  # then nobody is asked for anything beyond the rounds
@@ -215,35 +204,63 @@ class Interactions:
         moved = found.output(closed, output, parts, answers, used)
         return _with_network(task, found, moved, [*used, *_by_round(crossings, answers)])
 
+    def _followed(
+        self, task: Task, crossings: Crossings, table: Floats32, closed: Floats
+    ) -> CrossedForest | None:
+        """A forest on what is seen of each row, as far as validation rows follow it."""
+        crossed = bool(crossings.vectors)
+        model = self._chosen(task, table, closed) if crossed else self._of_both_kinds(task, table)
+        line = _toward(task, model, table, closed)
+        share = certain_share(line) if crossed else believed_share(line)
+        return CrossedForest(model, crossings, share, line.value(share), task.loss) if share > 0 else None
+
     def betrays(self, task: Task, said: Sequence[Floats32]) -> bool:
         """Looked at where labels are 0 and 1, and no noisy copy."""
         return self.coarse and tells_of_labels(task, said)
 
-    def _models(self, task: Task, table: Floats32, *, crossed: bool) -> Iterator[Any]:
-        """Those among which validation rows choose."""
-        if crossed:
-            yield from (self._fit(task, table, leaf) for leaf in LEAVES)
-            return
+    def _chosen(self, task: Task, table: Floats32, closed: Floats) -> Any:
+        """Trees of the kind whose first ones lower the loss on validation rows most."""
+        trees = TREES_OF_NUMBERS if isinstance(task.loss, SquaredError) else TREES
+        first, losses = [self._unfitted(task, table, leaf) for leaf in LEAVES], []
+        for one in first:
+            line = _toward(task, self._grown(task, table, one, min(FIRST_TREES, trees)), table, closed)
+            losses.append(line.value(float(np.clip(ExactSearch()(line), 0.0, 1.0))))
+        return self._grown(task, table, first[int(np.argmin(losses))], trees)
+
+    def _of_both_kinds(self, task: Task, table: Floats32) -> Any:
+        """Half of the trees have small leaves, half large ones."""
         model, more = (
-            self._fit(task, table, leaf, TREES // 2, turn) for turn, leaf in enumerate(LEAVES_OF_RANDOM)
+            self._grown(task, table, self._unfitted(task, table, leaf, turn), TREES // 2)
+            for turn, leaf in enumerate(LEAVES_OF_RANDOM)
         )
         model.estimators_ = [*model.estimators_, *more.estimators_]
-        yield model.set_params(n_estimators=len(model.estimators_))
+        return model.set_params(n_estimators=len(model.estimators_))
 
-    def _fit(self, task: Task, table: Floats32, leaf: int, trees: int | None = None, turn: int = 0) -> Any:
-        """A forest on all rows but the validation rows; another one at every ``turn``."""
-        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
-        weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
+    def _unfitted(self, task: Task, table: Floats32, leaf: int, turn: int = 0) -> Any:
+        """Another one at every ``turn``."""
         forest = ExtraTreesRegressor if isinstance(task.loss, SquaredError) else ExtraTreesClassifier
-        model = forest(
-            TREES if trees is None else trees,
+        return forest(
             max_features=min(LOOKED_AT, MOST_LOOKED_AT / table.shape[1]),
             min_samples_leaf=leaf,
-            n_jobs=self.n_jobs,
             random_state=task.seed + turn,
         )
-        model.fit(table[rest], target[rest], None if weight is None else weight[rest])
-        return model.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
+
+    def _grown(self, task: Task, table: Floats32, forest: Any, trees: int) -> Any:
+        """With so many trees, on all rows but the validation rows."""
+        rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation)
+        weight, target = task.sample_weight, task.y if task.y.shape[1] > 1 else task.y[:, 0]
+        if trees > len(getattr(forest, "estimators_", ())):
+            forest.set_params(n_estimators=trees, warm_start=True, n_jobs=self.n_jobs)
+            forest.fit(table[rest], target[rest], None if weight is None else weight[rest])
+        # Several cores add trees up in the order in which they come.
+        return forest.set_params(n_jobs=None, warm_start=False)
+
+
+def _toward(task: Task, model: Any, table: Floats32, closed: Floats) -> Line:
+    """From where the validation rows are to where this model sees them."""
+    judges, weight = task.rows.validation, task.sample_weight
+    toward = said(model, task.loss, table[judges]) - closed[judges]
+    return Line(task.loss, task.y[judges], closed[judges], toward, None if weight is None else weight[judges])
 
 
 def _with_network(
@@ -266,7 +283,7 @@ def _with_network(
     said = _log_odds(network, [{name: values[judges] for name, values in one.items()} for one in answers])
     heard = None if weight is None else weight[judges]
     line = Line(task.loss, task.y[judges], moved[judges], said - moved[judges], heard)
-    share = min(believed_share(line), _certain_share(line))
+    share = min(believed_share(line), certain_share(line))
     if not share:
         return None if alone else found
     return replace(
@@ -276,17 +293,6 @@ def _with_network(
         network=network,
         network_share=share,
     )
-
-
-def _certain_share(line: Line) -> float:
-    """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance."""
-    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    before = line.loss.value(line.y, line.output)
-    gains = before - line.loss.value(line.y, line.output + share * line.direction)
-    counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
-    gain = float(gains @ counts / counts.sum())
-    error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
-    return share if gain > CERTAIN * error else 0.0
 
 
 def believed_share(line: Line) -> float:

@@ -6,8 +6,9 @@ again for prediction: a model of her own on them can hear it. It costs no reques
 nobody else learns of it. It takes part as far as the validation rows say: the output is
 ``F^T + share * (closing - F^T)`` in link space. Once they have said all they can, it is fitted on them too.
 
-For several classes it is a forest and a network. The forest's leaves are pure, so that it is right more often
-than it says: validation rows also find how much more certain it may be.
+For several classes and for numbers it is a forest and a network. The leaves of several classes are pure, so
+that the forest is right more often than it says: validation rows also find how much more certain it may be.
+For numbers they choose between coarse trees and fine ones.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 TREES, TREES_OF_TWO = 50, 25
-"""Of the forest, and for two classes of each of its halves: validation rows judge the first, the second grows
-on all rows. There 50 trees that are grown anew were no better (``benchmarks/choices.py``); for several
-classes they were."""
+"""Of the forest, and for two classes and for numbers of each of its halves: validation rows judge the first,
+the second grows on all rows. For two classes 50 trees that are grown anew were no better
+(``benchmarks/choices.py``); for several classes they were."""
 
 LEAF_OF_TWO = 10
 """Rows in a leaf for two classes. On rows kept apart of the training rows, 10 instead of 2 had the lower log
@@ -49,6 +50,10 @@ against .2845), and took a tenth less time in all."""
 DRAWN, LEAF_OF_DRAWN = 0.25, 3
 """For two classes the first trees see so much of the rows each, with so many rows in a leaf: as many leaves
 as without, and a tree takes a third of the time."""
+
+LOOKED_AT, LEAF_OF_NUMBERS, DRAWN_OF_NUMBERS = 1 / 3, 5, 0.5
+"""For numbers coarse trees look at so much of the columns in a split and have so many rows in a leaf, at
+least; fine ones look at all columns, end where a leaf has one row, and see so much of the rows each."""
 
 MUCH = 0.4
 """Where the first trees of two classes are followed so far, all grow anew on all rows: where labels are clear
@@ -72,6 +77,9 @@ SMALLEST_SHARE = 0.01
 SMALLEST_OF_NETWORK = 0.05
 """A network with less to say is not worth another fit."""
 
+CERTAIN = 1.0
+"""Standard errors by which a network, and crossed answers, must lower the loss on validation rows."""
+
 BEYOND_CHANCE = 2.0
 """Standard errors that a cross-validated closing model has to gain: the rows that judge chose its shares."""
 
@@ -81,7 +89,9 @@ class Closing:
     """A fitted closing model and how far it is followed; a ``gal.core.closings.ClosingModel``."""
 
     model: Any
+    """None where only the network is followed."""
     share: float
+    """How far the model is followed; where there is none, the network."""
     validation_loss: float
     """Of the output with it, on the validation rows; a little flattering, since they chose the share."""
     loss: Loss
@@ -89,14 +99,16 @@ class Closing:
     sharpness: float = 1.0
     """How much more certain than it says the model is taken to be."""
     network: AnswerNetwork | None = None
-    """A second model, for several classes; None where there is none, as in files of before."""
+    """A second model, not for two classes; None where there is none, as in files of before."""
     network_share: float = 0.0
     """How far it is followed from where the first one led."""
 
     def output(self, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
         """F^T of these rows moved towards the closing model; ``answers`` by round and organization."""
-        own = self.sharpness * said(self.model, self.loss, features(output, answers))
-        closed = output + self.share * (own - output)
+        closed = output
+        if self.model is not None:
+            own = self.sharpness * said(self.model, self.loss, features(output, answers))
+            closed = output + self.share * (own - output)
         if self.network is None:
             return closed
         return closed + self.network_share * (self.network.output(answers) - closed)
@@ -155,18 +167,32 @@ class Stacking:
         if self.given is not None:
             return self._judged(self._fitted(received, rest, table, task.seed), received)[0]
         two, trees, model = isinstance(task.loss, BinaryLogLoss), self._unfitted(task.loss).n_estimators, None
-        if trees > FIRST_TREES and (rival is not None or two):
-            first = self._unfitted(task.loss, drawn=two)
-            model = self._fitted(received, rest, table, task.seed, FIRST_TREES, first)
-            found, before = self._judged(model, received)
+        numbers = isinstance(task.loss, SquaredError)
+        if trees > FIRST_TREES and (rival is not None or two or numbers):
+            model, found, before = self._first_trees(received, rest, table)
             if _settled(task.loss, found, before, rival):
                 return found
             if two and found is not None and found.share >= MUCH:
                 model = None
         found, _ = self._judged(self._fitted(received, rest, table, task.seed, trees, model), received)
-        if found is None or not self._is_forest(task.loss):
-            return found
-        return _with_network(found, received, rest)
+        return _with_network(found, received, rest) if self._has_network(task.loss) else found
+
+    def _first_trees(
+        self, received: KeptReplies, rest: NDArray[np.intp], table: Floats32
+    ) -> tuple[Any, Closing | None, float]:
+        """The first trees, what validation rows make of them, and their loss without. For numbers of both
+        kinds, those that lower the loss more.
+        """
+        loss = received.task.loss
+        kinds = (False, True) if isinstance(loss, SquaredError) else (isinstance(loss, BinaryLogLoss),)
+        begun = [
+            self._fitted(
+                received, rest, table, received.task.seed, FIRST_TREES, self._unfitted(loss, drawn=one)
+            )
+            for one in kinds
+        ]
+        judged = [(model, *self._judged(model, received)) for model in begun]
+        return min(judged, key=lambda one: one[2] if one[1] is None else one[1].validation_loss)
 
     def _judged(self, model: Any, received: KeptReplies) -> tuple[Closing | None, float]:
         """How far validation rows follow this model, and their loss without it."""
@@ -174,7 +200,8 @@ class Stacking:
         output, y = received.output[judges], task.y[judges]
         heard = None if task.sample_weight is None else task.sample_weight[judges]
         own = self._said(model, received, judges)
-        sharpness = _sharpness(task.loss, y, output, own, heard) if self._is_forest(task.loss) else 1.0
+        several = self.given is None and isinstance(task.loss, MultinomialLogLoss)
+        sharpness = _sharpness(task.loss, y, output, own, heard) if several else 1.0
         line = Line(task.loss, y, output, sharpness * own - output, heard)
         share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
         loss, before = line.value(share), line.value(0.0)
@@ -191,18 +218,20 @@ class Stacking:
     ) -> Closing:
         """Fit it once more, on the validation rows too; its shares and loss stay what they found.
 
-        For two classes a forest keeps the trees that were judged, and grows as many more.
+        For two classes and for numbers a forest keeps the trees that were judged, and grows as many more.
         """
-        joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
+        joins = self._joins(task.loss)
         rows, received = np.arange(task.rows.n), KeptReplies(task, coefficients, fitted)
         if not isinstance(closing, Closing):
             model = self._fitted(received, rows, received.table(rows), task.seed)
             return Closing(model, closing.share, closing.validation_loss, task.loss)
+        network = None if closing.network is None else _network(received, rows)
+        if closing.model is None:
+            return replace(closing, network=network)
         begun = self._unfitted(task.loss, drawn=joins and closing.model.bootstrap)
         model = self._fitted(received, rows, received.table(rows), task.seed + joins, begun=begun)
         if joins:
             model = _together(closing.model, model)
-        network = None if closing.network is None else _network(received, rows)
         return replace(closing, model=model, network=network)
 
     def cross_validated(
@@ -217,7 +246,7 @@ class Stacking:
         """
         parts = [replace(task, rows=task.rows.without(part)) for part in range(task.rows.n_parts)]
         found = [self(part, *replies) for part, replies in zip(parts, left_out, strict=True)]
-        closings = [one for one in found if one is not None]
+        closings = [one for one in found if one is not None and one.model is not None]
         if not closings or len(closings) < len(found):
             return None
         shape = task.rows.n, task.loss.n_outputs
@@ -231,7 +260,7 @@ class Stacking:
             return None
         received, every = KeptReplies(task, coefficients, fitted), np.arange(task.rows.n)
         table = received.table(every)
-        joins = self.given is None and isinstance(task.loss, BinaryLogLoss)
+        joins = self._joins(task.loss)
         drawn = joins and all(one.model.bootstrap for one in closings)
         model, *more = (
             self._fitted(received, every, table, seed, begun=self._unfitted(task.loss, drawn=drawn))
@@ -244,9 +273,13 @@ class Stacking:
         value = float(task.loss.value(task.y, closed).mean())
         return replace(last, model=model, network=network, validation_loss=value), closed
 
-    def _is_forest(self, loss: Loss) -> bool:
-        """Whether it is the forest of several classes."""
-        return self.given is None and isinstance(loss, MultinomialLogLoss)
+    def _has_network(self, loss: Loss) -> bool:
+        """Whether a network may follow the forest. (Two classes have one after crossed residuals.)"""
+        return self.given is None and isinstance(loss, MultinomialLogLoss | SquaredError)
+
+    def _joins(self, loss: Loss) -> bool:
+        """Whether the forest has two halves."""
+        return self.given is None and isinstance(loss, BinaryLogLoss | SquaredError)
 
     def _fitted(
         self,
@@ -284,13 +317,20 @@ class Stacking:
 
     def _unfitted(self, loss: Loss, *, drawn: bool = False) -> Any:
         """A user's model, or a forest. For two classes it fits 0 and 1 as numbers: the trees are those of a
-        classifier, in less time. ``drawn``: its trees see some of the rows only.
+        classifier, in less time. ``drawn``: its trees see some of the rows only; for numbers, the fine ones.
         """
         if self.given is not None:
             return clone(self.given)
         if isinstance(loss, SquaredError):
-            return ExtraTreesRegressor(TREES, min_samples_leaf=2, n_jobs=self.n_jobs)
-        if self._is_forest(loss):
+            return ExtraTreesRegressor(
+                TREES_OF_TWO,
+                max_features=1.0 if drawn else LOOKED_AT,
+                min_samples_leaf=1 if drawn else LEAF_OF_NUMBERS,
+                bootstrap=drawn,
+                max_samples=DRAWN_OF_NUMBERS if drawn else None,
+                n_jobs=self.n_jobs,
+            )
+        if isinstance(loss, MultinomialLogLoss):
             return ExtraTreesClassifier(TREES, min_samples_leaf=LEAF_OF_SEVERAL, n_jobs=self.n_jobs)
         return ExtraTreesRegressor(
             TREES_OF_TWO,
@@ -345,28 +385,41 @@ def _sharpness(loss: Loss, y: Floats, output: Floats, own: Floats, weight: Float
 
 def _network(received: KeptReplies, rows: NDArray[np.intp]) -> AnswerNetwork | None:
     """One that is fitted to these rows."""
-    task = received.task
+    task, answers = received.task, received.answers(rows)
     weight = None if task.sample_weight is None else task.sample_weight[rows]
+    if isinstance(task.loss, SquaredError):
+        return AnswerNetwork.fit_numbers(answers, task.y[rows], weight, task.seed)
     labels = task.y[rows, 0].astype(np.intp)
-    return AnswerNetwork.fit(received.answers(rows), labels, task.loss.n_outputs, weight, task.seed)
+    return AnswerNetwork.fit(answers, labels, task.loss.n_outputs, weight, task.seed)
 
 
-def _with_network(closing: Closing, received: KeptReplies, rows: NDArray[np.intp]) -> Closing:
+def _with_network(closing: Closing | None, received: KeptReplies, rows: NDArray[np.intp]) -> Closing | None:
     """The same followed by a network of these rows, as far as the validation rows say."""
     task, judges = received.task, received.task.rows.validation
     network = _network(received, rows)
     if network is None:
         return closing
     heard = None if task.sample_weight is None else task.sample_weight[judges]
-    answers = received.answers(judges)
-    closed = closing.output(received.output[judges], answers)
-    toward = network.output(answers) - closed
-    line = Line(task.loss, task.y[judges], closed, toward, heard)
-    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    loss = line.value(share)
-    if share < SMALLEST_OF_NETWORK or not loss < closing.validation_loss:
+    answers, output = received.answers(judges), received.output[judges]
+    closed = output if closing is None else closing.output(output, answers)
+    line = Line(task.loss, task.y[judges], closed, network.output(answers) - closed, heard)
+    share = certain_share(line)
+    if share < SMALLEST_OF_NETWORK:
         return closing
-    return replace(closing, validation_loss=loss, network=network, network_share=share)
+    loss = line.value(share)
+    first = Closing(None, share, loss, task.loss) if closing is None else closing
+    return replace(first, validation_loss=loss, network=network, network_share=share)
+
+
+def certain_share(line: Line) -> float:
+    """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance."""
+    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+    before = line.loss.value(line.y, line.output)
+    gains = before - line.loss.value(line.y, line.output + share * line.direction)
+    counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
+    gain = float(gains @ counts / counts.sum())
+    error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
+    return share if gain > CERTAIN * error else 0.0
 
 
 def _alike(closing: Closing, among: Sequence[Closing]) -> Closing:

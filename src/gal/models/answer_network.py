@@ -9,7 +9,7 @@ NumPy alone: everything in it follows from the rows and the seed, and it is stor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,13 +41,14 @@ BLOCK = 256
 MOST_HIDDEN = 2**13
 """Rows of a hidden layer: that of a million would be gigabytes."""
 
-HIDDEN, HIDDEN_OF_TWO, BATCH, RATE, NOISE = 512, 128, 256, 5e-3, 0.3
-"""How many hidden units there are, also for two classes; rows in a batch; the rate, and the noise on what is
-seen, whose directions have variance 1 on average."""
+HIDDEN, HIDDEN_OF_TWO, HIDDEN_OF_NUMBERS = 512, 128, 64
+"""How many hidden units there are: for several classes, for two, and for numbers."""
+BATCH, RATE, NOISE = 256, 5e-3, 0.3
+"""Rows in a batch; the rate, and the noise on what is seen, whose directions have variance 1 on average."""
 DRAWN = 2**14
 """Rows of noise that are drawn; batches take theirs from there."""
-VISITS, MOST_VISITS = 60, 2**20
-"""How often each row is seen, and how many rows are in all: the work is bounded."""
+VISITS, VISITS_OF_NUMBERS, MOST_VISITS = 60, 30, 2**20
+"""How often each row is seen, also for numbers, and how many rows are in all: the work is bounded."""
 WARMING = 50
 """Steps until the rate is reached; from there it falls to 0 along a cosine."""
 
@@ -147,22 +148,24 @@ def _side_by_side(answers: Answered, organization: str, rounds: tuple[int, ...])
 
 @dataclass(frozen=True)
 class AnswerNetwork:
-    """One hidden layer, fitted; it tells classes in link space."""
+    """One hidden layer, fitted; it tells classes in link space, or numbers."""
 
     inputs: tuple[Widest, ...]
     weights: tuple[Floats32, Floats32]
-    """Shapes (directions, hidden) and (hidden, classes)."""
+    """Shapes (directions, hidden) and (hidden, outputs)."""
     constants: tuple[Floats32, Floats32]
+    numbers: bool = False
+    """Whether outputs are numbers; in files of before they are not."""
 
     def output(self, answers: Answered) -> Floats:
-        """Log-odds of the classes around their mean, shape (n, K)."""
+        """Log-odds of the classes around their mean, or numbers; shape (n, K)."""
         table = np.concatenate([one(answers) for one in self.inputs], axis=1)
         output = np.empty((len(table), len(self.constants[1])))
         for start in range(0, len(table), MOST_HIDDEN):
             block = slice(start, start + MOST_HIDDEN)
             hidden = np.maximum(_times(table[block], self.weights[0]) + self.constants[0], 0)
             output[block] = _times(hidden, self.weights[1]) + self.constants[1]
-        return np.asarray(output - output.mean(axis=1, keepdims=True))
+        return output if self.numbers else np.asarray(output - output.mean(axis=1, keepdims=True))
 
     @staticmethod
     def fit(
@@ -176,33 +179,66 @@ class AnswerNetwork:
         """Learn the classes of these rows; None where nobody's answers differ from row to row. The last
         ``further`` answers were given beyond the rounds.
         """
-        inputs = _widest_of_all(answers, further)
-        if not inputs:
+        lesson = Lesson(y, n_classes, HIDDEN if n_classes > 2 else HIDDEN_OF_TWO, VISITS, _class_errors)
+        return _learned(answers, lesson, sample_weight, seed, further)
+
+    @staticmethod
+    def fit_numbers(
+        answers: Answered, y: Floats, sample_weight: Floats | None, seed: int
+    ) -> AnswerNetwork | None:
+        """Learn numbers (n, K) of these rows; None where they, or all answers, do not differ from row to
+        row.
+        """
+        mean, spread = y.mean(axis=0), y.std(axis=0)
+        if not spread.all():
             return None
-        table = np.concatenate([one(answers) for one in inputs], axis=1)
-        with threadpool_limits(
-            1, "blas"
-        ):  # for small batches cores wait for each other, the bits are the same
-            learned = _trained(table, y, n_classes, sample_weight, np.random.default_rng(seed))
-        into, out, first, last = learned
-        return AnswerNetwork(inputs, (into, out), (first, last))
+        target = ((y - mean) / spread).astype(np.float32)
+        lesson = Lesson(target, y.shape[1], HIDDEN_OF_NUMBERS, VISITS_OF_NUMBERS, _number_errors)
+        found = _learned(answers, lesson, sample_weight, seed, 0)
+        if found is None:
+            return None
+        (into, out), (first, last) = found.weights, found.constants
+        unit = spread.astype(np.float32)
+        constants = first, (last * unit + mean).astype(np.float32)
+        return replace(found, weights=(into, out * unit), constants=constants, numbers=True)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a network learns, and how long."""
+
+    target: NDArray[Any]
+    """By row: its class, or its numbers."""
+    n_outputs: int
+    hidden: int
+    visits: int
+    errors: Callable[[Floats32, NDArray[Any]], Floats32]
+    """The slope of the loss along outputs (n, K), which it may change."""
+
+
+def _learned(
+    answers: Answered, lesson: Lesson, sample_weight: Floats | None, seed: int, further: int
+) -> AnswerNetwork | None:
+    inputs = _widest_of_all(answers, further)
+    if not inputs:
+        return None
+    table = np.concatenate([one(answers) for one in inputs], axis=1)
+    with threadpool_limits(1, "blas"):  # for small batches cores wait for each other, the bits are the same
+        into, out, first, last = _trained(table, lesson, sample_weight, np.random.default_rng(seed))
+    return AnswerNetwork(inputs, (into, out), (first, last))
 
 
 def _trained(
-    table: Floats32,
-    y: NDArray[np.intp],
-    n_classes: int,
-    sample_weight: Floats | None,
-    rng: np.random.Generator,
+    table: Floats32, lesson: Lesson, sample_weight: Floats | None, rng: np.random.Generator
 ) -> list[Floats32]:
-    """Weights into and out of the hidden layer, and its and the classes' constants; by Adam."""
-    width, hidden = table.shape[1], HIDDEN if n_classes > 2 else HIDDEN_OF_TWO
+    """Weights into and out of the hidden layer, and its and the outputs' constants; by Adam."""
+    width, hidden, n_outputs = table.shape[1], lesson.hidden, lesson.n_outputs
     into = rng.standard_normal((width, hidden), dtype=np.float32) * np.float32(np.sqrt(2 / width))
-    out = rng.standard_normal((hidden, n_classes), dtype=np.float32) * np.float32(0.1 * np.sqrt(2 / hidden))
-    learned = [into, out, np.zeros(hidden, np.float32), np.zeros(n_classes, np.float32)]
+    out = rng.standard_normal((hidden, n_outputs), dtype=np.float32) * np.float32(0.1 * np.sqrt(2 / hidden))
+    learned = [into, out, np.zeros(hidden, np.float32), np.zeros(n_outputs, np.float32)]
     means, squares = ([np.zeros_like(one) for one in learned] for _ in range(2))
     counts = None if sample_weight is None else (sample_weight / sample_weight.mean()).astype(np.float32)
-    batches = list(_batches(len(table), rng))
+    batches = list(_batches(len(table), lesson.visits, rng))
     noise = np.float32(NOISE) * rng.standard_normal((DRAWN + BATCH, width), dtype=np.float32)
     for step, rows in enumerate(batches, start=1):
         begin = int(rng.integers(DRAWN))
@@ -210,7 +246,7 @@ def _trained(
         heard = None if counts is None else counts[rows]
         rate = RATE * min(1.0, step / WARMING) * 0.5 * (1 + np.cos(np.pi * step / len(batches)))
         for one, mean, square, slope in zip(
-            learned, means, squares, _slopes(learned, seen, y[rows], heard), strict=True
+            learned, means, squares, _slopes(learned, seen, lesson, rows, heard), strict=True
         ):
             mean += np.float32(0.1) * (slope - mean)
             square += np.float32(0.001) * (slope * slope - square)
@@ -219,9 +255,9 @@ def _trained(
     return learned
 
 
-def _batches(n_rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
+def _batches(n_rows: int, each: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
     """All rows in another order each time, a batch after the other; at least one."""
-    visits = max(min(VISITS * n_rows, MOST_VISITS), BATCH)
+    visits = max(min(each * n_rows, MOST_VISITS), BATCH)
     while visits > 0:
         order = rng.permutation(n_rows)
         for start in range(0, max(n_rows - BATCH + 1, 1), BATCH):
@@ -232,16 +268,31 @@ def _batches(n_rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]
 
 
 def _slopes(
-    learned: Sequence[Floats32], seen: Floats32, y: NDArray[np.intp], counts: Floats32 | None
+    learned: Sequence[Floats32],
+    seen: Floats32,
+    lesson: Lesson,
+    rows: NDArray[np.intp],
+    counts: Floats32 | None,
 ) -> tuple[Floats32, Floats32, Floats32, Floats32]:
-    """Of the log loss of a batch, in the order of what is learned."""
+    """Of the loss of a batch, in the order of what is learned."""
     into, out, first, last = learned
     hidden = np.maximum(seen @ into + first, 0)
-    error = hidden @ out + last
-    error -= error.max(axis=1, keepdims=True)
-    np.exp(error, out=error)
-    error /= error.sum(axis=1, keepdims=True)
-    error[np.arange(len(y)), y] -= 1
-    error *= np.float32(1 / len(y)) if counts is None else counts[:, None] * np.float32(1 / len(y))
+    error = lesson.errors(hidden @ out + last, lesson.target[rows])
+    error *= np.float32(1 / len(rows)) if counts is None else counts[:, None] * np.float32(1 / len(rows))
     back = (error @ out.T) * (hidden > 0)
     return seen.T @ back, hidden.T @ error, back.sum(axis=0), error.sum(axis=0)
+
+
+def _class_errors(output: Floats32, y: NDArray[Any]) -> Floats32:
+    """Of the log loss."""
+    output -= output.max(axis=1, keepdims=True)
+    np.exp(output, out=output)
+    output /= output.sum(axis=1, keepdims=True)
+    output[np.arange(len(y)), y] -= 1
+    return output
+
+
+def _number_errors(output: Floats32, y: NDArray[Any]) -> Floats32:
+    """Of half the squared error."""
+    output -= y
+    return output

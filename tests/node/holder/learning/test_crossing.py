@@ -141,9 +141,9 @@ def test_where_nothing_is_heard_what_is_made_of_answers_is_that_of_one_process(
     """
     monkeypatch.setattr("gal.core.interactions.crossed_rounds.LEAST", 1.0)
     if not forest:
-        monkeypatch.setattr("gal.engine.interactions.Interactions._models", lambda *_, **__: iter(()))
+        monkeypatch.setattr("gal.engine.interactions.Interactions._followed", lambda *_: None)
         monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.25)
-        monkeypatch.setattr("gal.engine.interactions._certain_share", lambda _: 0.5)
+        monkeypatch.setattr("gal.engine.interactions.certain_share", lambda _: 0.5)
     with running(Network(tmp_path_factory.mktemp("unheard"), with_noisy_labels(), models=MODELS)) as net:
         record = net.invite("unheard", rounds=ROUNDS)
         net.wait_until_joined(record)
