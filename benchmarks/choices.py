@@ -5,7 +5,7 @@
 Of every table of ``gal bench peers`` only the rows to learn from are used: each seed divides them anew into
 rows to learn from and rows to judge on, so the rows that the page of peers is judged on decide nothing here.
 Each choice is undone by itself; what is printed is score and log loss of today's, and what undoing the choice
-changes, paired by seed, with its standard error.
+changes, paired by seed, with its standard error. Residuals are not crossed, unless ``--crossed`` says so.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
 from gal import GALClassifier
-from gal.engine import stacking, task_making
+from gal.engine import interactions, stacking, task_making
 from gal.evaluate.metrics import accuracy, auc, log_loss
+from gal.models import answer_network
 from gal.models.tabular import tabular_model, wide_ridge
 from gal_bench.peers.tables import SETS, PeerTable, peer_tables
 
@@ -55,6 +56,10 @@ UNDONE: Mapping[str, list[tuple[Any, str, Any]]] = {
     ],
     "inner products of long numbers": [(wide_ridge, "COARSE", np.inf)],
     "for several classes, no network": [(stacking, "_with_network", lambda closing, *_: closing)],
+    "for several classes, a network that sees every row half as often": [(answer_network, "VISITS", 30)],
+    "for two classes, no network after crossed residuals": [
+        (interactions, "_with_network", lambda _, found, *__: None if found.model is None else found)
+    ],
     "for several classes, no network, and a forest that is no more certain than it says": [
         (stacking, "_with_network", lambda closing, *_: closing),
         (stacking, "_sharpness", lambda *_: 1.0),
@@ -106,11 +111,11 @@ def of_two_classes(table: PeerTable) -> PeerTable:
     return replace(table, y=y, y_test=y_test)
 
 
-def judged(table: PeerTable, seed: int, choice: str, rounds: int | str) -> Judged:
+def judged(table: PeerTable, seed: int, choice: str, rounds: int | str, crossed: str) -> Judged:
     """Learn as always, with this choice undone."""
     started = time.process_time()
     with undone(choice):
-        model = GALClassifier(table.organizations, random_state=seed, interactions="off", rounds=rounds)
+        model = GALClassifier(table.organizations, random_state=seed, interactions=crossed, rounds=rounds)
         said = model.fit(table.X, table.y).predict_proba(table.X_test)
     cpu = time.process_time() - started
     two = table.n_classes == 2
@@ -119,12 +124,12 @@ def judged(table: PeerTable, seed: int, choice: str, rounds: int | str) -> Judge
 
 
 def compare(
-    table: PeerTable, choices: list[str], seeds: range, rows: int, rounds: Sequence[int | str]
+    table: PeerTable, choices: list[str], seeds: range, rows: int, rounds: Sequence[int | str], crossed: str
 ) -> None:
     """Print one line per choice, and number of rounds beside the first."""
     today: Any = None
     for choice, many in [(one, rounds[0]) for one in choices] + [("today", more) for more in rounds[1:]]:
-        found = [judged(divided(table, seed, rows), seed, choice, many) for seed in seeds]
+        found = [judged(divided(table, seed, rows), seed, choice, many, crossed) for seed in seeds]
         facts = np.array([(one.score, one.log_loss, one.cpu_seconds) for one in found])
         if today is None:
             today, (score, loss, cpu) = facts, facts.mean(axis=0)
@@ -151,6 +156,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--rounds", type=_rounds, nargs="*", default=["auto"], help="numbers, or auto")
     parser.add_argument("--two", action="store_true", help="the largest class against all others")
+    parser.add_argument("--crossed", action="store_true", help="cross residuals, as by default")
     parser.add_argument("--choices", nargs="*", default=list(UNDONE))
     given = parser.parse_args()
     for name in given.sets:
@@ -163,6 +169,7 @@ def main() -> None:
                 range(given.first, given.first + given.seeds),
                 given.rows,
                 given.rounds,
+                "auto" if given.crossed else "off",
             )
 
 

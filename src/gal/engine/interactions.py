@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.interactions.crossed_answers import Answered, Crossings
-from gal.core.line_search import ExactSearch, Line
+from gal.core.line_search import Line
 from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
@@ -36,8 +36,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 TREES, TREES_OF_NUMBERS = 60, 40
-FIRST_TREES = 20
-"""With so many trees of each kind validation rows choose which one grows to its end."""
+FIRST_TREES, HINTED = 10, 0.5
+"""With so many trees of each kind validation rows choose which one grows to its end; none does where they
+lower the loss by less than so many standard errors."""
 LOOKED_AT, MOST_LOOKED_AT = 0.5, 64
 """What share of the columns a split looks at, and how many at most: with 26 classes there are thousands."""
 
@@ -210,6 +211,8 @@ class Interactions:
         """A forest on what is seen of each row, as far as validation rows follow it."""
         crossed = bool(crossings.vectors)
         model = self._chosen(task, table, closed) if crossed else self._of_both_kinds(task, table)
+        if model is None:
+            return None
         line = _toward(task, model, table, closed)
         share = certain_share(line) if crossed else believed_share(line)
         return CrossedForest(model, crossings, share, line.value(share), task.loss) if share > 0 else None
@@ -219,13 +222,15 @@ class Interactions:
         return self.coarse and tells_of_labels(task, said)
 
     def _chosen(self, task: Task, table: Floats32, closed: Floats) -> Any:
-        """Trees of the kind whose first ones lower the loss on validation rows most."""
+        """Trees of the kind whose first ones lower the loss on validation rows most; None where none do."""
         trees = TREES_OF_NUMBERS if isinstance(task.loss, SquaredError) else TREES
-        first, losses = [self._unfitted(task, table, leaf) for leaf in LEAVES], []
-        for one in first:
-            line = _toward(task, self._grown(task, table, one, min(FIRST_TREES, trees)), table, closed)
-            losses.append(line.value(float(np.clip(ExactSearch()(line), 0.0, 1.0))))
-        return self._grown(task, table, first[int(np.argmin(losses))], trees)
+        found: list[tuple[float, Any]] = []
+        for leaf in LEAVES:
+            first = self._grown(task, table, self._unfitted(task, table, leaf), min(FIRST_TREES, trees))
+            line = _toward(task, first, table, closed)
+            share = certain_share(line, HINTED)
+            found += [(line.value(share), first)] if share > 0 else []
+        return self._grown(task, table, min(found, key=lambda one: one[0])[1], trees) if found else None
 
     def _of_both_kinds(self, task: Task, table: Floats32) -> Any:
         """Half of the trees have small leaves, half large ones."""

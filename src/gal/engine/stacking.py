@@ -411,15 +411,17 @@ def _with_network(closing: Closing | None, received: KeptReplies, rows: NDArray[
     return replace(first, validation_loss=loss, network=network, network_share=share)
 
 
-def certain_share(line: Line) -> float:
-    """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance."""
+def certain_share(line: Line, errors: float | None = None) -> float:
+    """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance:
+    by so many standard ``errors``, or `CERTAIN`.
+    """
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
     before = line.loss.value(line.y, line.output)
     gains = before - line.loss.value(line.y, line.output + share * line.direction)
     counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
     gain = float(gains @ counts / counts.sum())
     error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
-    return share if gain > CERTAIN * error else 0.0
+    return share if gain > (CERTAIN if errors is None else errors) * error else 0.0
 
 
 def _alike(closing: Closing, among: Sequence[Closing]) -> Closing:
