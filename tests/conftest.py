@@ -121,8 +121,10 @@ def small_forests() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gal.engine.stacking.TREES", 10)
         patch.setattr("gal.engine.stacking.TREES_OF_TWO", 10)
+        patch.setattr("gal.engine.stacking.TREES_OF_NUMBERS", 10)
         patch.setattr("gal.engine.interactions.TREES", 12)
         patch.setattr("gal.models.answer_network.VISITS", 10)
+        patch.setattr("gal.models.answer_network.VISITS_OF_NUMBERS", 10)
         yield
 
 

@@ -48,7 +48,7 @@ def test_the_network_helps_and_is_stored(tmp_path: Path) -> None:
     closing = ensemble.closing
     assert isinstance(closing, Closing)
     assert closing.network is not None
-    assert closing.network.numbers
+    assert closing.network.numbers is not None
     error = missed(ensemble, members, X, y)
     without = replace(ensemble, closing=replace(closing, network=None))
     assert error < 0.95 * missed(without, members, X, y)

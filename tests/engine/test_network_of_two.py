@@ -114,3 +114,28 @@ def test_of_several_classes_and_without_crossing_there_is_none() -> None:
     several = GALClassifier(columns, rounds=1, random_state=0).fit(X, y + (X[:, 0] > 1))
     assert several.crossing_ is None or several.crossing_.network is None
     assert GALClassifier(columns, rounds=1, interactions="off", random_state=0).fit(X, y).crossing_ is None
+
+
+def test_without_a_closing_model_there_is_none_either() -> None:
+    X, y = near_and_far(N)
+    model = GALClassifier({"a": [0, 1], "b": [2, 3]}, rounds=1, closing=False, random_state=0).fit(X, y)
+    assert model.closing_ is None
+    assert model.crossing_ is not None
+    assert model.crossing_.network is None
+
+
+def test_the_card_says_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = near_and_far(N)
+    columns = {"a": [0, 1], "b": [2, 3]}
+    card = GALClassifier(columns, rounds=1, random_state=0).fit(X, y).card()
+    assert "What was asked for after the rounds takes part, with a share of" in card
+    monkeypatch.setattr(Interactions, "_followed", lambda *_: None)
+    monkeypatch.setattr("gal.engine.stacking.Stacking.__call__", lambda *_, **__: None)
+    model = GALClassifier(columns, rounds=1, random_state=0).fit(X, y)
+    assert model.closing_ is None
+    assert model.crossing_.network is not None
+    assert (
+        f"A closing model on all answers takes part, with a share of {model.crossing_.share:.0%}"
+        in model.card()
+    )
+    assert "after the rounds" not in model.card()

@@ -13,20 +13,14 @@ from sklearn.metrics import roc_auc_score
 
 import gal
 from gal import GALClassifier, GALRegressor, Organization
+from gal.core.following import LITTLE, SPREAD, believed_share
 from gal.core.interactions.crossed_answers import SEEDS, Crossings, Sign, Vector
 from gal.core.line_search import Line
 from gal.core.losses import BinaryLogLoss
 from gal.core.requests import FitRequest, Terms
 from gal.core.rows import all_rows
 from gal.engine.drivers import InProcess, drive_learning
-from gal.engine.interactions import (
-    LEAVES_OF_RANDOM,
-    LITTLE,
-    SPREAD,
-    CrossedForest,
-    Interactions,
-    believed_share,
-)
+from gal.engine.interactions import LEAVES_OF_RANDOM, CrossedForest, Interactions
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task

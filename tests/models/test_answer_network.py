@@ -137,8 +137,6 @@ def test_numbers_are_learned_in_their_own_size() -> None:
     said = network.output([{name: values[rest] for name, values in answers[0].items()}])
     missed = np.square(said - y[rest]).mean(axis=0) / y[rest].var(axis=0)
     assert (missed < 0.2).all()
-    same = np.column_stack([y[:, 0], np.ones(len(y))])
-    assert AnswerNetwork.fit_numbers(answers, same, None, seed=0) is None
 
 
 def test_numbers_of_rows_that_count_nothing_are_not_learned() -> None:
@@ -168,3 +166,44 @@ def test_answers_beyond_the_rounds_are_of_one_width() -> None:
     assert sizes[0][1] / sizes[0][0] == pytest.approx(answer_network.FURTHER**2, rel=0.2)
     silent = [said, {"left": np.ones((400, 1), dtype=np.float32)}]
     assert AnswerNetwork.fit(silent, np.arange(400) % 2, 2, None, seed=0, further=1) is not None
+
+
+def test_an_offset_and_a_number_that_is_always_the_same_cost_nothing() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 1)).astype(np.float32)
+    y = np.column_stack([X[:, 0] + 1e9, np.full(3000, 7.0)])
+    network = AnswerNetwork.fit_numbers([{"left": X}], y, None, seed=0)
+    assert network is not None
+    said = network.output([{"left": X}])
+    assert np.square(said[:, 0] - y[:, 0]).mean() < 0.1
+    assert said[:, 1] == pytest.approx(7.0, abs=0.1)
+
+
+def test_a_row_that_counts_nothing_is_not_there_whatever_it_says() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 1)).astype(np.float32)
+    y, weight, said = X.astype(np.float64), np.ones(2000), []
+    weight[5] = 0.0
+    for label, answer in ((0.0, 0.0), (1e6, 1e30)):
+        y[5], X[5] = label, answer
+        network = AnswerNetwork.fit_numbers([{"left": X}], y, weight, seed=0)
+        assert network is not None
+        said.append(network.output([{"left": X[:5]}]))
+    np.testing.assert_array_equal(said[0], said[1])
+    assert AnswerNetwork.fit_numbers([{"left": X}], y, np.zeros(2000), seed=0) is None
+    classes = (X[:, 0] > 0).astype(np.intp)
+    assert AnswerNetwork.fit([{"left": X}], classes, 2, np.zeros(2000), seed=0) is None
+
+
+def test_every_direction_is_cut_by_its_own_width() -> None:
+    """None of many rows of a wide direction among narrow ones, and far ones."""
+    rng = np.random.default_rng(0)
+    wide = (np.r_[30.0, np.ones(30)] * rng.normal(size=(3000, 31))).astype(np.float32)
+    network = AnswerNetwork.fit([{"left": wide}], np.arange(3000) % 3, 3, None, seed=0)
+    assert network is not None
+    (one,) = network.inputs
+    assert one.furthest is not None
+    seen = one([{"left": wide}])
+    assert (np.abs(seen) < one.furthest * 0.999).all()
+    far = one([{"left": 1e6 * wide[:5]}])
+    assert (np.abs(far) <= one.furthest * 1.001).all()

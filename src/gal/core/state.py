@@ -132,6 +132,20 @@ class Ensemble:
         return ByName(own | others)
 
     @property
+    def closing_share(self) -> float | None:
+        """How far a model of her own on the answers of the rounds is followed; None where there is none."""
+        if self.closing is not None:
+            return self.closing.share
+        alone = self.crossing is not None and not self.crossing.crossings.answered
+        return self.crossing.share if self.crossing is not None and alone else None
+
+    @property
+    def crossed_share(self) -> float | None:
+        """How far one is that needs answers beyond the rounds; None where there is none."""
+        needed = self.crossing is not None and self.crossing.crossings.answered
+        return self.crossing.share if self.crossing is not None and needed else None
+
+    @property
     def n_rounds(self) -> int:
         """How many rounds the model uses: the best validated ones."""
         return len(self.coefficients)

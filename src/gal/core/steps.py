@@ -306,7 +306,8 @@ class BestRounds:
         ]
         closed = output if self.closing is None else self.closing.output(output, used)
         model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers, used)
-        return replace(self, crossing=model, crossed_answers={} if model is None else crossed.answers)
+        needed = () if model is None else model.crossings.answered
+        return replace(self, crossing=model, crossed_answers={key: crossed.answers[key] for key in needed})
 
 
 def conclude(

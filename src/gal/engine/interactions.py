@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
+from gal.core.following import believed_share, certain_share
 from gal.core.interactions.crossed_answers import Answered, Crossings
 from gal.core.line_search import Line
 from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.stacking import certain_share, said
+from gal.engine.stacking import said
 from gal.engine.told_labels import tells_of_labels
 from gal.models.answer_network import AnswerNetwork
 
@@ -48,16 +48,8 @@ LEAVES = (20, 3)
 LEAVES_OF_RANDOM = (10, 40)
 """The same for a forest on answers to random targets: half of its trees have the one, half the other."""
 
-SPREAD = 0.5
-"""How far from 0 the share of answers to random targets is thought to be before validation rows say anything:
-its standard deviation.
-"""
-
 NOTHING = Crossings((), {}, {})
 """Of a model that needs no answer beyond the rounds."""
-
-LITTLE = 0.05
-"""What would be followed less than that is not worth asking for in prediction."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +190,7 @@ class Interactions:
         if self.private:
             return PublicCrossing(crossings)
         found = self._followed(task, crossings, crossings.features(output, parts, answers), closed)
-        if not isinstance(task.loss, BinaryLogLoss):
+        if task.closing is None or not isinstance(task.loss, BinaryLogLoss):
             return found
         if found is None:  # then nobody is asked for anything beyond the rounds
             return _with_network(task, CrossedForest(None, NOTHING, 0.0, np.inf, task.loss), closed, used)
@@ -226,7 +218,7 @@ class Interactions:
         trees = TREES_OF_NUMBERS if isinstance(task.loss, SquaredError) else TREES
         found: list[tuple[float, Any]] = []
         for leaf in LEAVES:
-            first = self._grown(task, table, self._unfitted(task, table, leaf), min(FIRST_TREES, trees))
+            first = self._grown(task, table, self._unfitted(task, table, leaf), FIRST_TREES)
             line = _toward(task, first, table, closed)
             share = certain_share(line, HINTED)
             found += [(line.value(share), first)] if share > 0 else []
@@ -298,22 +290,3 @@ def _with_network(
         network=network,
         network_share=share,
     )
-
-
-def believed_share(line: Line) -> float:
-    """How far these rows follow a direction, in [0, 1]: the most likely share, where before any row is heard
-    shares are spread about 0. Of a log loss.
-
-    Rows that say much are followed as they say; few rows, or rows that hardly say anything, less. Where there
-    is nothing to gain their best share is not 0 either, by chance: expect that to cost a quarter of 1 / rows
-    at most. So it needs no threshold, below which a small gain would be lost on most tables that have it.
-    """
-    counts = np.ones(len(line.y)) if line.sample_weight is None else line.sample_weight
-    rows = float(counts.sum() ** 2 / np.square(counts).sum()) if counts.any() else 0.0
-
-    def slope(share: float) -> float:
-        return rows * line.slope(share)[0] + share / SPREAD**2
-
-    if not slope(LITTLE) < 0:
-        return 0.0
-    return float(brentq(slope, LITTLE, 1.0, xtol=1e-6)) if slope(1.0) > 0 else 1.0

@@ -90,8 +90,10 @@ def _limits(_: Any) -> Iterator[str]:
 def _made(model: Any, version: str) -> Iterator[str]:
     ensemble = model.ensemble_
     yield f"- {ensemble.n_rounds} of {len(ensemble.rounds)} rounds are used; {ensemble.stopped}"
-    if ensemble.closing is not None:
-        yield f"- A closing model on all answers takes part, with a share of {ensemble.closing.share:.0%}"
+    if (share := ensemble.closing_share) is not None:
+        yield f"- A closing model on all answers takes part, with a share of {share:.0%}"
+    if share := ensemble.crossed_share:
+        yield f"- What was asked for after the rounds takes part, with a share of {share:.0%}"
     yield from (f"- `{name} = {value}`" for name, value in _chosen(model).items())
     yield f"- gal-learn {version}, scikit-learn {sklearn.__version__}, numpy {np.__version__}"
     yield f"- Python {platform.python_version()} on {platform.system()}"

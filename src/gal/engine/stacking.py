@@ -26,6 +26,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.closings import ClosingModel, Replies
+from gal.core.following import believed_share, certain_share
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.task import Task
@@ -37,7 +38,7 @@ from gal.models.grown_forests import ask_forest, grow_forest
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-TREES, TREES_OF_TWO = 50, 25
+TREES, TREES_OF_TWO, TREES_OF_NUMBERS = 50, 25, 25
 """Of the forest, and for two classes and for numbers of each of its halves: validation rows judge the first,
 the second grows on all rows. For two classes 50 trees that are grown anew were no better
 (``benchmarks/choices.py``); for several classes they were."""
@@ -76,9 +77,6 @@ SMALLEST_SHARE = 0.01
 
 SMALLEST_OF_NETWORK = 0.05
 """A network with less to say is not worth another fit."""
-
-CERTAIN = 1.0
-"""Standard errors by which a network, and crossed answers, must lower the loss on validation rows."""
 
 BEYOND_CHANCE = 2.0
 """Standard errors that a cross-validated closing model has to gain: the rows that judge chose its shares."""
@@ -242,7 +240,8 @@ class Stacking:
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> tuple[Closing, Floats] | None:
         """One for each part, fitted on the others' rows, then one of all rows; all are followed as far as the
-        parts say on average. None where a part finds none, or all together gain no more than chance does.
+        parts say on average. None where a part finds no forest, or all together gain no more than chance
+        does. For numbers trees are fine where they are in every part.
         """
         parts = [replace(task, rows=task.rows.without(part)) for part in range(task.rows.n_parts)]
         found = [self(part, *replies) for part, replies in zip(parts, left_out, strict=True)]
@@ -323,7 +322,7 @@ class Stacking:
             return clone(self.given)
         if isinstance(loss, SquaredError):
             return ExtraTreesRegressor(
-                TREES_OF_TWO,
+                TREES_OF_NUMBERS,
                 max_features=1.0 if drawn else LOOKED_AT,
                 min_samples_leaf=1 if drawn else LEAF_OF_NUMBERS,
                 bootstrap=drawn,
@@ -404,24 +403,13 @@ def _with_network(closing: Closing | None, received: KeptReplies, rows: NDArray[
     closed = output if closing is None else closing.output(output, answers)
     line = Line(task.loss, task.y[judges], closed, network.output(answers) - closed, heard)
     share = certain_share(line)
+    if not isinstance(task.loss, SquaredError):
+        share = min(share, believed_share(line))
     if share < SMALLEST_OF_NETWORK:
         return closing
     loss = line.value(share)
     first = Closing(None, share, loss, task.loss) if closing is None else closing
     return replace(first, validation_loss=loss, network=network, network_share=share)
-
-
-def certain_share(line: Line, errors: float | None = None) -> float:
-    """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance:
-    by so many standard ``errors``, or `CERTAIN`.
-    """
-    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    before = line.loss.value(line.y, line.output)
-    gains = before - line.loss.value(line.y, line.output + share * line.direction)
-    counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
-    gain = float(gains @ counts / counts.sum())
-    error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
-    return share if gain > (CERTAIN if errors is None else errors) * error else 0.0
 
 
 def _alike(closing: Closing, among: Sequence[Closing]) -> Closing:

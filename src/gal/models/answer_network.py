@@ -32,9 +32,11 @@ was found, and also how somebody's model counts: its root is heard. Huge numbers
 FURTHER = 0.4
 """How wide answers are taken to be that were given beyond the rounds, beside the mean one of the rounds: how
 large they are says nothing of what was found."""
-FURTHEST = 10.0
-"""Standard deviations of all directions together at which an answer is cut: whatever somebody answers, the
-network gets numbers."""
+FURTHEST = 5.0
+"""Standard deviations of a direction at which it is cut: whatever somebody answers, the network gets numbers.
+"""
+FURTHEST_OF_BEFORE = 10.0
+"""Where networks of before, whose directions have variance 1, are cut."""
 
 BLOCK = 256
 """Rows that are multiplied at a time."""
@@ -62,6 +64,8 @@ class Widest:
     mean: Floats
     along: Floats
     """Shape (columns, directions)."""
+    furthest: Floats | None = None
+    """Where each direction is cut; None in files of before."""
 
     @staticmethod
     def of(answers: Answered, organization: str, further: int = 0) -> tuple[Widest, Floats]:
@@ -85,7 +89,8 @@ class Widest:
         """Where rows lie along them, shape (n, directions)."""
         table = _side_by_side(answers, self.organization, self.rounds)
         table -= self.mean
-        return np.asarray(np.clip(_times(table, self.along), -FURTHEST, FURTHEST), dtype=np.float32)
+        furthest = FURTHEST_OF_BEFORE if self.furthest is None else self.furthest
+        return np.asarray(np.clip(_times(table, self.along), -furthest, furthest), dtype=np.float32)
 
 
 def _even(
@@ -127,8 +132,8 @@ def _widest_of_all(answers: Answered, further: int) -> tuple[Widest, ...]:
     total = sum(float(heard[i] * variance[: kept[i]].sum()) for i, (_, variance) in enumerate(found))
     unit = np.sqrt(heard * sum(kept) / total)
     return tuple(
-        replace(one, along=one.along[:, :many] * by)
-        for (one, _), many, by in zip(found, kept, unit, strict=True)
+        replace(one, along=one.along[:, :many] * by, furthest=FURTHEST * by * np.sqrt(variance[:many]))
+        for (one, variance), many, by in zip(found, kept, unit, strict=True)
     )
 
 
@@ -154,8 +159,8 @@ class AnswerNetwork:
     weights: tuple[Floats32, Floats32]
     """Shapes (directions, hidden) and (hidden, outputs)."""
     constants: tuple[Floats32, Floats32]
-    numbers: bool = False
-    """Whether outputs are numbers; in files of before they are not."""
+    numbers: tuple[Floats, Floats] | None = None
+    """What outputs are multiplied by, and what is added, where they are numbers; None: they are classes."""
 
     def output(self, answers: Answered) -> Floats:
         """Log-odds of the classes around their mean, or numbers; shape (n, K)."""
@@ -165,7 +170,10 @@ class AnswerNetwork:
             block = slice(start, start + MOST_HIDDEN)
             hidden = np.maximum(_times(table[block], self.weights[0]) + self.constants[0], 0)
             output[block] = _times(hidden, self.weights[1]) + self.constants[1]
-        return output if self.numbers else np.asarray(output - output.mean(axis=1, keepdims=True))
+        if self.numbers is not None:
+            unit, mean = self.numbers
+            return np.asarray(output * unit + mean)
+        return np.asarray(output - output.mean(axis=1, keepdims=True))
 
     @staticmethod
     def fit(
@@ -186,21 +194,16 @@ class AnswerNetwork:
     def fit_numbers(
         answers: Answered, y: Floats, sample_weight: Floats | None, seed: int
     ) -> AnswerNetwork | None:
-        """Learn numbers (n, K) of these rows; None where they, or all answers, do not differ from row to
-        row.
-        """
-        mean, spread = y.mean(axis=0), y.std(axis=0)
-        if not spread.all():
+        """Learn numbers (n, K) of these rows; None where nobody's answers differ from row to row."""
+        if sample_weight is not None and not sample_weight.any():
             return None
-        target = ((y - mean) / spread).astype(np.float32)
+        mean = np.average(y, axis=0, weights=sample_weight)
+        spread = np.sqrt(np.average(np.square(y - mean), axis=0, weights=sample_weight))
+        unit = np.where(spread > 0, spread, 1.0)
+        target = ((y - mean) / unit).astype(np.float32)
         lesson = Lesson(target, y.shape[1], HIDDEN_OF_NUMBERS, VISITS_OF_NUMBERS, _number_errors)
         found = _learned(answers, lesson, sample_weight, seed, 0)
-        if found is None:
-            return None
-        (into, out), (first, last) = found.weights, found.constants
-        unit = spread.astype(np.float32)
-        constants = first, (last * unit + mean).astype(np.float32)
-        return replace(found, weights=(into, out * unit), constants=constants, numbers=True)
+        return None if found is None else replace(found, numbers=(unit, mean))
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,11 @@ class Lesson:
 def _learned(
     answers: Answered, lesson: Lesson, sample_weight: Floats | None, seed: int, further: int
 ) -> AnswerNetwork | None:
-    inputs = _widest_of_all(answers, further)
+    if sample_weight is not None and not sample_weight.all():  # a row that counts nothing is not there
+        rows = np.flatnonzero(sample_weight)
+        answers = [{name: values[rows] for name, values in said.items()} for said in answers]
+        lesson, sample_weight = replace(lesson, target=lesson.target[rows]), sample_weight[rows]
+    inputs = _widest_of_all(answers, further) if len(lesson.target) else ()
     if not inputs:
         return None
     table = np.concatenate([one(answers) for one in inputs], axis=1)

@@ -36,11 +36,9 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
     sync_file(path)
     return StoredClosing(
         digest=digest(path.read_bytes()),
-        share=0.0 if closing is None else closing.share,
+        share=ensemble.closing_share or 0.0,
         validation_loss=last.validation_loss if last.share > 0 else None,
-        crossed=crossing.share
-        if crossing is not None and crossing.share and crossing.crossings.answered
-        else None,
+        crossed=ensemble.crossed_share or None,
     )
 
 

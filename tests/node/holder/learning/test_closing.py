@@ -16,7 +16,7 @@ import gal
 from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
 from gal.alignment import row_ids
 from gal.core.state import Ensemble, plain
-from gal.engine.stacking import Closing
+from gal.engine.stacking import Closing, Stacking
 from gal.errors import InvalidOptionError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE, read_learned
 from gal.node.store.state import TaskRecord
@@ -210,11 +210,17 @@ def test_versions_keep_their_own(network: Network, learned: Any) -> None:
     assert outputs(network, record, version=1).output.tobytes() == first.tobytes()
 
 
-def test_of_several_classes_forest_and_network_are_those_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory,
+@pytest.mark.parametrize("kind", ["classes", "numbers", "numbers, a network alone"])
+def test_forest_and_network_are_those_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    monkeypatch.setattr("gal.engine.stacking.certain_share", lambda _: 0.5)
+    monkeypatch.setattr("gal.engine.stacking.believed_share", lambda _: 0.75)
+    if kind == "numbers, a network alone":
+        monkeypatch.setattr(Stacking, "_judged", lambda *_: (None, np.inf))
     tables = crossed()
-    tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
+    if kind == "classes":
+        tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
     models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
     with running(Network(tmp_path_factory.mktemp("several"), tables, models=models)) as net:
         record = net.invite("several", rounds=ROUNDS, interactions="off")
@@ -223,7 +229,10 @@ def test_of_several_classes_forest_and_network_are_those_of_one_process(
         ensemble, members = net.in_process(rounds=ROUNDS, interactions="off")
         closing = ensemble.closing
         assert isinstance(closing, Closing)
+        assert (closing.model is None) == (kind == "numbers, a network alone")
         assert closing.network is not None
+        assert closing.network_share == 0.5
+        assert facts["closing"] == closing.share
         assert facts["validation_loss"] == closing.validation_loss
         assert exact(net.ensemble(record)) == exact(ensemble)
         expected = gal.predict(ensemble, members).output

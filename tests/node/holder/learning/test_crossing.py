@@ -158,6 +158,7 @@ def test_where_nothing_is_heard_what_is_made_of_answers_is_that_of_one_process(
         if not forest:
             assert crossing.network is not None
             assert crossing.share == crossing.network_share == 0.25
+            assert facts["closing"] == (0.25 if ensemble.closing is None else ensemble.closing.share)
         assert exact(net.ensemble(record)) == exact(ensemble)
         assert outputs(net, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
         assert_a_restart_changes_nothing(net, record)
