@@ -20,7 +20,7 @@ from gal.core.interactions.crossed_rounds import _echoed_products, _Heard, _need
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.engine.drivers import InProcess, drive_learning
-from gal.engine.interactions import LEAVES, TREES, Interactions
+from gal.engine.interactions import FIRST_TREES, LEAVES, TREES, Interactions
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -453,3 +453,19 @@ def test_validation_rows_choose_leaves_and_only_the_chosen_grow_to_their_end() -
         assert (forest.min_samples_leaf, len(forest.estimators_)) == (leaf, TREES)
         whole = plan._grown(task, table, plan._unfitted(task, table, leaf), TREES)
         np.testing.assert_array_equal(forest.predict_proba(table), whole.predict_proba(table))
+
+
+def test_where_first_trees_are_not_followed_no_more_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown: list[int] = []
+    grow = Interactions._grown
+
+    def noted(*said: Any) -> Any:
+        grown.append(said[-1])
+        return grow(*said)
+
+    monkeypatch.setattr(Interactions, "_grown", noted)
+    rng, options = np.random.default_rng(0), Options(validation_fraction=0.2)
+    y, table = rng.integers(0, 2, size=2000), rng.normal(size=(2000, 5)).astype(np.float32)
+    task = make_task(class_labels(y, options), ["alice", "bob"], options, label_holder="alice", seed=0)
+    assert Interactions()._chosen(task, table, np.zeros((2000, 1))) is None
+    assert grown == [FIRST_TREES, FIRST_TREES]
