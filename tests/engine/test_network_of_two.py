@@ -133,6 +133,7 @@ def test_the_card_says_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.stacking.Stacking.__call__", lambda *_, **__: None)
     model = GALClassifier(columns, rounds=1, random_state=0).fit(X, y)
     assert model.closing_ is None
+    assert isinstance(model.crossing_, CrossedForest)
     assert model.crossing_.network is not None
     assert (
         f"A closing model on all answers takes part, with a share of {model.crossing_.share:.0%}"

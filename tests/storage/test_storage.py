@@ -153,8 +153,23 @@ def test_garbage_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[1, 2]", '"text"', "{}", '{"format": 99}'])
 def test_other_formats_are_refused(content: str, tmp_path: Path) -> None:
     path = archive(tmp_path, content, b"")
-    with pytest.raises(StoredModelError, match=r"has format (None|99), this version reads 2"):
+    with pytest.raises(StoredModelError, match=r"has format (None|99), this version reads 2 and 3"):
         read_archive(path)
+
+
+def test_files_of_the_format_before_are_read(tmp_path: Path) -> None:
+    X, y = health(40)
+    model = regressor().fit(X, y)
+    model.save(tmp_path / "new.gal")
+    with zipfile.ZipFile(tmp_path / "new.gal") as new, zipfile.ZipFile(tmp_path / "old.gal", "w") as old:
+        for name in new.namelist():
+            content = new.read(name)
+            if name == "gal.json":
+                facts = json.loads(content)
+                assert facts["format"] == 3
+                content = json.dumps(facts | {"format": 2}).encode()
+            old.writestr(name, content)
+    assert (GALRegressor.load(tmp_path / "old.gal").predict(X) == model.predict(X)).all()
 
 
 def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:

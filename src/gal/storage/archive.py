@@ -20,7 +20,9 @@ from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import StoredModelError
 from gal.storage.rereading import reread
 
-FORMAT = 2
+FORMAT, READABLE = 3, (2, 3)
+"""What is written, and what is read. From 3 on networks may tell numbers, and follow crossed residuals: who
+reads 2 only would predict something else."""
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 """Packages whose classes are trusted."""
 BODIES = tuple(
@@ -128,9 +130,9 @@ def read_archive(
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StoredModelError(f"{str(path)!r} is not a saved GAL model: {error}") from error
     found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
+    if found not in READABLE:
         raise StoredModelError(
-            f"{str(path)!r} has format {found!r}, this version reads {FORMAT}: "
+            f"{str(path)!r} has format {found!r}, this version reads {' and '.join(map(str, READABLE))}: "
             "read it with the version of gal-learn that wrote it"
         )
     needed = {name: _types_in(path, data, trusted) for name, data in own.items()}
