@@ -21,12 +21,12 @@ def certain_share(line: Line, errors: float | None = None) -> float:
     """How far these rows follow a direction, in [0, 1]; 0 where their loss falls by no more than chance:
     by so many standard ``errors``, or `CERTAIN`.
     """
+    if line.sample_weight is not None and not line.sample_weight.any():
+        return 0.0
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
     before = line.loss.value(line.y, line.output)
     gains = before - line.loss.value(line.y, line.output + share * line.direction)
     counts = np.ones(len(gains)) if line.sample_weight is None else line.sample_weight
-    if not counts.any():
-        return 0.0
     gain = float(gains @ counts / counts.sum())
     error = float(np.sqrt(((gains - gain) ** 2) @ counts**2)) / float(counts.sum())
     return share if gain > (CERTAIN if errors is None else errors) * error else 0.0
@@ -41,7 +41,9 @@ def believed_share(line: Line) -> float:
     at most. So it needs no threshold, below which a small gain would be lost on most tables that have it.
     """
     counts = np.ones(len(line.y)) if line.sample_weight is None else line.sample_weight
-    rows = float(counts.sum() ** 2 / np.square(counts).sum()) if counts.any() else 0.0
+    if not counts.any():
+        return 0.0
+    rows = float(counts.sum() ** 2 / np.square(counts).sum())
 
     def slope(share: float) -> float:
         return rows * line.slope(share)[0] + share / SPREAD**2
