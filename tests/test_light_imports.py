@@ -80,9 +80,9 @@ for labels in (y, classes, (y > 0), np.array(["yes" if one else "no" for one in 
 
 ESTIMATORS = """
 parts = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
-assert GALRegressor(parts, rounds=2).fit(X, y).score(X, y) > 0.8
-assert GALClassifier(parts, rounds=2).fit(X, classes).score(X, classes) > 0.8
-assert GALClassifier(parts, local_models=Ridge(), rounds=2).fit(X, list(classes)).score(X, classes) > 0.8
+assert GALRegressor(parts, rounds=2, random_state=0).fit(X, y).score(X, y) > 0.8
+assert GALClassifier(parts, rounds=2, random_state=0).fit(X, classes).score(X, classes) > 0.8
+assert GALClassifier(parts, local_models=Ridge(), rounds=2, random_state=0).fit(X, list(classes)).score(X, classes) > 0.8
 """
 
 LEARNERS = """
