@@ -13,6 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import gal
 from gal import GALClassifier, Organization
 from gal.core.interactions.crossed_answers import Crossings
+from gal.core.steps import BestRounds
 from gal.engine.drivers import InProcess, drive_learning
 from gal.engine.interactions import CrossedForest, Interactions
 from gal.engine.labels import class_labels
@@ -140,3 +141,23 @@ def test_the_card_says_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         in model.card()
     )
     assert "after the rounds" not in model.card()
+
+
+def test_the_label_holder_alone_has_one_too_where_assistance_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """She has all columns that count: what a network finds in them is no gain by assistance."""
+    X, y = near_and_far(N)
+    X = np.hstack([X, np.random.default_rng(1).normal(size=(N, 2))])
+    organizations, losses = {"a": [0, 1, 2, 3], "b": [4, 5]}, []
+    like = BestRounds.like
+    monkeypatch.setattr("gal.engine.interactions.certain_share", lambda *_: 0.125)
+    monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.125)
+    for fair in (like, lambda self, *_: self):
+        monkeypatch.setattr(BestRounds, "like", fair)
+        ensemble = GALClassifier(organizations, rounds=ROUNDS, random_state=0).fit(X, y).ensemble_
+        losses.append((ensemble.alone_validation_loss, ensemble.assisted_validation_loss))
+    assert losses[0][0] != losses[1][0]
+    assert losses[0][1] == losses[1][1]
+    monkeypatch.setattr(BestRounds, "like", like)
+    monkeypatch.setattr("gal.engine.interactions.FAR_AHEAD", -100.0)
+    ensemble = GALClassifier(organizations, rounds=ROUNDS, random_state=0).fit(X, y).ensemble_
+    assert ensemble.alone_validation_loss == losses[1][0]

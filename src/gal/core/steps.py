@@ -300,14 +300,25 @@ class BestRounds:
         if task.crossing is None or crossed is None or not crossed.answers:
             return self
         output, parts = self.added_up(task)
+        closed, used = self._closed(output)
+        model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers, used)
+        needed = () if model is None else model.crossings.answered
+        return replace(self, crossing=model, crossed_answers={key: crossed.answers[key] for key in needed})
+
+    def like(self, task: Task, helped: BestRounds) -> BestRounds:
+        """Alone, and moved by a model of the kind that assistance has after the closing one."""
+        if task.crossing is None or helped.crossing is None or not any(self.coefficients):
+            return self
+        closed, used = self._closed(self.added_up(task)[0])
+        return replace(self, crossing=task.crossing.alone(task, closed, used, helped.crossing))
+
+    def _closed(self, output: Floats) -> tuple[Floats, list[dict[str, Floats32]]]:
+        """The closed output of the task's own rows, and the answers by round that count."""
         used = [
             {name: replies[name] for name in counts}
             for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False)
         ]
-        closed = output if self.closing is None else self.closing.output(output, used)
-        model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers, used)
-        needed = () if model is None else model.crossings.answered
-        return replace(self, crossing=model, crossed_answers={key: crossed.answers[key] for key in needed})
+        return output if self.closing is None else self.closing.output(output, used), used
 
 
 def conclude(
@@ -330,6 +341,7 @@ def conclude(
     own, own_loss, helped_loss = None, float("nan"), helped.validated
     if alone is not None and (judged is None) == (judged_alone is None):
         own = _closed(task, best_rounds("alone", alone, judged_alone), rival=helped.validated)
+        own = own.like(task, helped)
         own_loss = own.validated
         if liars := remembering(task, helped):
             helped_loss, why = float("nan"), f"{why}; {REMEMBERED} ({', '.join(liars)})"

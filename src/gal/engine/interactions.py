@@ -7,8 +7,9 @@ more than chance: the output is ``closed + share * (model - closed)`` in link sp
 Where no crossed residual was heard it sees the answers to random targets instead, and is followed less far
 than validation rows say, the less the fewer they are.
 
-For two classes a network on all answers, of the rounds and of those, is followed from there in the same way.
-(For several classes the closing model has one.)
+For two classes a network on all answers, of the rounds and of those, is followed from there: where validation
+rows gain by more than chance, and less far than they say. (For several classes and for numbers the closing
+model has one.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.following import believed_share, certain_share
-from gal.core.interactions.crossed_answers import Answered, Crossings
+from gal.core.interactions.crossed_answers import Answered, CrossedModel, Crossings
 from gal.core.line_search import Line
 from gal.core.losses import BinaryLogLoss, Loss, SquaredError
 from gal.core.requests import FitRequest, Request
@@ -47,6 +48,10 @@ LEAVES = (20, 3)
 
 LEAVES_OF_RANDOM = (10, 40)
 """The same for a forest on answers to random targets: half of its trees have the one, half the other."""
+
+FAR_AHEAD = 0.3
+"""Where assistance saves so much of the label holder's loss, what a network would save of it alone is not
+looked for: on the tables that were looked at up to a hundredth."""
 
 NOTHING = Crossings((), {}, {})
 """Of a model that needs no answer beyond the rounds."""
@@ -192,10 +197,26 @@ class Interactions:
         found = self._followed(task, crossings, crossings.features(output, parts, answers), closed)
         if task.closing is None or not isinstance(task.loss, BinaryLogLoss):
             return found
-        if found is None:  # then nobody is asked for anything beyond the rounds
-            return _with_network(task, CrossedForest(None, NOTHING, 0.0, np.inf, task.loss), closed, used)
+        if found is None:
+            return _network_alone(task, closed, used)
         moved = found.output(closed, output, parts, answers, used)
         return _with_network(task, found, moved, [*used, *_by_round(crossings, answers)])
+
+    def alone(
+        self,
+        task: Task,
+        closed: Floats,
+        used: Sequence[Mapping[str, Floats32]],
+        helped: CrossedModel,
+    ) -> CrossedForest | None:
+        """A network, where assistance has one and is not far ahead."""
+        if not isinstance(helped, CrossedForest) or helped.network is None:
+            return None
+        judges, weight = task.rows.validation, task.sample_weight
+        losses = task.loss.value(task.y[judges], closed[judges])
+        own = float(np.average(losses, weights=None if weight is None else weight[judges]))
+        is_far = helped.validation_loss < (1 - FAR_AHEAD) * own
+        return None if is_far else _network_alone(task, closed, used)
 
     def _followed(
         self, task: Task, crossings: Crossings, table: Floats32, closed: Floats
@@ -258,6 +279,13 @@ def _toward(task: Task, model: Any, table: Floats32, closed: Floats) -> Line:
     judges, weight = task.rows.validation, task.sample_weight
     toward = said(model, task.loss, table[judges]) - closed[judges]
     return Line(task.loss, task.y[judges], closed[judges], toward, None if weight is None else weight[judges])
+
+
+def _network_alone(
+    task: Task, closed: Floats, used: Sequence[Mapping[str, Floats32]]
+) -> CrossedForest | None:
+    """A network on the answers of the rounds: nobody is asked for anything beyond them."""
+    return _with_network(task, CrossedForest(None, NOTHING, 0.0, np.inf, task.loss), closed, used)
 
 
 def _with_network(

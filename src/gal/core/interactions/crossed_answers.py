@@ -221,3 +221,10 @@ class LearnsCrossed(Protocol):
         used: Sequence[Mapping[str, Floats32]],
     ) -> CrossedModel | None:
         """Of the task's own rows; None where it helps nobody."""
+
+    def alone(
+        self, task: Task, closed: Floats, used: Sequence[Mapping[str, Floats32]], helped: CrossedModel
+    ) -> CrossedModel | None:
+        """What the label holder alone can have of the same kind, from her own answers of the rounds, so that
+        the gain by assistance looks no larger than it is; None where that is nothing.
+        """
