@@ -171,7 +171,7 @@ def test_answers_beyond_the_rounds_are_of_one_width() -> None:
 def test_an_offset_and_a_number_that_is_always_the_same_cost_nothing() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 1)).astype(np.float32)
-    y = np.column_stack([X[:, 0] + 1e9, np.full(3000, 7.0)])
+    y = np.column_stack([X[:, 0].astype(np.float64) + 1e9, np.full(3000, 7.0)])
     network = AnswerNetwork.fit_numbers([{"left": X}], y, None, seed=0)
     assert network is not None
     said = network.output([{"left": X}])
