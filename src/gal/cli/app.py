@@ -7,6 +7,7 @@ wait for what ``gal bench`` needs.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from difflib import get_close_matches
@@ -125,6 +126,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; errors are one sentence, exit codes are documented in docs/ref-cli.md."""
+    # Before NumPy is imported: BLAS is limited for a whole process, and a node computes in several threads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     try:
         app()
     except MissingExtraError as error:

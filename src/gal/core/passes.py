@@ -3,23 +3,22 @@
 Blocks may run in threads (numpy lets go of the interpreter lock); their results are always taken
 in the order of the blocks, so sums do not depend on how many threads there are.
 
-BLAS has threads of its own. A block is too short for them: they wait for work in a loop, which took half of a
-label holder's processor time, and how many there are decides in which order they add up. So the label
-holder's work is done without them (``without_blas_threads``).
+BLAS and OpenMP have threads of their own. A block is too short for them, and how many there are decides in
+which order they add up. So the label holder's work is done on one (``on_one_thread``).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+
+from gal.threads import at_most, cores
 
 BLOCK_ENTRIES = 1 << 16
 """Entries of one array handled at a time."""
@@ -72,12 +71,12 @@ def over_blocks(
     """
     parts = list(blocks(n_rows, n_outputs))
     enough = 2 * STRETCH if light else THREADED_BLOCKS
-    if len(parts) < enough or (cores := os.cpu_count() or 1) == 1:  # counting cores reads files
+    if len(parts) < enough or cores() == 1:
         return [work(part) for part in parts]
     if not light:
-        with ThreadPoolExecutor(min(cores, 8)) as pool:
+        with ThreadPoolExecutor(min(cores(), 8)) as pool:
             return list(pool.map(work, parts))
-    n_threads = min(cores, 8, len(parts) // STRETCH)
+    n_threads = min(cores(), 8, len(parts) // STRETCH)
     ends = [len(parts) * place // n_threads for place in range(n_threads + 1)]
     stretches = [parts[start:end] for start, end in pairwise(ends)]
     with ThreadPoolExecutor(n_threads) as pool:
@@ -85,15 +84,15 @@ def over_blocks(
         return [one for some in done for one in some]
 
 
-def without_blas_threads(steps: Generator[Asked, Reply, T]) -> Generator[Asked, Reply, T]:
-    """The same generator, each of whose steps is done without BLAS's own threads.
+def on_one_thread(steps: Generator[Asked, Reply, T]) -> Generator[Asked, Reply, T]:
+    """The same generator, with one thread of BLAS and OpenMP for each of its steps.
 
     Between its steps, where local models are fitted, there are as many as before.
     """
     move: Callable[[], Asked] = partial(next, steps)
     while True:
         try:
-            with _blas().limit(limits=1):
+            with at_most(1):
                 asked = move()
         except StopIteration as end:
             result: T = end.value
@@ -107,9 +106,3 @@ def without_blas_threads(steps: Generator[Asked, Reply, T]) -> Generator[Asked, 
             move = partial(steps.throw, error)
         else:
             move = partial(steps.send, reply)
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Its libraries that are loaded; looking for them takes milliseconds."""
-    return ThreadpoolController().select(user_api="blas")

@@ -11,6 +11,7 @@ from gal.core.contributing.coalitions import OwnModels
 from gal.core.interactions.crossed_answers import Answered, CrossedModel
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -41,6 +42,7 @@ def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = 
     return output
 
 
+@at_most(1)
 def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Floats:
     """F^T as far as the closing model and crossed residuals move it, shape (n, K); ``output`` is F^T.
 

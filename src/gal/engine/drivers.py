@@ -1,7 +1,7 @@
 """Drivers: who carries the requests of Algorithm 1 to the organizations.
 
 A driver runs the same work for several organizations: one after another, in threads or in
-processes. Results do not depend on which one, where local models compute with as many threads there.
+processes. Results do not depend on which one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, learn, predict
 from gal.core.guards.plausible import Outside, screen
-from gal.core.passes import without_blas_threads
+from gal.core.passes import on_one_thread
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
@@ -33,6 +33,7 @@ from gal.errors import (
     LocalModelError,
     NothingLearnedError,
 )
+from gal.threads import at_most
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -74,7 +75,8 @@ class Driver(Protocol):
     """Runs jobs, in any order and at any place; results in the order of the jobs.
 
     One that runs them in other processes says so with an attribute ``elsewhere = True``: views that
-    models prepare (such as on a GPU) are then prepared there, in every round.
+    models prepare (such as on a GPU) are then prepared there, in every round. One that has several cores for
+    them says how many with an attribute ``cores``: the jobs share them.
     """
 
     def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
@@ -95,9 +97,11 @@ class _Pool:
 
     pool: Any
     elsewhere: bool
+    cores: int
 
     def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        return list(self.pool(delayed(job)() for job in jobs))
+        with at_most(_share(self, len(jobs))):  # here, for BLAS is limited for a whole process
+            return list(self.pool(delayed(job)() for job in jobs))
 
 
 @contextmanager
@@ -148,8 +152,9 @@ def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
         yield InProcess()
         return
     # max_nbytes: large views are shared as memory maps, once, not copied with every request.
-    with Parallel(n_jobs=-1 if n_jobs is None else n_jobs, max_nbytes="1M", **settings[driver]) as pool:
-        yield _Pool(pool, elsewhere=driver != "threads")
+    several = -1 if n_jobs is None else n_jobs
+    with Parallel(n_jobs=several, max_nbytes="1M", **settings[driver]) as pool:
+        yield _Pool(pool, driver != "threads", effective_n_jobs(several))
 
 
 def choose_driver(driver: str | Driver, organizations: Mapping[str, Organization]) -> str | Driver:
@@ -206,7 +211,7 @@ def _drive(
         if on_round is not None:
             on_round(now)
 
-    steps = without_blas_threads(learn(task, progress=progress, on_round=note))
+    steps = on_one_thread(learn(task, progress=progress, on_round=note))
     try:
         requests = next(steps)
         while True:
@@ -222,7 +227,7 @@ def _drive(
             except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
                 unclosed = task.closing is not None or task.crossing is not None
                 unfinished = replace(task, closing=None, crossing=None)
-                steps = without_blas_threads(learn(unfinished, progress=reached))
+                steps = on_one_thread(learn(unfinished, progress=reached))
                 next(steps)
                 requests = steps.throw(EndLearning())
     except StopIteration as end:
@@ -264,8 +269,9 @@ def ask(
         for name in request.organizations
     ]
     elsewhere, firsts = bool(getattr(driver, "elsewhere", False)), _firsts(asked, requests)
+    share = _share(driver, sum(first == place for place, first in enumerate(firsts)))
     jobs = {
-        place: partial(_or_error, _job(task, one, requests[index], elsewhere))
+        place: partial(_or_error, _job(task, one, requests[index], elsewhere, share))
         for place, (index, one) in enumerate(asked)
         if firsts[place] == place
     }
@@ -278,6 +284,11 @@ def ask(
             one.keep(request, models)
         replies[index][one.name] = result
     return list(replies)
+
+
+def _share(driver: Driver, jobs: int) -> int:
+    """Cores for each of so many jobs at a time."""
+    return max(1, int(getattr(driver, "cores", 1)) // max(1, jobs))
 
 
 def _firsts(asked: Sequence[tuple[int, Organization]], requests: Sequence[Request]) -> list[int]:
@@ -303,7 +314,7 @@ def _same_numbers(one: FitRequest, other: FitRequest) -> bool:
     return weighed_alike and np.array_equal(one.residual, other.residual)
 
 
-def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Callable[[], Any]:
+def _job(task: Task, one: Organization, request: Request, elsewhere: bool, share: int) -> Callable[[], Any]:
     """What the organization does with the request; nothing in it refers to the organization itself."""
     view: Any = one.view
     if not elsewhere:
@@ -313,9 +324,10 @@ def _job(task: Task, one: Organization, request: Request, elsewhere: bool) -> Ca
             return partial(_fail, error)
     if isinstance(request, FitRequest):
         before = one.models_before(request)
-        return partial(fit_locally, one.name, view, one.model, request, task.terms, previous=before)
-    rows, n_outputs = task.rows, task.loss.n_outputs
-    return partial(predict_locally, one.name, view, dict(one.models), request, n_outputs, own_rows=rows)
+        how: dict[str, Any] = {"previous": before, "share": share}
+        return partial(fit_locally, one.name, view, one.model, request, task.terms, **how)
+    asked = one.name, view, dict(one.models), request, task.loss.n_outputs
+    return partial(predict_locally, *asked, own_rows=task.rows, share=share)
 
 
 def drive_own(
@@ -323,7 +335,7 @@ def drive_own(
 ) -> Result:
     """Run what asks the label holder's own organization only: no traffic, and nobody is told."""
     try:
-        steps = without_blas_threads(steps)
+        steps = on_one_thread(steps)
         requests = next(steps)
         while True:
             requests = steps.send(ask(task, organizations, driver, requests))
@@ -388,6 +400,7 @@ def ask_to_predict(
                 organizations[name].models,
                 request,
                 ensemble.n_outputs,
+                share=_share(driver, len(asked)),
             ),
         )
         for name in asked

@@ -17,6 +17,7 @@ from sklearn.utils import _safe_indexing
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, Poisson
 from gal.engine.labels import Labels
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 
@@ -131,6 +132,7 @@ class FittedModel:
             )
         return output
 
+    @at_most(1)
     def output(self, table: Any, own_view: Any) -> Floats:
         if isinstance(self.loss, BinaryLogLoss | MultinomialLogLoss):
             probability = np.clip(self.model.predict_proba(own_view), SMALLEST, 1 - SMALLEST)
@@ -178,6 +180,7 @@ def check_initial(initial: Any, loss: Loss, names: list[str] | None, n_columns: 
     return FittedModel(initial)
 
 
+@at_most(1)
 def _calibrate(
     loss: Loss, y: Floats, base: Floats, sample_weight: Floats | None
 ) -> tuple[list[float], float]:

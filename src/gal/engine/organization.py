@@ -35,10 +35,12 @@ from gal.models.adapters import (
     go_beyond,
     is_moving,
     prepared,
+    threads_of,
 )
 from gal.models.known_columns import KnownColumns
 from gal.models.sequences import Sequences
 from gal.models.tabular.frames import is_frame
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -152,13 +154,21 @@ class Organization:
 
 
 def fit_locally(
-    name: str, view: Any, model: Any, request: FitRequest, terms: Terms, *, previous: Models = ()
+    name: str,
+    view: Any,
+    model: Any,
+    request: FitRequest,
+    terms: Terms,
+    *,
+    previous: Models = (),
+    share: int = 1,
 ) -> tuple[Floats32, Models]:
     """Fitted values (n, K) of all rows, and the fitted models.
 
     Fit rows get in-sample values, or out-of-fold ones where the terms have folds; their models
     are then averaged for all other rows, now and in prediction. ``previous`` is what a moving model
-    goes on from. A failure of the local model comes out as LocalModelError.
+    goes on from, ``share`` how many cores the fit may use. A failure of the local model comes out as
+    LocalModelError.
     """
     rows = terms.rows_for(request)
     if view.shape[0] != rows.n:
@@ -168,9 +178,10 @@ def fit_locally(
     if request.target != "residual":
         go_beyond(template, terms.n_outputs, random=request.target == "random")
     try:
-        view = prepared(template, view)
-        models = _fit_folds(template, view, rows, request, previous)
-        values = _own_values(models, view, rows, (request.round,), terms.n_outputs)[0]
+        with at_most(threads_of(model, share)):
+            view = prepared(template, view)
+            models = _fit_folds(template, view, rows, request, previous)
+            values = _own_values(models, view, rows, (request.round,), terms.n_outputs)[0]
     except ClusterError as error:
         raise ClusterError(f"organization {name!r}, round {request.round}: {error}") from error
     except GALError:
@@ -222,6 +233,7 @@ def predict_locally(
     n_outputs: int,
     *,
     own_rows: Rows | None = None,
+    share: int = 1,
 ) -> Floats32:
     """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of.
 
@@ -233,14 +245,15 @@ def predict_locally(
         raise LocalModelError(f"organization {name!r} has no fitted models: it has not learned this task")
     values = np.full((len(request.rounds), view.shape[0], n_outputs), np.nan, dtype=np.float32)
     try:
-        view = prepared(by_models[0][0][0], view)
-        for fitted, rounds in by_models:
-            places = [request.rounds.index(round) for round in rounds]
-            values[places] = (
-                _average(fitted, view, rounds)
-                if own_rows is None
-                else _own_values(fitted, view, own_rows, rounds, n_outputs)
-            )
+        with at_most(threads_of(by_models[0][0][0], share)):
+            view = prepared(by_models[0][0][0], view)
+            for fitted, rounds in by_models:
+                places = [request.rounds.index(round) for round in rounds]
+                values[places] = (
+                    _average(fitted, view, rounds)
+                    if own_rows is None
+                    else _own_values(fitted, view, own_rows, rounds, n_outputs)
+                )
     except GALError:
         raise
     except Exception as error:

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gal.errors import LocalModelError
 from gal.models.known_columns import KnownColumns, known_columns, solved_here
+from gal.threads import cores
 
 
 class LocalModel(Protocol):
@@ -67,6 +68,13 @@ class MovingModel(Protocol):
 
     def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Any:
         """The same for several rounds of ``rounds_`` in one pass of the body, shape (len(rounds), n, K)."""
+
+
+def threads_of(model: Any, share: int = 1) -> int:
+    """Threads that a fit or a prediction of this model gets: its ``share`` of the cores that a caller asked
+    for, and all that this process may use for a network, which has enough to do for them.
+    """
+    return cores() if getattr(model, "on_all_cores", False) else share
 
 
 def is_moving(model: Any) -> TypeGuard[MovingModel]:

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -230,7 +231,7 @@ def _learned(
     if not inputs:
         return None
     table = np.concatenate([one(answers) for one in inputs], axis=1)
-    with threadpool_limits(1, "blas"):  # for small batches cores wait for each other, the bits are the same
+    with at_most(1):  # for small batches cores wait for each other, the bits are the same
         into, out, first, last = _trained(table, lesson, sample_weight, np.random.default_rng(seed))
     return AnswerNetwork(inputs, (into, out), (first, last))
 

@@ -29,6 +29,7 @@ from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.task import Task
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -123,6 +124,7 @@ class PrivateRefit:
     own: OwnPart | None = None
     """The label holder's own model in it; None: there is none."""
 
+    @at_most(1)
     def output(self, answers: Sequence[Mapping[str, Floats32]], own_output: Floats | None = None) -> Floats:
         """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K).
 
@@ -190,6 +192,7 @@ class Linear:
         )
 
 
+@at_most(1)
 def refit_privately(
     y: Floats,
     loss: Loss,

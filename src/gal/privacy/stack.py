@@ -37,6 +37,7 @@ from gal.privacy.refit import (
     middle_and_scale,
     some_rows,
 )
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
@@ -137,6 +138,7 @@ Stack = tuple[Judged, PrivateRefit]
 """How good it is, and the same as plain numbers."""
 
 
+@at_most(1)
 def stack_privately(
     labels: Labels,
     reached: Progress,

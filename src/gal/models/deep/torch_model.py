@@ -43,6 +43,8 @@ PREDICTED_AT_ONCE = 8192
 class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """What all deep models share: how they are trained, where, and how they are kept."""
 
+    on_all_cores = True
+
     def __init__(
         self,
         network: str | Body | Network = "auto",

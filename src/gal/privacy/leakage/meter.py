@@ -35,6 +35,7 @@ from gal.privacy.leakage.signs import SignLeak, signs_of
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -68,6 +69,7 @@ class Truth:
     numbers: bool
 
 
+@at_most(1)
 def measure_leakage(
     transcript: Transcript,
     y: Any,
@@ -180,6 +182,7 @@ def _seen(
     )
 
 
+@at_most(1)
 def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackResult]:
     """Every attack with and without messages, on the rows whose labels are not known;
     ``truth`` (n,) are their codes.

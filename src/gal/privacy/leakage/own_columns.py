@@ -27,6 +27,7 @@ from gal.privacy.leakage.reconstruction import (
     columns_from_answers,
     explained_columns,
 )
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -72,6 +73,7 @@ class ToldByAnswers:
         return vars(self) | {"columns": [one.to_json() for one in self.columns]}
 
 
+@at_most(1)
 def own_columns_explained(
     organization: Organization,
     rounds: int,

@@ -233,7 +233,6 @@ def learning_task(
         release=seen.release,
         private=seen.private,
         seed=kept["seed"],
-        n_jobs=-1,
     )
 
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from gal.core.algorithm import learn
-from gal.core.passes import without_blas_threads
+from gal.core.passes import on_one_thread
 from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
@@ -57,7 +57,7 @@ class Learning:
         self._beginning.begin()
         summed = self.version.terms.secrecy == "sums"
         rounds = (SummedRounds if summed else Rounds)(self.version, self._beginning)
-        steps = without_blas_threads(learn(self.version.task, on_round=self._report_round))
+        steps = on_one_thread(learn(self.version.task, on_round=self._report_round))
         try:
             requests = next(steps)
             for step in count(1):

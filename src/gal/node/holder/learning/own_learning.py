@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from gal.core.passes import without_blas_threads
+from gal.core.passes import on_one_thread
 from gal.core.replies import Reply
 from gal.core.requests import Request
 from gal.node.holder.learning.learning import Learning
@@ -25,7 +25,7 @@ def own_model(learning: Learning) -> OwnModel | None:
     version = learning.version
     if version.own_name not in learning.shared:
         return None
-    steps = without_blas_threads(learn_own(version.task, version.labels))
+    steps = on_one_thread(learn_own(version.task, version.labels))
     try:
         requests = next(steps)
         for step in count(1):
