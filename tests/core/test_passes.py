@@ -58,7 +58,7 @@ def test_light_work_is_done_in_the_same_order_in_one_stretch_for_each_thread(
         return int(block.start)
 
     monkeypatch.setattr(passes, "STRETCH", 20)
-    monkeypatch.setattr("gal.core.passes.os.cpu_count", lambda: 4)
+    monkeypatch.setattr(passes, "cores", lambda: 4)
     starts = list(range(0, 700, 14))
     assert over_blocks(work, 700, 1, light=True) == starts
     assert sorted(by_thread.values()) == [starts[:25], starts[25:]]

@@ -103,8 +103,7 @@ def measure_leakage(
     views, own_view: the others' columns by name, as far as at hand, and hers: for what is guessed without any
         message. Assistants are taken to collude. features: whether to reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
-    loss, task_rounds: the task's own loss, where it is none of the usual, and its most rounds.
-    sum_name: under which the others' answers came, where they came as one sum.
+    loss, task_rounds: the task's own loss and most rounds. sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
     rng, said, shown = np.random.default_rng(seed), statement(privacy), views if features else None
