@@ -52,6 +52,7 @@ SMALLEST = {
     "results_pages": "",
     "wrongly_named": "--sets Diabetes --seeds 1 --tables 1 --models linear",
     "stages": "CreditDefault --no-pooled",
+    "threads": "--rows 300 --times 1 --busy 1",
     "sum_weights": "--sets Wine --models ridge --idle 1 --organizations 2 --seeds 1",
     "sums": "--rows 100 --organizations 3 --rounds 1 --seeds 1",
     "sources": "--rows 2000 --columns 3 --kinds folder",

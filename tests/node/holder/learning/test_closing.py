@@ -165,7 +165,7 @@ def test_where_it_runs_out_of_memory_learning_goes_on_without(
     def too_large(*anything: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("gal.engine.stacking.fit_weighted", too_large)
+    monkeypatch.setattr("gal.engine.stacking.grow_forest", too_large)
     with pytest.raises(LocalModelError, match="--resume --no-closing"):
         network.learn("large")
     facts = network.learn("large", resume=True, no_closing=True)
