@@ -138,7 +138,7 @@ def messages_of_sums(task: str) -> list[Message]:
         ("share", circle | numbers | members, every),
         ("shares", of, {"boxes": boxes}),
         ("sum", circle | members | words | {"number": 1}, {"boxes": boxes[0], "rows": flags}),
-        ("masked", of, {"values": np.ones((60, 1, 7), dtype=np.uint8)}),
+        ("masked", of, {"values": np.ones((60, 1), dtype=np.int32)}),
         ("open", circle | members | {"number": 1}, {}),
         ("opened", of, {"seeds": boxes[0, :, :33], "keys": boxes[0, :0, :33]}),
         ("total", asked | {"track": "assisted", "rounds": [1], "rates": [0.5]}, {"integers": np.arange(60)}),

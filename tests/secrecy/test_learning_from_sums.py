@@ -23,6 +23,7 @@ from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.evaluate.baselines.late import LateSumRegressor
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
+from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.secrecy.summed_options import EqualWeights
 from gal.secrecy.summing import Summing, size
 from gal.secrecy.terms import SUM
@@ -30,8 +31,8 @@ from gal.secrecy.terms import SUM
 NAMES = ("bank", "a", "b", "c", "d")
 PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
 COLUMNS = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
-EQUAL = 1e-6
-"""Of the label's spread: what fixed point and float32 sums may change."""
+EQUAL = 5e-4
+"""Of the label's spread: what rounding on one grid may change."""
 
 
 def table(n: int = 240, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -60,7 +61,7 @@ def views(X: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDA
         {"fitted": "out-of-fold"},
         {"line_search": 0.5, "cross_validation": 0},
         {"label_holder": "d"},
-        {"loss": "absolute_error"},
+        {"loss": "huber"},
     ],
     ids=str,
 )
@@ -76,10 +77,10 @@ def test_it_is_plain_learning_with_equal_weights(options: dict[str, Any]) -> Non
         assert np.abs(differ).max() <= EQUAL * y.std()
     assert found.summed == tuple(sorted(set(NAMES) - {options.get("label_holder", "bank")}))
     for mine, plain_round in zip(found.rounds, expected.rounds, strict=True):
-        assert mine.rate == pytest.approx(plain_round.rate, rel=1e-5)
+        assert mine.rate == pytest.approx(plain_round.rate, rel=0.01)
         assert mine.weights[SUM] == pytest.approx(0.8)
     total = sum(expected.contributions.values())
-    assert sum(found.contributions.values()) == pytest.approx(total, rel=1e-5)
+    assert sum(found.contributions.values()) == pytest.approx(total, rel=1e-3)
 
 
 def test_an_estimator_for_classes(tmp_path: Path) -> None:
@@ -152,6 +153,12 @@ def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         collectors.append(Collector(*given))
         return collectors[-1]  # type: ignore[no-any-return]
 
+    def writing(*given: Any) -> Ring:
+        written.append(to_ring(*given))
+        return written[-1]
+
+    written: list[Ring] = []
+    monkeypatch.setattr("gal.secrecy.member.to_ring", writing)
     monkeypatch.setattr("gal.secrecy.summing.Collector", collecting)
     ensemble = learn(y, members, rounds=3, secrecy="sums", on_round=progress.append)
     assert len(answers) == 4 * len(told) >= 4 * 3
@@ -159,16 +166,10 @@ def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(hers) > 8 * len(y) * len(told)
     for answer in answers:
         whole = answer.astype(np.float64)
-        unit = 2.0**32 * whole
-        forms: list[NDArray[Any]] = [
-            answer,
-            whole,
-            answer / np.float32(4),
-            whole / 4,
-            np.rint(unit).astype(np.int64),
-        ]
-        forms += [np.rint(whole * 2.0 ** (32 - power)).astype(np.int64) for power in range(1, 5)]
+        forms: list[NDArray[Any]] = [answer, whole, answer / np.float32(4), whole / 4]
         assert not [form for form in forms if form.tobytes() in hers]
+    assert len(written) == len(answers)
+    assert not [form for one in written for form in (one, from_ring(one, 1.0)) if form.tobytes() in hers]
     own = predict(ensemble, members).output
     assert np.isfinite(own).all()
     total = told[0][SUM].astype(np.float64)
@@ -266,13 +267,13 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    """Seven bytes come back for four of float32, and keys beside them."""
+    """As many bytes come back as of float32, and keys beside them."""
     X, y = table(2000)
     options: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "fitted": "in-sample"}
     plain, sums = Traffic(), Traffic()
     learn(y, organizations(X), traffic=plain, **PLAIN, **options)
     learn(y, organizations(X), traffic=sums, secrecy="sums", **options)
     assert sums.trips == plain.trips == 2
-    keys = sums.received - 7 * plain.received // 4
+    keys = sums.received - plain.received
     assert 2 * 4 * (3 * 32 + 64) < keys < 2 * 4 * (3 * 32 + 72 + 3 * 8)  # of two rounds and four members
     assert size(("ab", b"c", 1, {"d": np.zeros(2)})) == 2 + 1 + 8 + 16

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.secrecy.collector import Collector
+from gal.secrecy.masks import draws
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Ask, Circle
 from gal.secrecy.record import Claims, MemoryRecord
+from gal.secrecy.ring import STEPS, Ring, to_ring
 from gal.transport.identity import Identity, make_identity
 
 HOLDER = "sha256:" + "0" * 64
@@ -33,7 +35,17 @@ def circle_of(names: Sequence[str] = NAMES, drop_outs: int = 0) -> Circle:
 def member_of(circle: Circle, name: str, record: Claims | None = None) -> CircleMember:
     """A member that knows all others by their keys."""
     known = {identity(one).fingerprint for one in circle.members}
-    return CircleMember(identity(name), circle, known, record or MemoryRecord())
+    return CircleMember(identity(name), circle, known, record or MemoryRecord(), secret=name.encode())
+
+
+EXACT = len(NAMES) / STEPS
+"""How far a sum of all may be from that of their values: each is rounded up or down."""
+
+
+def written(name: str, values: NDArray[np.float64], members: int = len(NAMES)) -> Ring:
+    """What a member adds its masks to."""
+    rows = np.arange(len(values), dtype=np.uint64)
+    return to_ring(values, 1.0, members, partial(draws, name.encode(), rows))
 
 
 @dataclass

@@ -37,8 +37,8 @@ from gal.node.journal.metrics import start_metrics
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare
 from gal.secrecy.collector import Collector
+from gal.secrecy.contents import fit_unit
 from gal.secrecy.messages import Masked, Offer, Opening, SealedShares
-from gal.secrecy.ring import unit_of
 from gal.transport import CardFolder, card_of, save_identity
 from small_circles import identity
 from small_network import WorkerHere, quiet
@@ -217,7 +217,7 @@ class ByHand:
             residual = residual_content(question.fields["rows"], request)
             learned = learning_content(self.began[name], [digest(encode(question))])
             content = fit_sum_content(residual, learned)
-            unit, n = unit_of(float(np.abs(request.residual).max())), len(request.residual)
+            unit, n = fit_unit(request), len(request.residual)
         else:
             n, found = len(chosen), self.houses[name].said[digest(encode(question))].fields
             rows_asked, unit = row_digest(chosen, "integer", "plain"), found["unit"]

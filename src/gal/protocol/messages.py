@@ -297,7 +297,7 @@ KINDS: Mapping[str, Kind] = {
     "sum": Kind(
         SumAsked, {"boxes": ArrayRule(("uint8",), 2), "rows": ArrayRule(("uint8",), 1, optional=True)}
     ),
-    "masked": Kind(Done, {"values": ArrayRule(("uint8",), 3)}),
+    "masked": Kind(Done, {"values": ArrayRule(("int32",), 2)}),
     "open": Kind(Open),
     "opened": Kind(Done, {"seeds": ArrayRule(("uint8",), 2), "keys": ArrayRule(("uint8",), 2)}),
     "total": Kind(TotalAsked, IDS),

@@ -59,7 +59,7 @@ class Collector:
             members = tuple(sorted(self._shares))
             check_present(self.circle, members)
             self._ask = Ask(self.number, members, content, tuple(shape), unit)
-            self._total = np.zeros(shape, dtype=np.uint64)
+            self._total = np.zeros(shape, dtype=np.uint32)
         return self._ask
 
     def boxes_for(self, name: str) -> dict[str, bytes]:
@@ -73,10 +73,10 @@ class Collector:
         ask = self._asked()
         if self._closed or masked.name not in ask.members or masked.name in self._answered:
             raise RefusedError("order", f"an answer of {masked.name!r} was not expected in sum {self.number}")
-        if masked.values.shape != ask.shape or masked.values.dtype != np.uint64 or self._total is None:
+        if masked.values.shape != ask.shape or masked.values.dtype != np.uint32 or self._total is None:
             raise InvalidReplyError(
                 f"{masked.name} answered with {masked.values.dtype} of shape {masked.values.shape}, expected "
-                f"uint64 of {ask.shape}"
+                f"uint32 of {ask.shape}"
             )
         self._total += masked.values
         self._answered.add(masked.name)

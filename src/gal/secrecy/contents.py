@@ -4,6 +4,7 @@ what units all of it is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from gal.secrecy.ring import unit_of
 
 Floats = NDArray[np.float64]
 
-USUAL = 2.0**12
+USUAL = 2.0**8
 """Residuals are divided by their root mean square: the largest is rarely so many times that."""
 
 
@@ -29,25 +30,28 @@ def fit_content(request: FitRequest) -> str:
 
 
 def fit_unit(request: FitRequest) -> float:
-    """What answers to a residual are written in."""
-    return unit_of(float(np.abs(request.residual).max()))
+    """What answers to a residual are written in: its size, which is about 1 where it is scaled.
+
+    Whoever sends a smaller residual to get a finer grid gets smaller answers. Where few entries are far
+    larger than the others, answers can be, too: they must be written, and not finer than float32 has them.
+    """
+    residual = request.residual.astype(np.float64)
+    size = math.sqrt(float(np.mean(np.square(residual)))) if residual.size else 0.0
+    return unit_of(max(size, float(np.abs(residual).max(initial=0.0)) / USUAL))
 
 
 def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
     """What rounds are written in that are added up with these rates, of residuals in these units.
 
-    It follows from the residuals as well: were they large and the unit small, answers could not be written,
-    and who refuses would tell how large its own is. Residuals of usual size change nothing.
+    The label holder chooses the rates: all of them larger or smaller give the same bits of each answer, and
+    one alone gives those of its round.
     """
-    larger = np.maximum(1.0, np.asarray(units) / USUAL)
-    return unit_of(float(np.abs(np.asarray(rates) * larger).sum()))
+    return unit_of(math.fsum(abs(rate) * unit for rate, unit in zip(rates, units, strict=True)))
 
 
-def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]], among: int = 1) -> Floats:
-    """Answers (rounds, n, K) added up, each round times its rate divided ``among`` so many; 0 where there are
-    none.
-    """
+def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> Floats:
+    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none."""
     total = np.zeros(values.shape[1:])
     for rate, said in zip(rates, values, strict=True):
-        total += (rate / among) * np.nan_to_num(said.astype(np.float64))
+        total += rate * np.nan_to_num(said.astype(np.float64))
     return total

@@ -75,7 +75,7 @@ def predict_sums(
         lacking |= unknown.get(name, False)
     for part in together.values():  # of a row that one alone knows, the sum would be its answer
         part[lacking] = 0.0
-    total = _total(ensemble, Sums(len(lost)), together, shape)
+    total = _total(ensemble, Sums(len(lost)), together, shape) / len(ensemble.summed)
     mean, gone = mean_total(ensemble, SUM) / len(ensemble.summed), set(ensemble.summed) - set(together)
     absent = np.where(lacking, len(ensemble.summed), len(gone))
     total = np.where(lacking[:, None], 0.0, total) + absent[:, None] * mean
@@ -100,8 +100,8 @@ def _own_rounds(ensemble: Ensemble, name: str, values: Any) -> Floats | None:
     """
     if not isinstance(values, np.ndarray):
         return None
-    counted, among = (SUM, len(ensemble.summed)) if name in ensemble.summed else (name, 1)
-    return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values, among)
+    counted = SUM if name in ensemble.summed else name
+    return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values)
 
 
 def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:
@@ -110,8 +110,10 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
     units = ensemble.summed_units[: len(rates)] or [1.0] * len(rates)  # files of before have none
     unit = prediction_unit(rates, units)
     content = sha256_of(plain_bytes(["predict", rates, list(shape)]))
+    said = np.stack([together[name] for name in sorted(together)], axis=1)
+    rows = [sha256_of(one.tobytes()) for one in said]  # the same in every batch, as the ids of nodes are
     try:
-        total, _ = circle.add_up(together, content, unit, partial(count, None))
+        total, _ = circle.add_up(together, content, unit, partial(count, None), rows)
     except RefusedError as error:
         raise InvalidInputError(f"the sum of the others cannot be opened: {error}") from error
     return total

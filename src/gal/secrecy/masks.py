@@ -9,12 +9,13 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
 
 from gal.errors import InvalidMessageError
-from gal.secrecy.ring import Ring
+from gal.secrecy.ring import Floats, Ring
 
 NONCE = bytes(12)
 """Every key is used for one message only, so that nothing has to differ here."""
@@ -44,7 +45,22 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
 def mask(seed: bytes, shape: tuple[int, ...]) -> Ring:
     """As many numbers as the shape has, uniform on the ring to everybody without the seed."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * prod(shape))), dtype="<u8").astype(np.uint64).reshape(shape)
+    return np.frombuffer(stream.update(bytes(4 * prod(shape))), dtype="<u4").astype(np.uint32).reshape(shape)
+
+
+def draws(secret: bytes, rows: NDArray[np.uint64], values: Floats) -> Floats:
+    """Numbers of [0, 1) for values (n, K) of these rows: drawn at random to everybody without the secret.
+
+    They follow from the secret, the row and the value (a block of AES each). So a member that is asked again,
+    in another sum, version or batch, or after a restart, says the same again: what is drawn anew would come
+    out in the mean. And two values of one row, such as those of two rates, are drawn apart.
+    """
+    blocks = np.empty((*values.shape, 2), dtype="<u8")
+    blocks[..., 0] = rows[:, None] + (np.arange(values.shape[1], dtype=np.uint64) << np.uint64(40))
+    blocks[..., 1] = np.ascontiguousarray(values).view(np.uint64)
+    cipher = Cipher(algorithms.AES(derived(secret, b"rounding")), modes.ECB()).encryptor()
+    drawn = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape)[..., 0]
+    return np.asarray((drawn >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 def seal(key: bytes, data: bytes) -> bytes:

@@ -9,19 +9,22 @@ The label holder carries all messages and may lie in each of them. What protects
 - else it gives, of each other member, one share of one secret: of the seed of who is in the sum, or of the
   mask key of who dropped out, never both; and it claims that on its record before the shares leave;
 - of one residual, and of one row to predict, it helps to open one sum, never a second with other members;
-- who dropped out once stays out, and no more may drop out than was agreed.
+- who dropped out once stays out, and no more may drop out than was agreed;
+- its values are rounded on the grid of all members by what it draws itself, before any mask: low bits of the
+  sum are nobody's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import RefusedError
-from gal.secrecy.masks import agreed, derived, mask, seal, unseal
+from gal.secrecy.masks import agreed, derived, draws, mask, seal, unseal
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
 from gal.secrecy.offers import Secrets, Signs, check_offer
 from gal.secrecy.record import Claim, Claims
@@ -62,14 +65,17 @@ class CircleMember:
         known: Collection[str],
         record: Claims,
         holder: str | None = None,
+        *,
+        secret: bytes,
     ) -> None:
         """Join a circle; ``known`` are the fingerprints that the operator has checked with their owners.
 
+        How it rounds follows from ``secret``, which is the same after a restart, and never leaves it.
         ``holder`` is under what the record knows the label holder, who may get a new key one day; default:
         her fingerprint.
         """
         self.name, self.circle = identity.name, circle
-        self._identity, self._record = identity, record
+        self._identity, self._record, self._secret = identity, record, secret
         self._holder = circle.holder if holder is None else holder
         self._pending: dict[int, _Sum] = {}
         own = fingerprint_of(identity.certificate)
@@ -149,8 +155,8 @@ class CircleMember:
         ``content`` is the digest of what it has itself seen of the question, ``unit`` follows from the same:
         in a smaller one large answers could not be written, and that it does not answer would tell how large
         they are. ``once`` is of what there is one sum, where that is less than all of it: a residual, however
-        it is to be fitted. ``rows`` are keys of the rows, where they are rows to predict. ``also`` is claimed
-        before anything leaves.
+        it is to be fitted. ``rows`` are digests of the rows, where they are rows to predict; those of a
+        residual go by their places. ``also`` is claimed before anything leaves.
         """
         one = self._sum(ask.number)
         if one.ask is not None or not one.offers:
@@ -165,12 +171,15 @@ class CircleMember:
             raise RefusedError("members", f"sum {ask.number} has members without keys: nothing was sent")
         self._check_present(ask.members)
         self._check_content(ask, once or content)
-        encoded = to_ring(values, ask.unit, len(self.circle.members))
+        places = [int(row[:16], 16) for row in rows] if rows else range(len(values))
+        draw = partial(draws, self._secret, np.array(places, dtype=np.uint64))
+        encoded = to_ring(values, ask.unit, len(self.circle.members), draw)
         if self.circle.shares:
             one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
         self._settle("number", [claim, *also], f"it has answered in sum {ask.number} before")
-        one.ask, one.once, one.rows = ask, once or content, tuple(rows)
+        one.ask, one.once = ask, once or content
+        one.rows = tuple(rows) if self.circle.shares else ()  # else there is no sum without one of them
         masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
         one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # who steals a memory finds none
         return masked

@@ -27,7 +27,6 @@ from gal.secrecy.contents import fit_content, fit_unit
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
 from gal.secrecy.record import MemoryRecord
-from gal.secrecy.ring import RING_BYTES
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
@@ -38,6 +37,13 @@ Floats = NDArray[np.float64]
 Values = Mapping[str, NDArray[np.floating]]
 Moved = Callable[[bool, Any], None]
 """Told what moves: whether it goes to a member, and the message."""
+
+
+def own_secret(name: str) -> bytes:
+    """From which an organization of this process rounds: always the same, so that learning again gives the
+    same numbers. A node has one that nobody else knows.
+    """
+    return f"of {name} in one process".encode()
 
 
 @dataclass
@@ -58,9 +64,11 @@ class LocalCircle:
         prints = {name: one.fingerprint for name, one in named.items()}
         circle = Circle("the label holder", prints, sums.drop_outs)
         known = set(prints.values())
-        return LocalCircle(
-            circle, {name: CircleMember(one, circle, known, MemoryRecord()) for name, one in named.items()}
-        )
+        members = {
+            name: CircleMember(one, circle, known, MemoryRecord(), secret=own_secret(name))
+            for name, one in named.items()
+        }
+        return LocalCircle(circle, members)
 
     def add_up(
         self, values: Values, content: str, unit: float, moved: Moved, rows: Sequence[str] = ()
@@ -217,7 +225,7 @@ def size(message: Any) -> int:
     if isinstance(message, bytes | str):
         return len(message)
     if isinstance(message, Masked):
-        return RING_BYTES * message.values.size
+        return message.values.nbytes
     if isinstance(message, np.ndarray):
         return message.nbytes
     if isinstance(message, int | float):

@@ -15,7 +15,6 @@ from gal.protocol.codec import check_fields
 from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
-from gal.secrecy.ring import RING_BYTES, ring_bytes, ring_of
 from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES
 
 Bytes = NDArray[np.uint8]
@@ -119,16 +118,9 @@ def read_ask(message: Message) -> Ask:
     )
 
 
-def masked_array(masked: Masked) -> Bytes:
-    """Numbers on the ring as they travel."""
-    return ring_bytes(masked.values)
-
-
 def read_masked(name: str, number: int, message: Message) -> Masked:
     """A member's answer under its masks."""
-    values = message.arrays["values"]
-    _check_shape("values", values, (*values.shape[:2], RING_BYTES), name)
-    return Masked(name, number, ring_of(values))
+    return Masked(name, number, message.arrays["values"].view(np.uint32))
 
 
 def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:

@@ -245,7 +245,7 @@ class Service:
     def _total(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """Which rows are known; their values wait for a sum."""
         self._sums.check_total(asked)
-        return self._sums.keep_prediction(asked, task, self._predict(asked, task).message)
+        return self._sums.keep_prediction(asked, self._predict(asked, task).message)
 
     def _predicted(self, asked: IncomingRequest, task: TaskRecord, version: AssistedVersion) -> PredictedRows:
         """What the models say, with noise on what is for others; not yet charged to the ledger."""

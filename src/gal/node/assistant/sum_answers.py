@@ -26,7 +26,6 @@ from gal.node.agreement.sum_messages import (
     box_array,
     fit_sum_content,
     learning_content,
-    masked_array,
     offer_arrays,
     opening_arrays,
     prediction_content,
@@ -35,13 +34,13 @@ from gal.node.agreement.sum_messages import (
     read_own_boxes,
     residual_content,
 )
-from gal.node.assistant.sum_claims import check_naming, chosen_rows
+from gal.node.assistant.sum_claims import check_naming, chosen_rows, settle_rates
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.contents import added_rounds, fit_unit, prediction_unit
-from gal.secrecy.masks import sha256_of
+from gal.secrecy.masks import derived, sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer
 from gal.secrecy.record import Claim, DiskRecord
@@ -160,10 +159,9 @@ class SumAnswers:
         learned = learning_content(self._began(message), requests)
         return learned, prediction_unit(message.fields["rates"], units)
 
-    def keep_prediction(self, asked: IncomingRequest, task: TaskRecord, predicted: Message) -> Encoded:
+    def keep_prediction(self, asked: IncomingRequest, predicted: Message) -> Encoded:
         """Rows were predicted: their rounds are added up here, and only which rows are known is said."""
-        rates = asked.message.fields["rates"]
-        total = added_rounds(rates, predicted.arrays["values"], len(task.terms.organizations))
+        total = added_rounds(asked.message.fields["rates"], predicted.arrays["values"])
         known = predicted.arrays["known"] == 1
         learned, unit = self._learned(asked.message)
         self._keep(asked, Computed(lambda: total, unit, learned=learned, asked=asked.message, known=known))
@@ -173,10 +171,11 @@ class SumAnswers:
         return _done("found", asked, {"known": predicted.arrays["known"]}, fields)
 
     def check_total(self, asked: IncomingRequest) -> None:
-        """Whether every round has a rate."""
+        """Whether every round has a rate, and the one that it had before."""
         rounds, rates = asked.message.fields["rounds"], asked.message.fields["rates"]
         if len(rounds) != len(rates):
             raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
+        settle_rates(self._name, asked.message, DiskRecord(self._state.path))
 
     def _keep(self, asked: IncomingRequest, question: Computed) -> None:
         task = asked.message.task
@@ -238,7 +237,7 @@ class SumAnswers:
                 raise RefusedError("not-finite", f"{self._name}: {error}") from error
             except InvalidMessageError as error:  # it names who sealed them, and nothing of ours
                 raise RefusedError("shares", f"{self._name}: {error}") from error
-            said = _done("masked", asked, {"values": masked_array(masked)})
+            said = _done("masked", asked, {"values": masked.values.view(np.int32)})
             self._said[asked.digest] = said
             while len(self._said) > SAID:
                 self._said.popitem(last=False)
@@ -273,6 +272,7 @@ class SumAnswers:
                 known_keys(self._cards),
                 DiskRecord(self._state.path),
                 holder=f"sums for {task.label_holder}",
+                secret=derived(identity.private_key, b"own secret in sums"),
             )
         return self._members[task.id]
 
@@ -318,10 +318,9 @@ class SumAnswers:
         tokens = asked_tokens(request, asked.peer)[chosen]
         values = question.values()[chosen[known]]
         order = row_digest(tokens, request.fields["kind"], request.fields["method"])
-        # Where nobody may drop out every sum is of all members, and of no row there can be another one.
-        rows = (
-            [] if not circle.drop_outs else [sha256_of(f"{circle.digest} {one}".encode()) for one in tokens]
-        )
+        brief = tokens.ndim > 1 and not circle.drop_outs  # what is on record keeps its words, which take long
+        named = [one.tobytes() for one in tokens] if brief else tokens
+        rows = [sha256_of(f"{circle.digest} {one}".encode()) for one in named]
         return values, prediction_content(request, order, values.shape, question.learned), rows, [also]
 
 

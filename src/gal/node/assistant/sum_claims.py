@@ -7,14 +7,35 @@ from numpy.typing import NDArray
 
 from gal.errors import RefusedError
 from gal.node.store.state import TaskRecord
+from gal.protocol import Message
 from gal.secrecy.masks import sha256_of
-from gal.secrecy.messages import Circle
+from gal.secrecy.messages import Circle, plain_bytes
 from gal.secrecy.record import Claim, Claims
 
 CHOSEN = "rows of a prediction in its sum"
 """Under what the record has which rows of a request are added up, by digest of the request."""
 NAMED = "rows are named by"
 """Under what the record has how a label holder names rows where some members may drop out."""
+
+RATES = "rates of a prediction"
+"""Under what the record has with which rates a version's rounds are added up."""
+
+
+def settle_rates(name: str, total: Message, record: Claims) -> None:
+    """An error where the rounds of a version have been added up with other rates before.
+
+    They are fixed when a version has learned. With others the label holder would get the sum of each round
+    by itself, and with many that differ little the same answers, rounded again and again.
+    """
+    fields = total.fields
+    version = f"{total.task} {total.version} {fields['track']}"
+    rates = sha256_of(plain_bytes([fields["rounds"], fields["rates"]]))
+    if record.settle([Claim(RATES, version, rates)]):
+        raise RefusedError(
+            "content",
+            f"{name} has added up the rounds of version {total.version} with other rates: predict with those "
+            "of this version, or learn a new one",
+        )
 
 
 def chosen_rows(name: str, request: str, chosen: NDArray[np.bool_], record: Claims) -> Claim:

@@ -159,7 +159,7 @@ class SummedPredictions:
             calls = self._calls_of(record, version)
             [opened] = calls.add_up([question], members, seconds, ahead=AHEAD, all_of_them=True)
             chosen = asking.positions[everybody]
-            total[chosen], there[chosen] = opened.total, True
+            total[chosen], there[chosen] = opened.total / len(ensemble.summed), True
         for name in changed:
             self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return _Others(total, there, unknown, changed, {}, len(members))
