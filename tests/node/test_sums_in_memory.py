@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from numpy.typing import NDArray
 import gal
 from gal.errors import NodeError
 from gal.node.admin.membership import invite, join, read_terms
+from gal.node.agreement.circles import own_secret
 from gal.protocol import decode
+from gal.secrecy.masks import draws
 from gal.secrecy.member import CircleMember
-from gal.secrecy.ring import from_ring, ring_bytes, to_ring
-from gal.transport import CardFolder, read_card
+from gal.secrecy.ring import Ring, from_ring, to_ring
+from gal.transport import CardFolder, load_identity, read_card
 from patience import patient
 from real_nodes import HOLDER, TASK, Network, text_of, until
+from rounded_alike import rounding_as_nodes
 from searched_memory import found_in, memory_of, pieces, processes_of, standing_still
 
 OTHERS = ("lab", "hospital", "shop")
@@ -113,20 +117,19 @@ class Told(Watched):
 
     def search(self) -> None:
         """Look up what was answered, then where it is."""
-        said: dict[str, list[NDArray[Any]]] = {}
+        said: dict[str, list[Ring]] = {}
         for name in self._others:
             for path in sorted((self._network.home(name) / "tasks").rglob("answer-assisted-*.arrow")):
                 try:
                     values = decode(path.read_bytes()).arrays["fitted"]
                 except FileNotFoundError:  # learning has ended
                     continue
-                said.setdefault(path.name, []).append(values)
-                for unit in (1.0, 2.0, 4.0, 8.0):
-                    self.single |= dict.fromkeys(stored(values, unit), f"{path.name} of {name}")
+                whole = rounded(self._network, name, values)
+                said.setdefault(path.name, []).append(whole)
+                self.single |= dict.fromkeys(stored(values, whole), f"{path.name} of {name}")
         for file, every in said.items():
             if len(every) == len(self._others):
-                whole = [np.rint(one.astype(np.float64) * 2.0**30) / 2.0**30 for one in every]
-                mean = np.sum(whole, axis=0) / len(every)
+                mean = from_ring(np.sum(every, axis=0, dtype=np.uint32), 1.0) / len(every)
                 self.means[pieces(mean.astype(np.float32))] = file
         with self.lock:
             self._wanted = {*self.single, *self.means}
@@ -141,18 +144,22 @@ class Told(Watched):
         return {self.means[one] for one in self.found if one in self.means}
 
 
-def stored(values: NDArray[np.floating], unit: float) -> list[bytes]:
+def rounded(network: Network, name: str, values: NDArray[np.floating], unit: float = 1.0) -> Ring:
+    """What an organization adds its masks to: residuals of usual size are written in a unit of 1."""
+    secret = own_secret(load_identity(network.home(name), name))
+    rows = np.arange(len(values), dtype=np.uint64)
+    return to_ring(values, unit, len(OTHERS), partial(draws, secret, rows))
+
+
+def stored(values: NDArray[np.floating], whole: Ring) -> list[bytes]:
     """Numbers as they would be stored: in 32 bits, in 64, and as whole numbers that can be added up."""
-    forms: list[NDArray[Any]] = [values.astype(np.float32), values.astype(np.float64)]
-    whole = to_ring(values, unit, len(OTHERS))
-    return [pieces(form) for form in (*forms, whole, ring_bytes(whole))]
+    forms = (values.astype(np.float32), values.astype(np.float64), whole, from_ring(whole, 1.0))
+    return [pieces(form) for form in forms]
 
 
-def summed(answers: Sequence[tuple[NDArray[np.floating], float]]) -> list[bytes]:
-    """The sum of answers as she may have it, and their mean."""
-    unit = answers[0][1]
-    parts = np.stack([to_ring(values, unit, len(OTHERS)) for values, _ in answers])
-    total = from_ring(np.asarray(parts.sum(axis=0)), unit)
+def summed(answers: Sequence[Ring]) -> list[bytes]:
+    """The sum of answers as the label holder may have it, and their mean."""
+    total = from_ring(np.sum(answers, axis=0, dtype=np.uint32), 1.0)
     forms = (total, total / len(OTHERS), (total / len(OTHERS)).astype(np.float32))
     return [pieces(form) for form in forms]
 
@@ -166,16 +173,16 @@ def network(tmp_path: Path) -> Iterator[Summed]:
 
 def single_answers(
     network: Network, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Any, dict[tuple[str, int], tuple[NDArray[Any], float]]]:
+) -> tuple[Any, dict[tuple[str, int], NDArray[Any]]]:
     """What each organization answers, in learning and for all rows in prediction: found in this process."""
-    found: dict[tuple[str, int], tuple[NDArray[Any], float]] = {}
+    found: dict[tuple[str, int], NDArray[Any]] = {}
     answer = CircleMember.answer
 
     def noting(member: CircleMember, ask: Any, boxes: Any, values: NDArray[Any], **how: Any) -> Any:
-        found[member.name, ask.number] = np.array(values), ask.unit
+        found[member.name, ask.number] = np.array(values)
         return answer(member, ask, boxes, values, **how)
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, rounding_as_nodes(network.home):
         patched.setattr(CircleMember, "answer", noting)
         members, y = network.members(), network.labels(network.n_rows)
         limits: dict[str, Any] = {"rounds": ROUNDS, "kind": "regression", "secrecy": "sums", **OPTIONS}
@@ -183,6 +190,7 @@ def single_answers(
         learned = dict(found)
         found.clear()
         gal.predict(ensemble, members)
+    assert ensemble.summed_units == (1.0,) * ROUNDS
     return ensemble, learned | {(name, 0): said for (name, _), said in found.items()}
 
 
@@ -191,11 +199,12 @@ def test_no_single_answer_is_anywhere_at_the_label_holders(
 ) -> None:
     ensemble, answers = single_answers(network, monkeypatch)
     assert len(answers) == len(OTHERS) * (ROUNDS + 1)
-    single = {piece: who for who, said in answers.items() for piece in stored(*said)}
+    whole = {(name, number): rounded(network, name, said) for (name, number), said in answers.items()}
+    single = {piece: who for who, said in answers.items() for piece in stored(said, whole[who])}
     sums = {
         piece: number
         for number in range(1, ROUNDS + 1)
-        for piece in summed([answers[name, number] for name in OTHERS])
+        for piece in summed([whole[name, number] for name in OTHERS])
     }
     hers = Watched(network, HOLDER, {*single, *sums})
     vars(network)["events"] = hers
@@ -208,7 +217,7 @@ def test_no_single_answer_is_anywhere_at_the_label_holders(
     there = {sums[piece]: places for piece, places in hers.found.items() if piece in sums}
     assert there.keys() == {1, 2, 3}, "what is there is found: the sum of every round"
     assert "memory" in set().union(*there.values())
-    of_lab = [stored(*answers["lab", number]) for number in range(ROUNDS + 1)]
+    of_lab = [stored(answers["lab", number], whole["lab", number]) for number in range(ROUNDS + 1)]
     theirs = Watched(network, "lab", {piece for said in of_lab for piece in said})
     theirs.search()
     assert theirs.found, "and at the organization its own answer"

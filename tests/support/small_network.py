@@ -38,6 +38,7 @@ from gal.node.work.worker_process import ONE_AT_A_TIME, Commands
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 from patience import LONGEST, patient
 from ports import free_port
+from rounded_alike import rounding_as_nodes
 
 ROW_ID, LABEL = "id", "y"
 LINEAR = 'use = "linear"'
@@ -229,7 +230,8 @@ class Network:
         who = holder or self.holders[0]
         members = self.members(who)
         y = self.tables[who][LABEL].to_numpy()
-        return gal.learn(y, members, label_holder=who, **options), members
+        with rounding_as_nodes(lambda name: self.root / name):
+            return gal.learn(y, members, label_holder=who, **options), members
 
 
 def view_by_hand(rows: pd.DataFrame) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gal.errors import RefusedError
 from gal.node.agreement.invitations import TaskTerms
+from gal.secrecy.masks import derived
 from gal.secrecy.member import check_circle
 from gal.secrecy.messages import Circle
 from gal.transport import CardFolder, Identity
@@ -31,6 +32,13 @@ def named_in(circle: Circle, identity: Identity) -> Identity:
             f"the key {identity.fingerprint} of {identity.name!r} is {len(names)} times in this circle",
         )
     return replace(identity, name=names[0])
+
+
+def own_secret(identity: Identity) -> bytes:
+    """From which an organization rounds its answers: it follows from its private key, so that nothing more is
+    kept, and whoever restarts, or restores a backup, rounds as before.
+    """
+    return derived(identity.private_key, b"own secret")
 
 
 def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:

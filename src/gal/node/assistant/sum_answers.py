@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gal.alignment import row_digest
 from gal.errors import IdentityError, InvalidMessageError, InvalidReplyError, RefusedError
-from gal.node.agreement.circles import check_members, circle_of, known_keys, named_in
+from gal.node.agreement.circles import check_members, circle_of, known_keys, named_in, own_secret
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.request_arrays import asked_tokens, fit_request
 from gal.node.agreement.sum_messages import (
@@ -40,7 +40,7 @@ from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.contents import added_rounds, fit_unit, prediction_unit
-from gal.secrecy.masks import derived, sha256_of
+from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer
 from gal.secrecy.record import Claim, DiskRecord
@@ -272,7 +272,7 @@ class SumAnswers:
                 known_keys(self._cards),
                 DiskRecord(self._state.path),
                 holder=f"sums for {task.label_holder}",
-                secret=derived(identity.private_key, b"own secret in sums"),
+                secret=own_secret(identity),
             )
         return self._members[task.id]
 
