@@ -14,13 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 import gal
+from gal.core.state import ByName, Ensemble
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.holder.sums.circle_calls import CircleCalls
+from gal.node.holder.sums.summed_predictions import SummedPredictions
 from gal.node.journal.records import Records
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
 from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.secrecy.terms import SUM
+from low_bits import best_split, sums_of, without_rounding
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
@@ -112,6 +115,39 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     spread = network.tables["clinic"][LABEL].std()
     for one, there in ((ensemble, members), (plain, others)):
         assert np.abs(gal.predict(one, there).output[:, 0] - outputs(found)).max() < GRID * spread
+
+
+def with_two_values(n: int = 300) -> dict[str, pd.DataFrame]:
+    """The lab has one column of two values, which tells next to nothing of the labels."""
+    rng = np.random.default_rng(1)
+    views = {name: rng.choice([-1, 1], n) * rng.uniform(1.5, 2, n) for name in NAMES}
+    views["lab"] = (rng.random(n) < 0.4).astype(np.float64)
+    tables = {name: pd.DataFrame({ROW_ID: np.arange(n), f"{name}_a": one}) for name, one in views.items()}
+    tables["clinic"][LABEL] = sum(views.values()) - 0.98 * views["lab"] + 0.1 * rng.normal(size=n)
+    return tables
+
+
+@pytest.mark.parametrize("rounding", [True, False])
+def test_low_bits_of_sums_over_nodes_do_not_split_rows_by_one_members_column(
+    rounding: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor in a prediction with rates that keep the bits of a round as they are."""
+    tables, summed = with_two_values(), SummedPredictions._summed
+
+    def one_round(asking: Any, record: Any, version: int, ensemble: Ensemble, *rest: Any) -> Any:
+        counts = tuple(ByName({SUM: float(done.round == 1)}) for done in ensemble.rounds)
+        return summed(asking, record, version, replace(ensemble, coefficients=counts), *rest)
+
+    monkeypatch.setattr(SummedPredictions, "_summed", one_round)
+    if not rounding:
+        without_rounding(monkeypatch)
+    with running(Network(tmp_path, tables)) as network:
+        network.invite("risk", secrecy="sums", kind="regression", **OPTIONS | {"rounds": 2})
+        for what in (network.learn, lambda task: predicted(network, tables["clinic"][[ROW_ID]], task)):
+            with sums_of() as opened:
+                what("risk")
+            found = best_split(opened, tables["lab"]["lab_a"].to_numpy())
+            assert found < 0.1 if rounding else found > 0.9
 
 
 def of_all_sizes(n: int = 60) -> dict[str, pd.DataFrame]:

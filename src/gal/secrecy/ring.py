@@ -57,7 +57,7 @@ def to_ring(values: NDArray[np.floating], unit: float, members: int, draw: Draw)
             f"answers must be finite and smaller than {limit / STEPS * unit:.3g} to be added up: nothing was "
             "sent. Check the local model"
         )
-    return steps.astype(np.int32).view(np.uint32)
+    return steps.astype(np.int64).astype(np.uint32)
 
 
 def from_ring(total: Ring, unit: float) -> Floats:
