@@ -113,8 +113,8 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     assert exact(network.ensemble(record)) == exact(ensemble)
     plain, others = network.in_process(**PLAIN, **OPTIONS)
     spread = network.tables["clinic"][LABEL].std()
-    for one, there in ((ensemble, members), (plain, others)):
-        assert np.abs(gal.predict(one, there).output[:, 0] - outputs(found)).max() < GRID * spread
+    for output in (gal.predict(ensemble, members).output, gal.predict(plain, others).output):
+        assert np.abs(output[:, 0] - outputs(found)).max() < GRID * spread
 
 
 def with_two_values(n: int = 300) -> dict[str, pd.DataFrame]:

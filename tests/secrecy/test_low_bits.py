@@ -89,11 +89,11 @@ def test_answers_far_larger_than_the_residual_show_no_steps_of_the_others(
     """Float32 keep less than a step of them: without their own draws they would be multiples of eight."""
     rng = np.random.default_rng(0)
     column = (rng.random((N, 1)) < 0.4).astype(np.float64)
-    large = [rng.uniform(1024, 2048, (N, 1)).astype(np.float32) for _ in range(3)]
+    large = [rng.uniform(1024, 2048, (N, 1)).astype(np.float32).astype(np.float64) for _ in range(3)]
 
     def total() -> NDArray[np.float64]:
         said = [0.3 + 11 * 2.0**-16 * column, *large]
-        parts = [written(f"member-{m}", one.astype(np.float64)) for m, one in enumerate(said)]
+        parts = [written(f"member-{m}", one) for m, one in enumerate(said)]
         return from_ring(np.sum(parts, axis=0, dtype=np.uint32), 1.0)
 
     assert best_split([total()], column[:, 0]) < CHANCE

@@ -17,6 +17,6 @@ def rounding_as_nodes(home: Callable[[str], Path]) -> Iterator[None]:
     """Each with the secret of the node in this folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "gal.secrecy.summing.own_secret", lambda name: own_secret(load_identity(home(name), name))
+            "gal.secrecy.summing.simulated_secret", lambda name: own_secret(load_identity(home(name), name))
         )
         yield

@@ -39,7 +39,7 @@ Moved = Callable[[bool, Any], None]
 """Told what moves: whether it goes to a member, and the message."""
 
 
-def own_secret(name: str) -> bytes:
+def simulated_secret(name: str) -> bytes:
     """From which an organization of this process rounds: always the same, so that learning again gives the
     same numbers. A node has one that nobody else knows.
     """
@@ -65,7 +65,7 @@ class LocalCircle:
         circle = Circle("the label holder", prints, sums.drop_outs)
         known = set(prints.values())
         members = {
-            name: CircleMember(one, circle, known, MemoryRecord(), secret=own_secret(name))
+            name: CircleMember(one, circle, known, MemoryRecord(), secret=simulated_secret(name))
             for name, one in named.items()
         }
         return LocalCircle(circle, members)

@@ -455,7 +455,7 @@ def test_nobody_rounds_anew_whoever_asks_again(made: Callable[..., ByHand]) -> N
     fitted = asked_all(by, by.residual())
     rows = predicted(by, 7, by.total(IDS[:6]))
     residual = all_opened(by, 8, fitted)
-    exact = sum(0.5 * by.fitted(name).astype(np.float64) for name in NAMES)
+    exact = np.sum([0.5 * by.fitted(name).astype(np.float64) for name in NAMES], axis=0)
     assert np.abs(rows - exact[:6]).min() > 0
     assert np.abs(rows - exact[:6]).max() < EXACT / 2, "0.5 is the unit"
     for name in NAMES:
