@@ -56,7 +56,7 @@ def test_masks_cancel_on_the_ring(values: list[float], masks: list[int]) -> None
 def test_a_unit_is_the_nearest_power_of_two() -> None:
     sizes = (1e-9, 0.25, 0.26, 3.0, 4.0, 1 - 1e-6, 1 + 1e-6)
     assert [unit_of(size) for size in sizes] == [2.0**-30, 0.25, 0.25, 4.0, 4.0, 1.0, 1.0]
-    assert [unit_of(size) for size in (0.0, np.inf, np.nan)] == [1.0] * 3
+    assert [unit_of(size) for size in (0.0, 1e-320, 1.79e308, np.inf, np.nan)] == [1.0] * 5
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, 2.0**15 / 4 + 1])

@@ -46,7 +46,7 @@ def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
     The label holder chooses the rates: all of them larger or smaller give the same bits of each answer, and
     one alone gives those of its round.
     """
-    return unit_of(math.fsum(abs(rate) * unit for rate, unit in zip(rates, units, strict=True)))
+    return unit_of(sum(abs(rate) * unit for rate, unit in zip(rates, units, strict=True)))
 
 
 def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> Floats:

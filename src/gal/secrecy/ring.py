@@ -1,8 +1,8 @@
 """Fixed point: answers as whole numbers of steps modulo 2^32, where masks cancel exactly.
 
-All members write on one grid, which follows from the question alone. A float32 keeps 24 bits behind its own
-first one, wherever that is, so that the low bits of an exact sum are those of its smallest member alone. On
-one grid nobody has a bit to itself, and whether a number is written up or down is drawn.
+All members write on one grid, which follows from the question alone. A float32 has 24 bits from its own first
+one on, so that the low bits of an exact sum are those of its smallest number alone. On one grid nobody has a
+bit to itself, and whether a number is written up or down is drawn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def unit_of(size: float) -> float:
     >>> unit_of(0.3), unit_of(1.0000001), unit_of(5.0), unit_of(0.0)
     (0.25, 1.0, 4.0, 1.0)
     """
-    return 2.0 ** round(math.log2(size)) if 0 < size < math.inf else 1.0
+    return 2.0 ** round(math.log2(size)) if 1e-300 < size < 1e300 else 1.0
 
 
 def to_ring(values: NDArray[np.floating], unit: float, members: int, draw: Draw) -> Ring:
