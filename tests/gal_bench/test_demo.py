@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import shlex
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,20 +27,20 @@ from gal.cli.demo import demo, print_demo
 from gal.errors import InvalidInputError, NodeError
 from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.confined import can_reach
-from gal_bench.demo.demo_checks import InOneProcess
+from gal_bench.demo.demo_checks import InOneProcess, Revealed, gain_interval, labels_from, worked_out
 from gal_bench.demo.four_nodes import (
     HOLDER,
     LABEL,
     PARTS,
+    REPORT,
     VICTIM,
     DemoFacts,
-    Killed,
     Separated,
-    _Round,
     check_empty,
     spread_patients,
     what_left,
 )
+from gal_bench.demo.kill import Killed, Rounds
 from gal_bench.demo.processes import Processes
 from patience import patient
 
@@ -101,7 +101,41 @@ def test_rows_that_nobody_misses_change_the_check() -> None:
     assert not np.array_equal(outputs[0], outputs[1])
 
 
-# What is told
+@pytest.fixture(scope="module")
+def learned_again() -> tuple[InOneProcess, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two rounds of all organizations, in one process: who learned, row ids and labels."""
+    patients = spread_patients()
+    one = InOneProcess({name: patients.table[PARTS[name]] for name in (*sorted({*PARTS} - {HOLDER}), HOLDER)})
+    ids, y = patients.table.index.to_numpy()[patients.learned], patients.y[patients.learned]
+    one.run(ids, y, ids[:1], 2)
+    return one, ids, y
+
+
+def test_labels_follow_from_residuals_and_not_from_noise(learned_again: Any) -> None:
+    one, _, y = learned_again
+    assert labels_from(one.residuals[0][:, 0], y) == len(y)
+    noisy = one.residuals[0][:, 0] + np.random.default_rng(0).normal(size=len(y))
+    assert labels_from(noisy, y) < len(y) / 10
+
+
+def test_a_column_follows_from_fitted_values_and_not_from_noise(learned_again: Any) -> None:
+    one, ids, y = learned_again
+    assert worked_out(one, "insurer", ids, y, HOLDER) == 1
+    rng = np.random.default_rng(0)
+    noisy = [values + rng.normal(size=values.shape) for values in one.fitted["insurer"]]
+    other = replace(one, fitted={"insurer": noisy})
+    assert worked_out(other, "insurer", ids, y, HOLDER) == 0
+
+
+def test_a_gain_that_is_not_there_has_an_interval_around_zero() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=110)
+    low, high = gain_interval(y, y + rng.normal(size=110), y + rng.normal(size=110))
+    assert low < 0 < high
+    assert gain_interval(y, np.zeros(110), y)[0] > 0.9
+
+
+# What is printed
 
 
 @pytest.fixture
@@ -118,6 +152,7 @@ def facts() -> DemoFacts:
         alone=0.2,
         assisted=0.45,
         pooled=0.5,
+        gain=(0.1, 0.4),
         pooled_model="linear model",
         metric="r2",
         learned_rows=332,
@@ -131,11 +166,13 @@ def facts() -> DemoFacts:
         bytes={"sent": 12345, "received": 54321},
         contributions={"clinic": 0.25, "lab": 0.75},
         left={"lab": what_left(audit)},
-        killed=Killed("lab", 2, 5, 3, 2.5),
+        killed=Killed("lab", 3, 2, 2.5),
         missed={},
         identical=True,
+        revealed=Revealed(332, 332, 6, 7, 40),
         separated=Separated("landlock", 75, 75),
         folder=None,
+        report="/somewhere/demo-report.html",
     )
 
 
@@ -145,22 +182,40 @@ def told(facts: DemoFacts) -> str:
     return out.getvalue()
 
 
-def test_no_command_and_no_name_is_cut(
-    facts: DemoFacts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_no_command_and_no_path_is_cut(
+    facts: DemoFacts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """In a pipe no line breaks within a sentence; what is to be typed is one line, and can be typed."""
+    """In a pipe no line breaks within a sentence, a path or a command."""
     place = "/tmp/" + "a folder " * 12
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("gal_bench.demo.four_nodes.run_demo", lambda *_, **__: replace(facts, folder=place))
+    monkeypatch.chdir(tmp_path)
+    found = replace(facts, folder=place, report=f"{place}/{REPORT}")
+    monkeypatch.setattr("gal_bench.demo.four_nodes.run_demo", lambda *_, **__: found)
     demo(keep=None)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("A clinic wants") and line.endswith("mutual TLS.") for line in lines)
-    assert any(
-        line.startswith("Alone, the clinic") and line.endswith("lab (75%), clinic (25%).") for line in lines
-    )
-    assert lines.count("") == 3, "parts stand apart"
-    [last] = [line for line in lines if "gal audit" in line]
-    assert shlex.split(last.partition("Look around: ")[2]) == ["gal", "audit", "--home", f"{place}/lab"]
+    assert f"  The report, for your browser: {place}/{REPORT}" in lines
+    assert f"  The four folders: {place}" in lines
+    [command] = [line for line in lines if " simulate " in line]
+    assert command.endswith("gal simulate TABLE.csv --target COLUMN")
+
+
+def test_a_report_that_cannot_be_written_is_an_error_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr("gal_bench.demo.four_nodes.run_demo", lambda *_, **__: pytest.fail("it started"))
+    with pytest.raises(InvalidInputError, match="in a folder of your own"):
+        demo(keep=None)
+
+
+def test_it_fits_a_screen(facts: DemoFacts) -> None:
+    out = io.StringIO()
+    everybody = replace(facts, left={name: replace(facts.left["lab"], to=["clinic"]) for name in PARTS})
+    print_demo(everybody, Console(file=out, width=80))
+    assert len(out.getvalue().splitlines()) <= 30, "about 18 lines of progress stand above"
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def test_what_left_counts_only_what_left(facts: DemoFacts) -> None:
@@ -172,14 +227,30 @@ def test_what_left_counts_only_what_left(facts: DemoFacts) -> None:
 def test_the_facts_in_words(facts: DemoFacts) -> None:
     text = told(facts)
     for words in (
-        "83% of the way",
-        "with 3 of 5 fits done",
-        "back after 2.5 s",
-        "No round was missed",
+        "brings 83% of the pooling gain",
+        "0.100 to 0.400",
+        "fitted values to clinic",
+        "7 messages, 1.1 kB",
+        "can work out all 332 labels",
+        "can work out 6 of 7 columns",
+        "must know 40 patients",
+        "killed node missed no round",
         "bit for bit",
-        "75 times",
+        "refused all 75 tries",
     ):
         assert words in text
+
+
+def test_no_share_of_a_gain_that_is_not_there(facts: DemoFacts) -> None:
+    assert "as good as pooled" in told(replace(facts, assisted=0.6))
+    by_chance = told(replace(facts, gain=(-0.1, 0.4)))
+    assert "No gain can be told from chance" in by_chance
+    assert "pooling gain" not in by_chance
+
+
+def test_messages_of_a_kind_that_nobody_named_are_not_hidden(facts: DemoFacts) -> None:
+    left = replace(facts.left["lab"], n_bytes={"fitted": 10, "joined": 80, "columns": 5})
+    assert "fitted values, columns to clinic" in told(replace(facts, left={"lab": left}))
 
 
 def test_bad_news_is_told(facts: DemoFacts) -> None:
@@ -187,26 +258,49 @@ def test_bad_news_is_told(facts: DemoFacts) -> None:
         facts, killed=None, identical=False, separated=Separated("nothing", 75, 0), missed={"lab": [2]}
     )
     text = told(worse)
-    for words in ("before anybody could be killed", "please report it", "has no Landlock", "0 of 75"):
+    for words in ("before a node was killed", "Please report this", "no sandbox (Landlock)", "0 of 75"):
         assert words in text
-    assert "It missed the rounds [2]" in told(replace(facts, missed={"lab": [2]}))
+    assert "missed these rounds: 2." in told(replace(facts, missed={"lab": [2]}))
 
 
 def test_facts_are_plain(facts: DemoFacts) -> None:
     plain = json.loads(json.dumps(facts.to_json()))
     assert plain["alone"] < plain["assisted"] < plain["pooled"]
-    assert plain["killed"]["fits_done"] == 3
+    assert plain["killed"]["unanswered"] == 2
 
 
-# When it kills
+# Rounds
 
 
-@pytest.mark.parametrize(
-    ("round", "asked", "done", "expected"),
-    [(1, 5, 2, False), (2, 5, 0, False), (2, 5, 1, True), (2, 5, 4, True), (2, 5, 5, False), (6, 5, 0, True)],
-)
-def test_it_kills_inside_a_round(round: int, asked: int, done: int, expected: bool) -> None:
-    assert _Round(round, asked, done).in_a_fit is expected
+def after(round: int, loss: float) -> dict[str, Any]:
+    return {"event": "round", "round": round, "train_loss": loss, "initial": {"train_loss": 8.0}}
+
+
+def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
+    said: list[str] = []
+    rounds = Rounds(said.append)
+    rounds({"event": "waiting", "what": "to connect"})
+    rounds(after(1, 4.0))
+    rounds(after(2, 2.0))
+    assert [line.split(" █")[0].strip() for line in said] == [
+        "round 0: loss 100.0 %",
+        "round 1: loss  50.0 %",
+        "round 2: loss  25.0 %",
+    ]
+
+
+def test_a_round_is_waited_for_and_not_after_the_end() -> None:
+    rounds = Rounds(lambda line: None)
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(rounds.wait_for(2)))
+    waiting.start()
+    rounds(after(1, 4.0))
+    assert not found
+    rounds(after(2, 4.0))
+    waiting.join(patient(60))
+    assert found == [True]
+    rounds.end()
+    assert not rounds.wait_for(2)
 
 
 # Processes
@@ -305,8 +399,13 @@ def test_the_demo(kept: tuple[Path, dict[str, Any]]) -> None:
     assert facts["missed"] == {}
     killed = facts["killed"]
     assert killed["organization"] == "lab"
-    assert killed["round"] >= 2
-    assert killed["fits_done"] < killed["fits_asked"]
+    assert killed["round"] > 2
+    assert killed["unanswered"] >= 1
+    assert facts["revealed"] == {
+        **{"labels": 332, "of_labels": 332, "columns": 7, "of_columns": 7},
+        "known_rows": 40,
+    }
+    assert 0 < facts["gain"][0] < facts["assisted"] - facts["alone"] < facts["gain"][1]
     assert sum(facts["contributions"].values()) == pytest.approx(1)
     assert set(facts["left"]) == set(PARTS)
     assert all(one["to"] == ["clinic"] for name, one in facts["left"].items() if name != "clinic")
@@ -314,6 +413,15 @@ def test_the_demo(kept: tuple[Path, dict[str, Any]]) -> None:
         assert facts["separated"]["by"] == "landlock"
         assert facts["separated"]["refused"] == facts["separated"]["tried"] > 0
     assert str(folder) == facts["folder"]
+
+
+def test_the_report_answers_with_the_figures_of_the_demo(kept: tuple[Path, dict[str, Any]]) -> None:
+    folder, facts = kept
+    assert facts["report"] == str(folder / REPORT)
+    page = (folder / REPORT).read_text(encoding="utf-8")
+    assert f"is {facts['assisted']:.3f} instead of {facts['alone']:.3f}" in page
+    assert "can work out all 332 labels" in page
+    assert page.count("residuals: how far off") == 3  # to each partner
 
 
 def test_what_the_demo_keeps_can_be_looked_at(kept: tuple[Path, dict[str, Any]]) -> None:

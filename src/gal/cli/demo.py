@@ -1,9 +1,10 @@
-"""``gal demo``: four organizations as real processes, and what they brought about, in words."""
+"""``gal demo``: four organizations as real processes; what happened, what it brought, what it revealed."""
 
 from __future__ import annotations
 
 import json
-import shlex
+import os
+import shutil
 import sys
 import tempfile
 import time
@@ -14,33 +15,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from gal.cli.options import AsJson
-from gal.cli.screen.printing import Screen, print_table
+from gal.cli.screen.printing import Screen
+from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from gal_bench.demo.four_nodes import DemoFacts, Left
 
 STORY = (
-    "A [bold]clinic[/] wants to predict how a patient's diabetes will progress within a year. It knows age, "
-    "sex and blood pressure. An "
-    "[bold]insurer[/] knows body mass, a [bold]lab[/] and a [bold]hospital[/] know blood values of the same "
-    "patients. Nobody may show its "
-    "columns to the others. Each of the four is a process of its own here, with its own folder, key and "
-    "data; they speak over mutual "
-    "TLS."
+    "A [bold]clinic[/] wants to predict how diabetes progresses in its patients. An [bold]insurer[/], a "
+    "[bold]lab[/] and a [bold]hospital[/] know other columns of them. No organization hands over a column. "
+    "Each is a process of its own here. They speak over mutual TLS."
 )
 
 WORDS = {
     "fit": "residuals",
     "fitted": "fitted values",
-    "predicted": "predicted values",
+    "predicted": "fitted values",
     "begin": "row ids",
     "predict": "row ids",
-    "begun": "which row ids it knows",
+    "begun": "known row ids",
+    **dict.fromkeys(("joined", "welcome", "hello", "end", "done"), "agreements"),
 }
-"""Kinds of messages as people call what is in them; all other kinds agree on what is done."""
+"""Kinds of messages as people call what is in them; another kind is called by its own name."""
 
 
 def demo(
@@ -50,20 +48,25 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """See four organizations learn over mutual TLS; one is killed and comes back. 442
-    real patients, under a minute.
+    """See four organizations learn over mutual TLS; one is killed and resumes. 442 real
+    patients, under a minute. Writes demo-report.html.
     """
     from gal.extras import require
-    from gal_bench.demo.four_nodes import check_empty, run_demo
 
     require("node", "the demo")
+    from gal_bench.demo.four_nodes import REPORT, check_empty, run_demo
+
     folder = None if keep is None else keep.absolute()
     if folder is not None:
         check_empty(folder)
+    report = Path.cwd() / REPORT if folder is None else folder / REPORT
+    if folder is None and not os.access(Path.cwd(), os.W_OK):
+        raise InvalidInputError(
+            f"the demo cannot write its report to {str(report)!r}: run gal demo in a folder of your own"
+        )
     out = Screen()
     if not as_json:
         out.print(STORY)
-        out.print()
     screen, started = Console(stderr=True, highlight=False, soft_wrap=True), time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="gal-demo-")
@@ -74,10 +77,11 @@ def demo(
 
         def say(line: str) -> None:
             screen.print(f"[dim]{time.perf_counter() - started:5.1f} s  {escape(line)}[/]")
-            spinner.update(escape(line.strip()))
+            if not line.startswith(" "):
+                spinner.update(escape(line))
 
         program = (sys.executable, "-m", "gal_bench.demo.confined")
-        facts = run_demo(Path(place).resolve(), program, kept=folder is not None, say=say)
+        facts = run_demo(Path(place).resolve(), program, report, kept=folder is not None, say=say)
     if as_json:
         typer.echo(json.dumps(facts.to_json(), indent=2))
     else:
@@ -85,125 +89,119 @@ def demo(
 
 
 def print_demo(facts: DemoFacts, out: Console) -> None:
-    """What the demo found, for people."""
-    print_table(_scores(facts), out)
-    covered = (facts.assisted - facts.alone) / (facts.pooled - facts.alone)
-    out.print(
-        f"Alone, the clinic's model explains {facts.alone:.1%} of the differences between these patients, "
-        "with assistance "
-        f"{facts.assisted:.1%}: [bold]{covered:.0%}[/] of the way to pooling all data. What was learned "
-        f"came from {_who(facts)}."
-    )
-    out.print()
-    print_table(_what_left(facts), out)
-    out.print(
-        "These are all messages that left, from the four audit logs; their chains of hashes hold. No column "
-        "and no model is among "
-        "them. (What they tell: these residuals all labels, linear models' answers columns.)"
-    )
-    out.print()
-    for sentence in (_killed(facts), _same(facts), _unknown(facts), _shut_in(facts)):
-        out.print(sentence)
-    sent, received = facts.bytes["sent"], facts.bytes["received"]
-    out.print(
-        f"[dim]{facts.seconds:.0f} s in all, {facts.learning_seconds:.1f} s for {facts.rounds_learned} "
-        "rounds with the pause in them; "
-        f"the clinic sent {sent:,} bytes and received {received:,}.[/]"
-    )
-    if facts.folder is not None:
-        place = escape(facts.folder)
-        out.print(
-            f"Everything is in {place}. Look around: gal audit --home {escape(shlex.quote(facts.folder))}/lab"
-        )
+    """What the demo found, for people: in a terminal of 80 columns it fits one screen."""
+    from gal_bench.demo.demo_report import reveals
+
+    _print_brought(facts, out)
+    _print_left(facts, out)
+    out.print("[bold]What this reveals[/]")
+    for sentence in reveals(facts):
+        out.print(f"  {escape(sentence)}")
+    out.print("\n[bold]What was checked[/]")
+    for sentence in (_missed(facts), _same(facts), _separated(facts)):
+        out.print(f"  {sentence}")
+    _print_next(facts, out)
 
 
-def _scores(facts: DemoFacts) -> Table:
-    title = f"{facts.predicted_rows} new patients: nobody learned from them"
-    table = Table("", title=title, title_justify="left")
-    table.add_column("R2", justify="right")
-    table.add_row("clinic alone", f"{facts.alone:z.3f}")
-    table.add_row("with assistance, over the network", f"{facts.assisted:.3f}")
-    table.add_row(f"all columns in one place ({facts.pooled_model})", f"{facts.pooled:.3f}")
-    return table
+def _print_brought(facts: DemoFacts, out: Console) -> None:
+    low, high = facts.gain
+    out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
+    rows = {
+        "clinic alone": facts.alone,
+        "with assistance": facts.assisted,
+        f"pooled ({facts.pooled_model} on all columns)": facts.pooled,
+    }
+    wide = max(map(len, rows))
+    for name, score in rows.items():
+        out.print(f"  {escape(name.ljust(wide))} {score:z.3f}")
+    out.print(f"  {_gain(facts)} 95 % interval of the gain: {low:.3f} to {high:.3f}.")
+    out.print(f"  Contributions: {_contributions(facts)}.")
 
 
-def _who(facts: DemoFacts) -> str:
+def _gain(facts: DemoFacts) -> str:
+    """The gain as a share of what pooling gains; no share of a gain that is not there."""
+    to_gain, gained = facts.pooled - facts.alone, facts.assisted - facts.alone
+    if facts.gain[0] <= 0:
+        return "[yellow]No gain can be told from chance.[/]"
+    if gained >= to_gain:
+        return "Assistance is [bold]as good as pooled[/]."
+    return f"Assistance brings [bold]{gained / to_gain:.0%}[/] of the pooling gain."
+
+
+def _contributions(facts: DemoFacts) -> str:
     ranked = sorted(facts.contributions.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{escape(name)} ({share:.0%})" for name, share in ranked)
+    return ", ".join(f"{escape(name)} {share:.0%}" for name, share in ranked)
 
 
-def _what_left(facts: DemoFacts) -> Table:
-    table = Table(title="What left each organization", title_justify="left")
-    table.add_column("")
-    table.add_column("what")
-    table.add_column("to")
-    table.add_column("messages", justify="right")
-    table.add_column("bytes", justify="right")
-    for name, left in facts.left.items():
-        for place, (what, (messages, n_bytes)) in enumerate(_in_words(left).items()):
-            to = ", ".join(left.to) if place == 0 else ""
-            shown = escape(name) if place == 0 else ""
-            table.add_row(shown, what, escape(to), f"{messages:,}", f"{n_bytes:,}")
-        table.add_section()
-    return table
+def _print_left(facts: DemoFacts, out: Console) -> None:
+    from gal.evaluate.wording import bytes_in_words
+
+    out.print("\n[bold]What left each organization[/], by the four audit logs: no column, no model")
+    rows = [
+        (
+            name,
+            f"{', '.join(_contents(left))} to {', '.join(left.to)}",
+            f"{sum(left.messages.values()):,} messages, {bytes_in_words(sum(left.n_bytes.values()))}",
+        )
+        for name, left in facts.left.items()
+    ]
+    wide = [max(len(row[place]) for row in rows) for place in range(3)]
+    for name, what, size in rows:
+        out.print(escape(f"  {name.ljust(wide[0])} {what.ljust(wide[1])} {size.rjust(wide[2])}"))
 
 
-def _in_words(left: Left) -> dict[str, tuple[int, int]]:
-    """Messages and bytes by what is in them, the most bytes first."""
-    sums: dict[str, tuple[int, int]] = {}
-    for kind, messages in left.messages.items():
-        what = WORDS.get(kind, "agreements")
-        before = sums.get(what, (0, 0))
-        sums[what] = before[0] + messages, before[1] + left.n_bytes[kind]
-    return dict(sorted(sums.items(), key=lambda pair: -pair[1][1]))
+def _contents(left: Left) -> list[str]:
+    """What is in the messages, the most bytes first; small agreements on what is done are not named."""
+    sums: dict[str, int] = {}
+    for kind, n_bytes in left.n_bytes.items():
+        what = WORDS.get(kind, kind)
+        sums[what] = sums.get(what, 0) + n_bytes
+    return [what for what in sorted(sums, key=lambda one: -sums[one]) if what != "agreements"]
 
 
-def _killed(facts: DemoFacts) -> str:
+def _missed(facts: DemoFacts) -> str:
     one = facts.killed
     if one is None:
-        return (
-            "[yellow]Learning was over before anybody could be killed in a round: run it again to see "
-            "that.[/]"
-        )
+        return "[yellow]Learning ended before a node was killed. Run the demo again to see that.[/]"
     missed = facts.missed.get(one.organization, [])
-    after = f"It missed the rounds {missed}." if missed else "No round was missed."
-    return (
-        f"The {escape(one.organization)} was killed (kill -9) in round {one.round}, with {one.fits_done} of "
-        f"{one.fits_asked} fits done. It was "
-        f"back after {one.seconds_away:.1f} s and learning went on by itself. {after}"
-    )
+    if missed:
+        return f"[yellow]The killed node missed these rounds: {', '.join(map(str, missed))}.[/]"
+    return "The killed node missed no round."
 
 
 def _same(facts: DemoFacts) -> str:
     if facts.identical:
-        return "Model and predictions are the same as in one process, [bold]bit for bit[/]."
-    return (
-        "[red]Model or predictions differ from those of one process: that should not be, please report it.[/]"
-    )
+        return "Model and predictions equal those of one process, bit for bit."
+    return "[red]Model or predictions differ from those of one process. Please report this.[/]"
 
 
-def _unknown(facts: DemoFacts) -> str:
-    who = ", ".join(f"{count} patients to the {escape(name)}" for name, count in facts.unknown_rows.items())
-    return (
-        f"Unknown were {who} in learning; {facts.degraded_rows} predictions are marked as degraded because "
-        "of such patients. The "
-        "organization's mean answer stands in."
-    )
-
-
-def _shut_in(facts: DemoFacts) -> str:
+def _separated(facts: DemoFacts) -> str:
     found = facts.separated
     if found.by == "landlock" and found.refused == found.tried:
-        return (
-            f"Every process was shut in to the folder of its organization (Landlock): {found.tried} times "
-            "one tried to look into another's "
-            f"folder, {found.refused} times it was refused."
-        )
+        return f"The sandbox (Landlock) refused all {found.tried} tries to look into a partner's folder."
     return (
-        "[yellow]This system has no Landlock: processes of one user can read each other's folders here "
-        f"({found.refused} of {found.tried} "
-        "tries were refused). On machines of their own, or as different users, they cannot.[/]"
+        f"[yellow]This system has no sandbox (Landlock): {found.refused} of {found.tried} tries to look into "
+        "a partner's folder were refused. Give each organization a machine or a user of its own.[/]"
     )
+
+
+def _print_next(facts: DemoFacts, out: Console) -> None:
+    gal = program_name()
+    out.print("\n[bold]What next[/]")
+    out.print(f"  The report, for your browser: {escape(facts.report)}")
+    out.print(f"  Your own table: {gal} simulate TABLE.csv --target COLUMN")
+    out.print("  Two organizations by hand: README.md, 'Nodes by hand'")
+    if facts.folder is not None:
+        out.print(f"  The four folders: {escape(facts.folder)}")
+
+
+def program_name() -> str:
+    """How this program is called from here: ``gal``, or a path where that finds no gal or another one."""
+    started = Path(sys.argv[0])
+    found = shutil.which("gal")
+    if started.name != "gal" or (found is not None and Path(found).resolve() == started.resolve()):
+        return "gal"
+    return str(started)
 
 
 __all__ = ["demo", "print_demo"]

@@ -1,9 +1,9 @@
-"""Checks of the demo: the same learning in one process, and what alone and pooled would give."""
+"""Checks of the demo: the same learning in one process, scores alone and pooled, what attacks find."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,12 @@ from gal.node.holder.shared_rows import SharedRows, fill_unknown
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+KNOWN_ROWS = 40
+"""Rows whose columns the label holder knows when it attacks fitted values."""
+WORKED_OUT = 0.99
+"""R2 from which a column counts as worked out."""
+RESAMPLES = 2000
+ENDS = (0.025, 0.975)
 
 
 @dataclass
@@ -32,6 +38,10 @@ class InOneProcess:
 
     tables: Mapping[str, pd.DataFrame]
     """By organization: its columns, with row ids as index."""
+    residuals: list[Floats] = field(default_factory=list)
+    """As sent in each round, of all learned rows."""
+    fitted: dict[str, list[Floats]] = field(default_factory=dict)
+    """As the label holder received them, by organization; those of all folds too."""
 
     def run(self, ids: NDArray[Any], y: Floats, new: NDArray[Any], rounds: int) -> tuple[Ensemble, Floats]:
         """Learn these rows, the label holder being the last organization, and predict the new ones."""
@@ -70,6 +80,10 @@ class InOneProcess:
         part = replace(request, residual=request.residual[np.flatnonzero(known[asked])])
         terms = Terms(rows, task.terms.n_outputs, task.terms.rounds, task.terms.seed)
         values = self._members[name].fit(part, terms)
+        if request.track == "assisted":
+            self.fitted.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
+            if request.part is None and len(self.residuals) < request.round:
+                self.residuals.append(request.residual.astype(np.float64))
         return fill_unknown(values, SharedRows(known, ""), task.rows)
 
     def _predict(self, ensemble: Ensemble, new: NDArray[Any]) -> Floats:
@@ -90,14 +104,53 @@ class InOneProcess:
         return values
 
 
-def left_out_scores(
+@dataclass(frozen=True)
+class Revealed:
+    """What attacks find in plain residuals and fitted values."""
+
+    labels: int
+    """Labels that a partner works out exactly from the residuals of round 1 and two labels that it knows."""
+    of_labels: int
+    columns: int
+    """Columns that the label holder works out from fitted values and some rows that it knows."""
+    of_columns: int
+    known_rows: int
+
+
+def revealed(one: InOneProcess, ids: NDArray[Any], y: Floats, holder: str) -> Revealed:
+    """Attack what the organizations sent while they learned these rows."""
+    partners = [name for name in one.tables if name != holder]
+    found = [worked_out(one, name, ids, y, holder) for name in partners]
+    n_columns = sum(one.tables[name].shape[1] for name in partners)
+    return Revealed(labels_from(one.residuals[0][:, 0], y), len(y), sum(found), n_columns, KNOWN_ROWS)
+
+
+def labels_from(residual: Floats, y: Floats) -> int:
+    """How many whole labels follow from a residual by a straight line through two labels that are known."""
+    low, high = int(np.argmin(residual)), int(np.argmax(residual))
+    slope = (y[high] - y[low]) / (residual[high] - residual[low])
+    return int((np.abs(y[low] + slope * (residual - residual[low]) - y) < 0.5).sum())
+
+
+def worked_out(one: InOneProcess, name: str, ids: NDArray[Any], y: Floats, holder: str) -> int:
+    """How many columns of an organization the label holder works out from its fitted values."""
+    from gal.privacy.leakage import columns_from_answers
+
+    there = np.isin(ids, one.tables[name].index)
+    rows, rng = ids[there], np.random.default_rng(0)
+    known = np.zeros(len(rows), dtype=np.bool_)
+    known[rng.permutation(len(rows))[:KNOWN_ROWS]] = True
+    own = np.column_stack([one.tables[holder].loc[rows].to_numpy(dtype=np.float64), y[there]])
+    values = {name: np.stack(one.fitted[name], axis=1)}
+    found = columns_from_answers(values, {name: one.tables[name].loc[rows]}, own, known, rng)
+    return sum(column.with_messages.value >= WORKED_OUT for column in found)
+
+
+def baseline_predictions(
     table: pd.DataFrame, y: Floats, parts: Mapping[str, list[str]], train: Any, test: Any, rounds: int
-) -> tuple[float, float, str]:
-    """R2 on the test rows of the label holder (the first) alone and of the best
-    pooled model, and which that is.
-    """
+) -> tuple[Floats, Floats, str]:
+    """Predictions for the test rows: the label holder (the first) alone, the best pooled model; its name."""
     from gal.evaluate.baselines import METHODS
-    from gal.evaluate.metrics import r2
 
     names = {name: list(columns) for name, columns in parts.items()}
     setting: dict[str, Any] = {
@@ -110,5 +163,14 @@ def left_out_scores(
     fitted: dict[str, Any] = {
         name: METHODS[name](**setting).fit(table.iloc[train], y[train]) for name in ("alone", "pooled")
     }
-    alone, pooled = (r2(y[test], np.asarray(one.predict(table.iloc[test]))) for one in fitted.values())
+    alone, pooled = (np.asarray(one.predict(table.iloc[test])) for one in fitted.values())
     return alone, pooled, str(fitted["pooled"].chosen_)
+
+
+def gain_interval(y: Floats, alone: Floats, assisted: Floats) -> tuple[float, float]:
+    """95 % bootstrap interval of how much higher R2 is with assistance; both on the same resamples."""
+    from gal.evaluate.metrics import r2
+
+    drawn = np.random.default_rng(0).integers(0, len(y), (RESAMPLES, len(y)))
+    low, high = np.quantile([r2(y[rows], assisted[rows]) - r2(y[rows], alone[rows]) for rows in drawn], ENDS)
+    return float(low), float(high)

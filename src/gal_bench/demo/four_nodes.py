@@ -9,16 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import signal
 import socket
-import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +24,11 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, NodeError
 from gal_bench.demo.confined import NOTES
+from gal_bench.demo.kill import Killed, Rounds, kill_and_restart, wait_until
 from gal_bench.demo.processes import LOG, Processes, Say
+
+if TYPE_CHECKING:
+    from gal_bench.demo.demo_checks import Revealed
 
 PARTS = {
     "clinic": ["age", "sex", "bp"],
@@ -43,12 +45,8 @@ NEW = 110
 """Patients that are not learned, only predicted."""
 UNKNOWN_TO_VICTIM = 12
 """Patients whom one organization does not know; some of them new ones."""
-LATE = 5
-"""From this round on the demo is less choosy about when exactly it kills."""
-AWAY = 0.5
-"""Seconds between the kill and the new start, so that the others are seen to wait."""
-PATIENCE = 180.0
-"""Seconds after which the demo gives up waiting for what should take a few."""
+REPORT = "demo-report.html"
+"""The page that the demo writes."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +65,6 @@ class Patients:
         """What one organization holds; the label holder also has labels, of the learned patients."""
         rows = self.table.iloc[self.known[name]][PARTS[name]]
         return rows.assign(**{LABEL: self.y[self.known[name]]}) if name == HOLDER else rows
-
-
-@dataclass(frozen=True)
-class Killed:
-    """Who was killed, in the middle of what, and how long it was away."""
-
-    organization: str
-    round: int
-    fits_asked: int
-    fits_done: int
-    seconds_away: float
 
 
 @dataclass(frozen=True)
@@ -108,6 +95,8 @@ class DemoFacts:
     alone: float
     assisted: float
     pooled: float
+    gain: tuple[float, float]
+    """95 % interval of what assistance adds to the score."""
     pooled_model: str
     metric: str
     learned_rows: int
@@ -127,8 +116,11 @@ class DemoFacts:
     missed: Mapping[str, list[int]]
     identical: bool
     """Whether ensemble and predictions equal those of one process, bit for bit."""
+    revealed: Revealed
     separated: Separated
     folder: str | None
+    report: str
+    """The HTML page."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -151,27 +143,30 @@ def spread_patients() -> Patients:
     return Patients(table, target.to_numpy(dtype=np.float64), learned, new, known | {HOLDER: learned})
 
 
-def run_demo(folder: Path, program: Sequence[str], *, kept: bool = False, say: Say) -> DemoFacts:
+def run_demo(
+    folder: Path, program: Sequence[str], report: Path, *, kept: bool = False, say: Say
+) -> DemoFacts:
     """Everything, in this empty folder; ``program`` runs a command of gal shut in to
-    the folder of an organization.
+    the folder of an organization. The page is written to ``report``.
     """
+    from gal_bench.demo.demo_report import write_demo_report
+
     started = time.perf_counter()
     patients = spread_patients()
     homes = {name: folder / name for name in PARTS}
     with Processes(program, homes) as processes:
         _make_nodes(processes, patients, say)
-        say("four nodes start: gal serve")
+        say("Their nodes start. Three join the task (gal serve, gal invite, gal join).")
         serving = {name: processes.start(name, "serve", "--level", "warning") for name in PARTS}
-        _invite(processes, say)
+        _invite(processes)
         learned, killed = _learn_with_a_kill(processes, serving, say)
         predictions, facts = _predict(processes, patients, say)
-        say("the nodes end; reading and verifying their audit logs: gal audit")
+        say("The nodes stop. The audit logs are verified (gal audit), and all claims.")
         processes.end(list(serving.values()))
         printed = processes.together({name: [["audit", "--json"]] for name in PARTS})
         audits = {name: json.loads(one[0]) for name, one in printed.items()}
-    say("checking: the same in one process, alone, pooled")
     judged = _judge(patients, homes[HOLDER], predictions)
-    return DemoFacts(
+    found = DemoFacts(
         **judged,
         metric="r2",
         learned_rows=learned["n_rows"],
@@ -189,7 +184,10 @@ def run_demo(folder: Path, program: Sequence[str], *, kept: bool = False, say: S
         missed=learned["missed"],
         separated=_separated(homes.values()),
         folder=str(folder) if kept else None,
+        report=str(report),
     )
+    write_demo_report(found, learned, homes[HOLDER], report)
+    return found
 
 
 def check_empty(folder: Path) -> None:
@@ -207,7 +205,7 @@ def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
     """Each organization gets its folder and data, makes its own key, and takes in
     the cards of those it works with.
     """
-    say("four organizations make their keys: gal init")
+    say("Four organizations make keys and exchange cards (gal init, gal cards add).")
     for name, home in processes.homes.items():
         home.mkdir(mode=0o700, parents=True)
         patients.rows_of(name).to_csv(home / "rows.csv")
@@ -217,7 +215,6 @@ def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
     own = {name: ["init", name, "--home", ".", "--data", "rows.csv", "--row-id", ROW_ID] for name in PARTS}
     own[HOLDER] += ["--label", LABEL, "--listen", listen]
     processes.together({name: [command] for name, command in own.items()})
-    say("they hand each other their cards: gal cards add")
     others = [name for name in PARTS if name != HOLDER]
     for name in others:
         _carry(processes, f"{name}.card", name, [HOLDER])
@@ -227,8 +224,7 @@ def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
     processes.together(adding)
 
 
-def _invite(processes: Processes, say: Say) -> None:
-    say(f"{HOLDER} asks the others for help, they read the terms and accept: gal invite, gal join")
+def _invite(processes: Processes) -> None:
     others = [name for name in PARTS if name != HOLDER]
     purpose = "How will a patient's diabetes progress within a year?"
     processes.run(HOLDER, "invite", TASK, *others, "--rounds", str(ROUNDS), "--purpose", purpose)
@@ -257,132 +253,38 @@ def _free_port() -> int:
 def _learn_with_a_kill(
     processes: Processes, serving: dict[str, Popen[str]], say: Say
 ) -> tuple[dict[str, Any], Killed | None]:
-    """Learn; meanwhile one organization is killed in the middle of a fit, and started again."""
-    _wait_until(lambda: (processes.homes[HOLDER] / "control.json").exists(), serving, processes)
-    command = ["learn", TASK, "--json"]
-    say(f"{HOLDER} learns: gal learn {TASK} (waits until the others have connected)")
-    learning = processes.begin(HOLDER, *command)
-    killed: list[Killed] = []
-
-    def meanwhile() -> None:
-        found = _kill_in_a_fit(processes, serving[VICTIM], learning)
-        if found is None:
-            return
-        say(
-            f"kill -9 {VICTIM}, in round {found.round}, with {found.fits_done} of {found.fits_asked} fits "
-            f"done; {HOLDER} waits for it"
-        )
-        gone = time.perf_counter()
-        time.sleep(AWAY)
-        before = _count(processes.homes[VICTIM], "direction = 'out' AND kind = 'joined'")
-        serving[VICTIM] = processes.start(VICTIM, "serve", "--level", "warning")
-        say(f"{VICTIM} starts again: gal serve")
-        _wait_until(
-            lambda: _count(processes.homes[VICTIM], "direction = 'out' AND kind = 'joined'") > before,
-            serving,
-            processes,
-        )
-        away = time.perf_counter() - gone
-        say(f"{VICTIM} is back after {away:.1f} s and goes on where it was")
-        killed.append(Killed(VICTIM, found.round, found.fits_asked, found.fits_done, away))
-
-    printed = _beside(
-        meanwhile, lambda: processes.finish(HOLDER, learning, command, lambda line: say(f"  {line}"))
-    )
-    return json.loads(printed), killed[0] if killed else None
+    """Learn; meanwhile one organization is killed in the middle of a round, and started again."""
+    home = processes.homes[HOLDER]
+    wait_until(lambda: (home / "control.json").exists(), serving, processes)
+    say(f"The {HOLDER} learns (gal learn). First the nodes agree on the rows.")
+    rounds = Rounds(say)
+    with ThreadPoolExecutor(1) as pool:
+        learning = pool.submit(_learn, home, rounds)
+        try:
+            killed = kill_and_restart(processes, serving, (HOLDER, VICTIM), rounds, say)
+            learned = learning.result()
+        except BaseException:
+            processes.kill_all()  # the pool waits for its thread, and that for the node
+            raise
+    if learned["rounds"] < learned["rounds_learned"]:
+        say(f"  The model keeps {learned['rounds']} rounds: later ones did not help in cross-validation.")
+    return learned, killed
 
 
-def _beside(meanwhile: Callable[[], None], work: Callable[[], str]) -> str:
-    """The result of the work, in a thread of its own, while something else happens here."""
-    from concurrent.futures import ThreadPoolExecutor
+def _learn(home: Path, rounds: Rounds) -> dict[str, Any]:
+    """Ask the running node to learn, as ``gal learn`` does, and pass on what happens."""
+    from gal.node.runtime.control import ask_node, running_node
 
-    pool = ThreadPoolExecutor(1)
     try:
-        job = pool.submit(work)
-        meanwhile()
-        return job.result()
+        with running_node(home) as connection:
+            if connection is None:
+                raise NodeError(f"the node of {HOLDER} takes no commands: look at {LOG} in its folder")
+            patience = {"join": 60.0, "deadline": 600.0, "quorum": 0}
+            asked = {"task": TASK, "resume": False, "anew": False, "patience": patience}
+            learned: dict[str, Any] = ask_node(connection, "learn", asked, rounds)
+            return learned
     finally:
-        pool.shutdown(wait=False)
-
-
-@dataclass(frozen=True)
-class _Round:
-    """How far an organization is: the round it was last asked about, and its fits of that."""
-
-    round: int
-    fits_asked: int
-    fits_done: int
-
-    @property
-    def in_a_fit(self) -> bool:
-        """Whether some fits of a round after the first are done and others are not;
-        late in the learning, any will do.
-        """
-        least = 1 if self.round < LATE else 0
-        return self.round >= 2 and least <= self.fits_done < self.fits_asked
-
-
-def _kill_in_a_fit(processes: Processes, victim: Popen[str], learning: Popen[str]) -> _Round | None:
-    """Kill when it has been asked for fits of round 2 or later and has not answered them all.
-
-    It is stopped first, and looked at once more: what a process that does not run has not
-    done, it has not done when it dies.
-    """
-    home = processes.homes[VICTIM]
-    while learning.poll() is None:
-        if _progress(home).in_a_fit:
-            processes.signal(victim, signal.SIGSTOP)
-            found = _progress(home)
-            if found.in_a_fit:
-                processes.signal(victim, signal.SIGKILL)
-                return found
-            processes.signal(victim, signal.SIGCONT)
-        time.sleep(0.001)
-    return None
-
-
-def _progress(home: Path) -> _Round:
-    asked = _rows(
-        home, "SELECT round, count(*) FROM audit WHERE direction = 'in' AND kind = 'fit' GROUP BY round"
-    )
-    if not asked:
-        return _Round(0, 0, 0)
-    last, count = max(asked)
-    [(done,)] = _rows(home, f"SELECT count(*) FROM answers WHERE round = {int(last)}") or [(0,)]
-    return _Round(last, count, done)
-
-
-def _count(home: Path, where: str) -> int:
-    [(count,)] = _rows(home, f"SELECT count(*) FROM audit WHERE {where}") or [(0,)]
-    return int(count)
-
-
-def _rows(home: Path, query: str) -> list[Any]:
-    """What the records of a node say, read only: it may run, or be stopped in the middle of writing."""
-    try:
-        with closing(
-            sqlite3.connect(f"{(home / 'state.sqlite').as_uri()}?mode=ro", uri=True, timeout=5)
-        ) as records:
-            return records.execute(query).fetchall()
-    except sqlite3.OperationalError:  # not there yet
-        return []
-
-
-def _wait_until(
-    happened: Callable[[], bool], serving: Mapping[str, Popen[str]], processes: Processes
-) -> None:
-    """Wait; a node that ended instead is an error, with the last it said."""
-    until = time.monotonic() + PATIENCE
-    while not happened():
-        for name, process in serving.items():
-            if process.poll() is not None:
-                said = (processes.homes[name] / LOG).read_text(encoding="utf-8").strip().splitlines()
-                raise NodeError(f"the node of {name} ended: {' '.join(said[-3:])}")
-        if time.monotonic() > until:
-            raise NodeError(
-                f"the nodes did not get ready within {PATIENCE:g} s: look at {LOG} in their folders"
-            )
-        time.sleep(0.05)
+        rounds.end()
 
 
 # After learning
@@ -390,9 +292,7 @@ def _wait_until(
 
 def _predict(processes: Processes, patients: Patients, say: Say) -> tuple[dict[int, float], dict[str, Any]]:
     """Predictions by patient, and what the command says of them."""
-    say(
-        f"{HOLDER} predicts {len(patients.new)} patients that nobody learned from: gal predict {TASK} new.csv"
-    )
+    say(f"The {HOLDER} predicts {len(patients.new)} new patients (gal predict).")
     printed = processes.run(HOLDER, "predict", TASK, "new.csv", "--out", "predictions.csv", "--json")
     with (processes.homes[HOLDER] / "predictions.csv").open(newline="", encoding="utf-8") as file:
         # Not with pandas: by its default some numbers come out one bit off.
@@ -401,30 +301,32 @@ def _predict(processes: Processes, patients: Patients, say: Say) -> tuple[dict[i
 
 
 def _judge(patients: Patients, home: Path, predictions: Mapping[int, float]) -> dict[str, Any]:
-    """Scores on the new patients, and whether one process computes the same."""
+    """Scores on the new patients, whether one process computes the same, and what attacks find."""
     from threadpoolctl import threadpool_limits
 
     from gal.evaluate.metrics import r2
-    from gal_bench.demo.demo_checks import InOneProcess, left_out_scores
+    from gal_bench.demo.demo_checks import InOneProcess, baseline_predictions, gain_interval, revealed
 
     order = [*(name for name in PARTS if name != HOLDER), HOLDER]
     tables = {name: patients.table.iloc[np.sort(patients.known[name])][PARTS[name]] for name in order}
     tables[HOLDER] = patients.table[PARTS[HOLDER]]
     ids = patients.table.index.to_numpy()
+    learned, y, truth = ids[patients.learned], patients.y[patients.learned], patients.y[patients.new]
     with threadpool_limits(1):
-        ensemble, output = InOneProcess(tables).run(
-            ids[patients.learned], patients.y[patients.learned], ids[patients.new], ROUNDS
-        )
-        alone, pooled, pooled_model = left_out_scores(
+        again = InOneProcess(tables)
+        ensemble, output = again.run(learned, y, ids[patients.new], ROUNDS)
+        alone, pooled, pooled_model = baseline_predictions(
             patients.table, patients.y, PARTS, patients.learned, patients.new, ROUNDS
         )
-    said = np.array([predictions[patient] for patient in ids[patients.new].tolist()])
+        found = revealed(again, learned, y, HOLDER)
+    assisted = np.array([predictions[patient] for patient in ids[patients.new].tolist()])
+    outputs = {"alone": alone, "assisted": assisted, "pooled": pooled}
     return {
-        "alone": alone,
-        "assisted": r2(patients.y[patients.new], said),
-        "pooled": pooled,
+        **{name: r2(truth, one) for name, one in outputs.items()},
+        "gain": gain_interval(truth, alone, assisted),
         "pooled_model": pooled_model,
-        "identical": _learned_ensemble(home) == ensemble and bool((said == output).all()),
+        "identical": _learned_ensemble(home) == ensemble and bool((assisted == output).all()),
+        "revealed": found,
     }
 
 
