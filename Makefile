@@ -14,6 +14,23 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 PIP := $(INSTALL) -c constraints.txt
 UNUSED := tests?|torch/testing|sympy|networkx|pip|setuptools|mlflow|databricks|mypy|mypyc|_inductor|torch/_dynamo|fontTools|pygments/lexers|playwright
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/($(UNUSED))/' $(VENV)/lib src || true
+# Sets up $(VENV) with these extras, and says what is missing where it cannot. An environment without pip is one
+# whose making failed: it is made again.
+define set_up
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "GAL needs Python 3.11 or later, and $(PYTHON) is: $$($(PYTHON) --version 2>&1)."; \
+	    echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }; \
+	  $(PYTHON) -m venv $(VENV) || { \
+	    echo "$(PYTHON) could not make $(VENV). Where venv is missing (Debian, Ubuntu): apt install python3-venv"; \
+	    exit 1; }; }
+	@echo "Installing into $(VENV): one to three minutes the first time."
+	@$(PIP) -e ".[$(1)]" || { \
+	  echo "pip could not install. Without a network: set https_proxy, or PIP_INDEX_URL to an index that you reach."; \
+	  exit 1; }
+	@$(COMPILE)
+	@touch $@
+endef
 empty :=
 comma := ,
 GROUPS := dev$(if $(EXTRAS),$(comma)$(EXTRAS))
@@ -96,16 +113,10 @@ wheel:
 	$(PYTHON) .ci/wheel.py
 
 $(VENV)/.installed-node: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e ".[node]"
-	$(COMPILE)
-	touch $@
+	$(call set_up,node)
 
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e ".[$(GROUPS)]"
-	$(COMPILE)
-	touch $@
+	$(call set_up,$(GROUPS))
 
 clean:
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -40,7 +40,7 @@ from gal_bench.demo.four_nodes import (
     spread_patients,
     what_left,
 )
-from gal_bench.demo.kill import Killed, Rounds
+from gal_bench.demo.kill import Killed, RoundPrinter
 from gal_bench.demo.processes import Processes
 from patience import patient
 
@@ -197,7 +197,7 @@ def test_no_command_and_no_path_is_cut(
     assert f"  The report, for your browser: {place}/{REPORT}" in lines
     assert f"  The four folders: {place}" in lines
     [command] = [line for line in lines if " simulate " in line]
-    assert command.endswith("gal simulate TABLE.csv --target COLUMN")
+    assert command.endswith("gal simulate TABLE.csv --target LABEL --write-organizations O.toml")
 
 
 def test_a_report_that_cannot_be_written_is_an_error_before_anything_starts(
@@ -214,7 +214,7 @@ def test_it_fits_a_screen(facts: DemoFacts) -> None:
     out = io.StringIO()
     everybody = replace(facts, left={name: replace(facts.left["lab"], to=["clinic"]) for name in PARTS})
     print_demo(everybody, Console(file=out, width=80))
-    assert len(out.getvalue().splitlines()) <= 30, "about 18 lines of progress stand above"
+    assert len(out.getvalue().splitlines()) <= 28, "about 18 lines of progress stand above"
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
@@ -269,7 +269,7 @@ def test_facts_are_plain(facts: DemoFacts) -> None:
     assert plain["killed"]["unanswered"] == 2
 
 
-# Rounds
+# RoundPrinter
 
 
 def after(round: int, loss: float) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def after(round: int, loss: float) -> dict[str, Any]:
 
 def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
     said: list[str] = []
-    rounds = Rounds(said.append)
+    rounds = RoundPrinter(said.append)
     rounds({"event": "waiting", "what": "to connect"})
     rounds(after(1, 4.0))
     rounds(after(2, 2.0))
@@ -290,7 +290,7 @@ def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
 
 
 def test_a_round_is_waited_for_and_not_after_the_end() -> None:
-    rounds = Rounds(lambda line: None)
+    rounds = RoundPrinter(lambda line: None)
     found: list[bool] = []
     waiting = threading.Thread(target=lambda: found.append(rounds.wait_for(2)))
     waiting.start()

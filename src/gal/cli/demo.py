@@ -189,7 +189,7 @@ def _print_next(facts: DemoFacts, out: Console) -> None:
     gal = program_name()
     out.print("\n[bold]What next[/]")
     out.print(f"  The report, for your browser: {escape(facts.report)}")
-    out.print(f"  Your own table: {gal} simulate TABLE.csv --target COLUMN")
+    out.print(f"  Your own table: {gal} simulate TABLE.csv --target LABEL --write-organizations O.toml")
     out.print("  Two organizations by hand: README.md, 'Nodes by hand'")
     if facts.folder is not None:
         out.print(f"  The four folders: {escape(facts.folder)}")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, NodeError
 from gal_bench.demo.confined import NOTES
-from gal_bench.demo.kill import Killed, Rounds, kill_and_restart, wait_until
+from gal_bench.demo.kill import Killed, RoundPrinter, kill_and_restart, wait_until
 from gal_bench.demo.processes import LOG, Processes, Say
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _learn_with_a_kill(
     home = processes.homes[HOLDER]
     wait_until(lambda: (home / "control.json").exists(), serving, processes)
     say(f"The {HOLDER} learns (gal learn). First the nodes agree on the rows.")
-    rounds = Rounds(say)
+    rounds = RoundPrinter(say)
     with ThreadPoolExecutor(1) as pool:
         learning = pool.submit(_learn, home, rounds)
         try:
@@ -271,7 +271,7 @@ def _learn_with_a_kill(
     return learned, killed
 
 
-def _learn(home: Path, rounds: Rounds) -> dict[str, Any]:
+def _learn(home: Path, rounds: RoundPrinter) -> dict[str, Any]:
     """Ask the running node to learn, as ``gal learn`` does, and pass on what happens."""
     from gal.node.runtime.control import ask_node, running_node
 

@@ -39,7 +39,7 @@ class Killed:
     seconds_away: float
 
 
-class Rounds:
+class RoundPrinter:
     """Says how each round ended, as it ends; another thread can wait for a round."""
 
     def __init__(self, say: Say) -> None:
@@ -89,7 +89,11 @@ def described(round: int, share: float) -> str:
 
 
 def kill_and_restart(
-    processes: Processes, serving: dict[str, Popen[str]], names: tuple[str, str], rounds: Rounds, say: Say
+    processes: Processes,
+    serving: dict[str, Popen[str]],
+    names: tuple[str, str],
+    rounds: RoundPrinter,
+    say: Say,
 ) -> Killed | None:
     """Kill a node while it owes an answer, and start it again; None where learning was over before.
 
@@ -117,7 +121,7 @@ def kill_and_restart(
     return Killed(victim, *owed, away)
 
 
-def _owed(home: Path, victim: str, rounds: Rounds) -> tuple[int, int] | None:
+def _owed(home: Path, victim: str, rounds: RoundPrinter) -> tuple[int, int] | None:
     """The round in which the label holder waits for the victim, and for how many answers."""
     query = (
         "SELECT round, sum(direction = 'out') - sum(direction = 'in') AS owed FROM audit "

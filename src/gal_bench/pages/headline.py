@@ -52,8 +52,11 @@ HEADLINES = (
 
 
 def headline_table(folder: Path) -> str:
-    """Markdown: alone, assisted, everything in one place, and the paper's GAL."""
-    lines = ["| | measure | alone | GAL | in one place | the paper's GAL |", "|---|---|---:|---:|---:|---:|"]
+    """Markdown: without assistance, with it, pooled, and the paper's GAL."""
+    lines = [
+        "| | measure | without assistance | GAL | pooled | the paper's GAL |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
     for one in HEADLINES:
         rows = {
             line["row"]: line
