@@ -104,7 +104,6 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
 
 
 def _print_brought(facts: DemoFacts, out: Console) -> None:
-    low, high = facts.gain
     out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
     rows = {
         "clinic alone": facts.alone,
@@ -114,18 +113,20 @@ def _print_brought(facts: DemoFacts, out: Console) -> None:
     wide = max(map(len, rows))
     for name, score in rows.items():
         out.print(f"  {escape(name.ljust(wide))} {score:z.3f}")
-    out.print(f"  {_gain(facts)} 95 % interval of the gain: {low:.3f} to {high:.3f}.")
+    out.print(f"  {_gain(facts)}")
     out.print(f"  Contributions: {_contributions(facts)}.")
 
 
 def _gain(facts: DemoFacts) -> str:
-    """The gain as a share of what pooling gains; no share of a gain that is not there."""
+    """The gain, and its share of what pooling gains; no share of a gain that is not there."""
     to_gain, gained = facts.pooled - facts.alone, facts.assisted - facts.alone
-    if facts.gain[0] <= 0:
-        return "[yellow]No gain can be told from chance.[/]"
+    low, high = facts.gain
+    said = f"Assistance gains {gained:.3f} (95 % interval {low:.3f} to {high:.3f})"
+    if low <= 0:
+        return f"[yellow]{said}: that can be chance.[/]"
     if gained >= to_gain:
-        return "Assistance is [bold]as good as pooled[/]."
-    return f"Assistance brings [bold]{gained / to_gain:.0%}[/] of the pooling gain."
+        return f"{said}, [bold]as good as pooled[/]."
+    return f"{said}, [bold]{gained / to_gain:.0%}[/] of the pooling gain."
 
 
 def _contributions(facts: DemoFacts) -> str:
@@ -189,7 +190,7 @@ def _print_next(facts: DemoFacts, out: Console) -> None:
     gal = program_name()
     out.print("\n[bold]What next[/]")
     out.print(f"  The report, for your browser: {escape(facts.report)}")
-    out.print(f"  Your own table: {gal} simulate TABLE.csv --target LABEL --write-organizations O.toml")
+    out.print(f"  Your table: {gal} simulate TABLE.csv --target LABEL --write-organizations O.toml")
     out.print("  Two organizations by hand: README.md, 'Nodes by hand'")
     if facts.folder is not None:
         out.print(f"  The four folders: {escape(facts.folder)}")
