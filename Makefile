@@ -119,4 +119,4 @@ $(STAMP): pyproject.toml constraints.txt
 	$(call set_up,$(GROUPS))
 
 clean:
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf demo-report.html $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -16,8 +16,8 @@ from typing import Any
 from gal.errors import NodeError
 from gal_bench.demo.processes import LOG, Processes, Say
 
-KILLED_AFTER = 2
-"""The kill comes after this round."""
+KILLED_AFTER = 1
+"""The kill comes after this round: rounds take little more than the signal that stops a process."""
 AWAY = 0.5
 """Seconds between the kill and the restart, so that the others are seen to wait."""
 SETTLED = 0.1
