@@ -288,6 +288,14 @@ def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
     ]
 
 
+def test_something_happens_after_the_first_round_before_it_is_said() -> None:
+    seen: list[str] = []
+    rounds = RoundPrinter(lambda line: seen.append("said"), lambda: seen.append("first"))
+    rounds(after(1, 4.0))
+    rounds(after(2, 4.0))
+    assert seen == ["first", "said", "said", "said"]
+
+
 def test_a_round_is_waited_for_and_not_after_the_end() -> None:
     rounds = RoundPrinter(lambda line: None)
     found: list[bool] = []

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from signal import SIGSTOP
 from subprocess import Popen
 from typing import TYPE_CHECKING, Any
 
@@ -257,7 +258,8 @@ def _learn_with_a_kill(
     home = processes.homes[HOLDER]
     wait_until(lambda: (home / "control.json").exists(), serving, processes)
     say(f"The {HOLDER} learns (gal learn). First the nodes agree on the rows.")
-    rounds = RoundPrinter(say)
+    # A process that does not run answers nothing: the label holder waits for it in the round that follows.
+    rounds = RoundPrinter(say, lambda: processes.signal(serving[VICTIM], SIGSTOP))
     with ThreadPoolExecutor(1) as pool:
         learning = pool.submit(_learn, home, rounds)
         try:

@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP
+from signal import SIGCONT, SIGKILL
 from subprocess import Popen
 from typing import Any
 
 from gal.errors import NodeError
 from gal_bench.demo.processes import LOG, Processes, Say
 
-KILLED_AFTER = 1
-"""The kill comes after this round: rounds take little more than the signal that stops a process."""
 AWAY = 0.5
 """Seconds between the kill and the restart, so that the others are seen to wait."""
 SETTLED = 0.1
@@ -40,10 +38,13 @@ class Killed:
 
 
 class RoundPrinter:
-    """Says how each round ended, as it ends; another thread can wait for a round."""
+    """Says how each round ended, as it ends; another thread can wait for a round.
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    ``first`` is called at the end of round 1, before anything else: the next rounds take milliseconds.
+    """
+
+    def __init__(self, say: Say, first: Callable[[], None] = lambda: None) -> None:
+        self._say, self._first = say, first
         self._changed = threading.Condition()
         self._done, self._over = -1, False
 
@@ -51,6 +52,8 @@ class RoundPrinter:
         """One event of the label holder's learning; only rounds are said."""
         if event["event"] != "round":
             return
+        if event["round"] == 1:
+            self._first()
         with self._changed:
             if self._done < 0:
                 self._say(described(0, 1.0))
@@ -95,15 +98,11 @@ def kill_and_restart(
     rounds: RoundPrinter,
     say: Say,
 ) -> Killed | None:
-    """Kill a node while it owes an answer, and start it again; None where learning was over before.
-
-    ``names``: the label holder and the victim.
+    """Kill a node that was stopped after round 1, while it owes an answer, and start it again; None where
+    learning was over before. ``names``: the label holder and the victim.
     """
     holder, victim = names
-    if not rounds.wait_for(KILLED_AFTER):
-        return None
-    processes.signal(serving[victim], SIGSTOP)  # a process that does not run answers nothing
-    owed = _owed(processes.homes[holder], victim, rounds)
+    owed = _owed(processes.homes[holder], victim, rounds) if rounds.wait_for(1) else None
     if owed is None or not rounds.wait_for(owed[0] - 1):
         processes.signal(serving[victim], SIGCONT)
         return None
