@@ -136,6 +136,7 @@ def test_a_terminal_is_drawn_anew(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     looks = Looks(waiting(1), waiting(2))
     watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=False)

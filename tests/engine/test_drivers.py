@@ -206,7 +206,8 @@ def test_observers_hear_of_each_round_once_in_order(driver: str) -> None:
     assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
 
 
-def test_the_progress_bar_shows_round_loss_rate_and_weights() -> None:
+def test_the_progress_bar_shows_round_loss_rate_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     heard: list[Progress] = []
     console = Console(file=screen, force_terminal=True, width=150)
