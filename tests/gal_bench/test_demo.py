@@ -428,6 +428,7 @@ def test_the_report_answers_with_the_figures_of_the_demo(kept: tuple[Path, dict[
     page = (folder / REPORT).read_text(encoding="utf-8")
     assert f"is {facts['assisted']:.3f} instead of {facts['alone']:.3f}" in page
     assert "can work out all 332 labels" in page
+    assert "Nobody attacked" not in page, "the demo did"
     assert page.count("residuals: how far off") == 3  # to each partner
 
 

@@ -33,7 +33,7 @@ def write_demo_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, 
             f"In cross-validation: {facts.answer}",
             *facts.more,
         ],
-        privacy=[*reveals(found), *facts.privacy],
+        privacy=[learned["privacy"]["words"], *reveals(found)],
         plain=found.to_json() | {"learned": dict(learned)},
     )
     write_report(page, path)
