@@ -100,7 +100,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         n_folds: int = 5,
         fully_corrective: bool = False,
         closing: Any = "auto",
-        interactions: str | int = "auto",
+        interactions: bool | int = False,
         curvature: str | bool = "auto",
         scale_residual: str | bool = "auto",
         min_rate: float | None = 1e-6,

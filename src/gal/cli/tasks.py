@@ -17,6 +17,7 @@ from gal.cli.options import AsJson, Home, Rounds, TaskName, check_secrecy
 from gal.cli.screen.printing import Screen, command_line, print_table
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
+from gal.privacy.statements import PROBES_REVEAL
 
 if TYPE_CHECKING:
     from gal.node.agreement.invitations import TaskTerms
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 
 OFF_UNDER_SUMS = (
     "you get the sum of all others' answers, and no single one. Everybody weighs the same; closing model, "
-    "crossed residuals, contributions of single organizations and the guard of predictions are off, because "
+    "interaction probes, contributions of single organizations and the guard of predictions are off, because "
     "they need single answers. Members stay as they are, and each must have the cards of all others."
+)
+
+WHO_CONSENTS = (
+    "Every organization that you invite has to consent in its own node.toml (policy.interactions = true), as "
+    "yours has; the others cannot join."
 )
 
 PRIVATE_UNDER_SUMS = (
@@ -167,6 +173,8 @@ def invite_command(
         return
     screen = Screen()
     _print_protection(facts, written.secrecy, screen)
+    if written.signs:
+        screen.print(f"[yellow]{escape(PROBES_REVEAL)} {escape(WHO_CONSENTS)}[/]")
     screen.print(
         f"The task [bold]{escape(task)}[/] is open. Send {escape(str(path))} to "
         f"{escape(', '.join(organizations))}; "

@@ -169,8 +169,6 @@ class Interactions:
     """Of the signs, for what two know together; None: all."""
     n_jobs: int | None = None
     """Cores that the forest is fitted with. What is learned does not depend on them."""
-    flipped: float = 0.0
-    """Share of rows for which the other sign is sent. She knows for which; nobody else does."""
     coarse: bool = False
     """Where no crossed residual is heard, the forest sees the answers to random targets."""
     private: bool = False

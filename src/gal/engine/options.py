@@ -41,7 +41,7 @@ class Options:
     n_folds: int = 5
     fully_corrective: bool = False
     closing: Any = "auto"
-    interactions: str | int = "auto"
+    interactions: bool | int = False
     curvature: str | bool = "auto"
     scale_residual: str | bool = "auto"
     min_rate: float | None = 1e-6
@@ -56,12 +56,11 @@ class Options:
         own = hasattr(self.closing, "fit") and not isinstance(self.closing, type)
         if not (own or isinstance(self.closing, bool) or is_auto(self.closing)):
             raise InvalidOptionError(f"closing must be 'auto', True, False or a model, got {self.closing!r}")
-        signs = self.interactions
-        number = isinstance(signs, int | np.integer) and not isinstance(signs, bool)
-        if not (signs in ("auto", "off") if isinstance(signs, str) else number and 1 <= signs <= MOST_SIGNS):
+        probes = self.interactions
+        if not isinstance(probes, bool | np.bool_ | int | np.integer) or not 0 <= probes <= MOST_SIGNS:
             raise InvalidOptionError(
-                f"interactions must be 'auto', 'off' or how many signs residuals are crossed with, 1 to "
-                f"{MOST_SIGNS}, got {signs!r}"
+                "interactions must be False (no interaction probes), True, or how many probes each "
+                f"organization gets, 1 to {MOST_SIGNS}, got {probes!r}"
             )
 
     def _check_rounds(self) -> None:

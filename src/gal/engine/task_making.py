@@ -47,12 +47,9 @@ CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
 
 SIGNS, SIGNS_FOR_THREE = 12, 4
-"""With how many signs a residual is crossed for each organization, unless somebody says it; and with how many
-more where there are three organizations, if no two know anything together.
+"""How many interaction probes each organization gets with ``interactions=True``; and how many more where
+there are three organizations, if no two know anything together.
 """
-
-CROSSED_BYTES = 2**30
-"""Crossed residuals and their answers larger than this together are not tried unless asked to."""
 
 CLOSING_ROWS = 1_000_000
 """A forest on more rows than this takes gigabytes and hours: only where it is asked for."""
@@ -88,7 +85,7 @@ def make_task(
     apart = private or release is not None
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=apart)
     members = () if release is not None else sorted(set(organizations) - set(moving))
-    crossing = _crossing(options, labels, rows, members, n_jobs, private=private, tables=tables)
+    crossing = _crossing(options, labels, rows, members, n_jobs, private=private)
     other = apart or bool(moving) or not tables
     rounds = _most_rounds(options, labels, rows, apart=other)
     closing = _closing(options, labels, rows, (len(organizations), rounds), n_jobs, private=private)
@@ -163,38 +160,33 @@ def _weights(options: Options, local: Any, rows: Rows) -> AssistanceWeights:
 
 
 def _crossing(
-    options: Options,
-    labels: Labels,
-    rows: Rows,
-    members: Sequence[str],
-    n_jobs: int | None,
-    *,
-    private: bool,
-    tables: bool,
+    options: Options, labels: Labels, rows: Rows, members: Sequence[str], n_jobs: int | None, *, private: bool
 ) -> Interactions | None:
-    """How residuals are crossed after the rounds; None where they are not, as with noise on residuals.
+    """Which interaction probes follow the rounds; None unless they are asked for: probes reveal columns.
 
-    It needs validation rows to say whether it helps, two organizations whose models stand still, and a loss
-    that the label holder's own model knows. With noisy labels nothing judges: it is done on request. So it is
-    with images and series, where each of the many fits trains a network.
+    They need validation rows to say whether they help, two organizations whose models stand still, and a loss
+    that the label holder's own model knows. With noisy labels nothing judges.
     """
     wanted = options.interactions
-    judged = private or (len(rows.validation) > 0 and closes(labels.loss))
+    if not wanted:
+        return None
+    needed = {
+        "at least two organizations whose models do not move, and residuals without noise": len(members) > 1,
+        "a log loss or squared error": private or closes(labels.loss),
+        f"validation rows (there are some by default from {LARGE:,} rows on; with fewer rows pass "
+        "validation_fraction=0.1)": private or len(rows.validation) > 0,
+    }
+    missing = [what for what, there in needed.items() if not there]
+    if missing:
+        raise InvalidOptionError(
+            f"interactions={wanted!r} is not possible here: interaction probes need {'; '.join(missing)}. "
+            "Leave interactions away, or see to that"
+        )
     coarse = isinstance(labels.loss, BinaryLogLoss) and not private  # of several classes it was not measured
-    if not isinstance(wanted, str):
-        if not judged or len(members) < 2:
-            raise InvalidOptionError(
-                "interactions need validation rows (pass validation_fraction=0.1), a log loss or squared "
-                "error, at least two organizations whose models do not move, and no noise on residuals: pass "
-                "interactions='off'"
-            )
-        return Interactions(int(wanted), n_jobs=n_jobs, coarse=coarse, private=private)
-    signs = SIGNS + SIGNS_FOR_THREE * (len(members) > 2)
-    size = 8 * len(rows.fit) * labels.loss.n_outputs * len(members) * signs
-    tried = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CROSSED_BYTES
-    possible = judged and tables and not private and len(members) > 1
-    wanted_here = wanted == "auto" and possible and tried
-    return Interactions(signs, SIGNS, n_jobs, coarse=coarse) if wanted_here else None
+    if isinstance(wanted, bool | np.bool_):
+        probes = SIGNS + SIGNS_FOR_THREE * (len(members) > 2)
+        return Interactions(probes, SIGNS, n_jobs, coarse=coarse, private=private)
+    return Interactions(int(wanted), n_jobs=n_jobs, coarse=coarse, private=private)
 
 
 def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:

@@ -142,9 +142,9 @@ def _column_release(
     """Fresh noise on the residuals of noisy labels, where columns are protected."""
     if privacy.columns is None:
         return None
-    if not isinstance(options.interactions, str):
+    if options.interactions:
         raise InvalidOptionError(
-            "interactions cannot be used with noise for columns: crossed residuals would be sent without "
+            "interactions cannot be used with noise for columns: interaction probes would be sent without "
             "it. Leave interactions away, or columns_epsilon"
         )
     parts = parts_at_most(options, len(noisy.y))
@@ -166,7 +166,7 @@ def private_options(privacy: Any, options: Options) -> Options:
     Fixed where a task is made: what was agreed with others does not change with a later release.
     """
     free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
-    free = free and isinstance(options.interactions, str)  # crossed residuals have folds of their own
+    free = free and not options.interactions  # interaction probes have folds of their own
     if not isinstance(privacy, LabelMechanism) or options.paper or not free:
         return options
     return replace(options, **CROSS_VALIDATED)
@@ -184,7 +184,6 @@ def public_options(options: Options) -> Options:
     return replace(
         options,
         rounds=options.usual_rounds,
-        interactions="off" if options.interactions == "auto" else options.interactions,
         cross_validation=0 if parts == "auto" else parts,
         validation_fraction=0.0 if fraction == "auto" else fraction,
     )

@@ -56,10 +56,10 @@ def summed_options(
             f"a closing model learns from single answers, which secrecy='sums' keeps away: leave "
             f"closing away, got closing={options.closing!r}"
         )
-    if not (isinstance(options.interactions, str) and options.interactions in ("auto", "off")):
+    if options.interactions:
         raise InvalidOptionError(
-            "crossed residuals go to one organization each, which secrecy='sums' rules out: pass "
-            f"interactions='off', got {options.interactions!r}"
+            "interaction probes go to one organization each, which secrecy='sums' rules out: leave "
+            f"interactions away, got interactions={options.interactions!r}"
         )
     if options.fully_corrective:
         raise InvalidOptionError(
@@ -74,4 +74,4 @@ def summed_options(
         )
     equal = EqualWeights(len(members), sum_first=holder > SUM)
     closing = options.closing if private else False
-    return replace(options, rounds=options.usual_rounds, weights=equal, closing=closing, interactions="off")
+    return replace(options, rounds=options.usual_rounds, weights=equal, closing=closing)

@@ -206,10 +206,6 @@ class LearnsCrossed(Protocol):
     def private(self) -> bool:
         """Whether the labels are a noisy copy: then nothing is judged, and the private refit takes it all."""
 
-    @property
-    def flipped(self) -> float:
-        """Share of rows, drawn anew for each vector, for which the other sign is sent: it hides the sign."""
-
     def __call__(
         self,
         task: Task,

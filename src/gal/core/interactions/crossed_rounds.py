@@ -40,7 +40,7 @@ from gal.core.interactions.crossed_answers import (
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.steps import BestRounds, at, residual_and_size
-from gal.core.task import Task, local_seed
+from gal.core.task import Task
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -323,29 +323,20 @@ def _cross(heard: _Heard, residual: Floats32, chosen: Mapping[str, Sequence[Fact
     task = heard.task
     fit, weight = task.rows.fit, at(task.rows.fit, task.sample_weight)
     asked = [(name, first + place, one) for name in chosen for place, one in enumerate(chosen[name])]
-    sent = [_flipped(task, round, name, _multiplied(factors)) for name, round, factors in asked]
+    sent = [_multiplied(factors) for _, _, factors in asked]
     requests = [
         FitRequest(round, at(fit, residual) * at(fit, values)[:, None], (name,), weight, target="crossed")
         for (name, round, _), values in zip(asked, sent, strict=True)
     ]
     replies = yield requests
     for (name, round, factors), values, request, reply in zip(asked, sent, requests, replies, strict=True):
-        heard.sent.setdefault(name, []).append(_multiplied(factors))
+        heard.sent.setdefault(name, []).append(values)
         fitted, _ = accept_fitted(task, request, reply)
         if name in fitted:
             heard.answers[round, name] = fitted[name]
             score = heard.score(fitted[name], residual * values[:, None])
             sign, *more = (one for one, _ in factors)
             heard.vectors.append(Vector(round, name, sign, score, *more))
-
-
-def _flipped(task: Task, round: int, name: str, values: Floats32) -> Floats32:
-    """Signs as they are sent: some of the other kind, where that is asked for."""
-    share = 0.0 if task.crossing is None else task.crossing.flipped
-    if not share:
-        return values
-    rng = np.random.default_rng(local_seed(task.seed, name, -round))
-    return np.where(rng.random(len(values)) < share, -values, values).astype(np.float32)
 
 
 def _tells_enough(heard: _Heard) -> bool:

@@ -129,7 +129,7 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         if records.configuration.data is None:
             raise InvalidInputError("this node has no data to help with: add a section [data] to node.toml")
         PolicyLimits(records.configuration.name, records.configuration.policy).check_invitation(
-            peer, terms.rounds
+            peer, terms.rounds, terms.signs
         )
         return terms, peer
 

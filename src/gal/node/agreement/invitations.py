@@ -119,7 +119,7 @@ class TaskTerms(BaseModel):
     parts: Annotated[int, Field(ge=0, le=1000)] = 0
     """Parts of a cross-validation: so many more fits a round."""
     signs: Annotated[int, Field(ge=0, le=MOST_SIGNS)] = 0
-    """With how many signs residuals are crossed after the rounds; 0: they are not."""
+    """How many interaction probes follow the rounds at most; 0: none."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"
     """What protects the label holder's labels in the residuals; "none": they are sent as they are."""
@@ -155,7 +155,7 @@ class TaskTerms(BaseModel):
         return _canonical(self._facts())
 
     def _facts(self, exclude: set[str] | None = None) -> dict[str, Any]:
-        """All of them; terms without crossed residuals or sums read as they did before there were any."""
+        """All of them; terms without interaction probes or sums read as they did before there were any."""
         facts = self.model_dump(mode="json", exclude=exclude)
         if self.privacy != "none":
             facts["privacy"] = self.privacy.facts()
@@ -182,19 +182,6 @@ class TaskTerms(BaseModel):
             "many she has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
-        crossed = (
-            []
-            if not self.signs
-            else [
-                f"After the rounds you would fit {SEEDS} random targets, and up to {self.signs} residuals "
-                "times signs, in folds. The signs are those of what the others answer to her, and "
-                "yours multiply what they fit: from a residual with signs and one without, an organization "
-                "can tell the sign of each row, one bit of another's answer, or of two answers multiplied. "
-                "What you fitted may be asked for in prediction. "
-                "policy.interactions = false in your node.toml refuses that; you would take part in the "
-                "rounds alone."
-            ]
-        )
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f", in her words: {_quoted(self.purpose)}" if self.purpose else "."),
@@ -202,12 +189,26 @@ class TaskTerms(BaseModel):
             f"You would fit {_counted(self.outputs, 'number')} per row in at most "
             f"{_counted(self.rounds, 'round')}, {_counted(fits, 'fit')} a round, and "
             f"answer with fitted values; later with predictions.{held}",
-            *crossed,
+            *self._probes(),
             f"Rows are matched by {align}.",
             f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
             f"{self._secrecy()}, "
             "unless your own node.toml rounds them or adds noise to them.",
             *self._circle(),
+        ]
+
+    def _probes(self) -> list[str]:
+        """Which interaction probes there are, and what they reveal."""
+        if not self.signs:
+            return []
+        from gal.privacy.statements import PROBES_REVEAL
+
+        return [
+            f"After the rounds come interaction probes: you would fit {SEEDS} random targets, and up to "
+            f"{self.signs} residuals times signs, in folds. The signs are those of what the others answer to "
+            "the label holder, and the signs of your answers multiply what the others fit. What you fitted "
+            f"may be asked for in prediction. {PROBES_REVEAL} Every organization has to consent: "
+            "policy.interactions = true in your node.toml, false without it."
         ]
 
     def _secrecy(self) -> str:

@@ -109,7 +109,7 @@ class RequestChecks:
             "folds": (folds > terms.folds, folds, terms.folds),
             "parts": (parts > terms.parts, parts, terms.parts),
             "further rounds": (further > allowed, further, allowed),
-            "folds of crossed residuals": (crossing > most, crossing, most),
+            "folds of interaction probes": (crossing > most, crossing, most),
             "alignment": (fields["method"] != terms.alignment, fields["method"], terms.alignment),
         }
         for what, (wrong, came, agreed) in beyond.items():

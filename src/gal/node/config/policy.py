@@ -94,8 +94,9 @@ class Policy(BaseModel):
     """Ids that this organization does not know, in predictions, per label holder and day."""
     refused_begins_per_day: Count = 20
     """Beginnings that fail here, per label holder and day, over all tasks."""
-    interactions: Annotated[bool, Field(strict=True)] = True
-    """Whether crossed residuals are fitted here, and signs of answers lent for those of others."""
+    interactions: Annotated[bool, Field(strict=True)] = False
+    """Whether this organization consents to interaction probes: it fits them, and signs of its answers travel
+    in those of others, which can reveal its columns to them."""
     decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
     """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
@@ -136,9 +137,17 @@ class PolicyLimits:
                 "in the section [policy] of its node.toml.",
             )
 
-    def check_invitation(self, peer: str, rounds: int) -> None:
-        """Whether an invitation of this peer to so many rounds can be joined."""
+    def check_invitation(self, peer: str, rounds: int, probes: int) -> None:
+        """Whether an invitation of this peer to so many rounds and interaction probes can be joined."""
         self.check_peer(peer)
+        if probes and not self.policy.interactions:
+            raise RefusedError(
+                "no-interactions",
+                f"the invitation asks for interaction probes, and {self.organization} does not consent to "
+                "them (policy.interactions = false in its node.toml): they can reveal its columns to other "
+                "organizations. Invite it to a task without interactions, or ask its operator to set "
+                "policy.interactions = true.",
+            )
         if rounds > self.policy.max_rounds:
             raise RefusedError(
                 "too-many-rounds",
@@ -190,12 +199,24 @@ class PolicyLimits:
             )
 
     def check_interactions(self) -> None:
-        """Whether random targets and crossed residuals are fitted at all."""
+        """Whether interaction probes, and the random targets before them, are fitted at all."""
         if not self.policy.interactions:
             raise RefusedError(
                 "no-interactions",
-                f"{self.organization} fits no crossed residuals, and lends no signs for them: go on without "
-                "it there, or ask its operator to set 'interactions' in [policy] of its node.toml.",
+                f"{self.organization} fits no interaction probes, and its signs travel in none "
+                "(policy.interactions = false in its node.toml): go on without it there, or ask its "
+                "operator to set policy.interactions = true.",
+            )
+
+    def check_own_interactions(self, task: str) -> None:
+        """Whether the label holder itself consents to the interaction probes of its own task."""
+        if not self.policy.interactions:
+            raise RefusedError(
+                "no-interactions",
+                f"the task {task!r} asks for interaction probes, and {self.organization}, the label holder, "
+                "does not consent to them (policy.interactions = false in its own node.toml): they can "
+                "reveal its own columns to the other organizations. Nothing was sent. Open a task without "
+                "interactions, or set policy.interactions = true.",
             )
 
     def check_residual(self, n_rows: float, round: int) -> None:

@@ -375,5 +375,7 @@ def _terms(text: str) -> TaskTerms:
 
 def _task(row: sqlite3.Row) -> TaskRecord:
     values = dict(row)
-    terms = _terms(values["terms"])
-    return TaskRecord(**values | {"terms": terms, "options": json.loads(values["options"])})
+    terms, options = _terms(values["terms"]), json.loads(values["options"])
+    if isinstance(options.get("options", {}).get("interactions"), str):
+        options["options"]["interactions"] = False  # "auto" and "off", as earlier versions wrote it
+    return TaskRecord(**values | {"terms": terms, "options": options})

@@ -23,6 +23,7 @@ from gal.engine.task_making import make_task
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.policy import PolicyLimits
 from gal.node.holder.labels.label_guard import Recalled
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
 from gal.node.holder.labels.summed_tasks import kept_secrecy, summed_task
@@ -129,6 +130,8 @@ def new_task(
         drop_outs=drop_outs,
         made=made,
     )
+    if terms.signs:
+        PolicyLimits(configuration.name, configuration.policy).check_own_interactions(name)
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
 
@@ -249,7 +252,9 @@ def check_terms(
         "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
     }
     signs = 0 if task.crossing is None else task.crossing.signs
-    needed["signs of crossed residuals"] = (signs, terms.signs, signs > terms.signs)
+    if signs:
+        PolicyLimits(configuration.name, configuration.policy).check_own_interactions(record.name)
+    needed["interaction probes"] = (signs, terms.signs, signs > terms.signs)
     for what, (now, agreed, beyond) in needed.items():
         if beyond:
             raise TaskError(
